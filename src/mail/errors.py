@@ -20,6 +20,7 @@
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── MetricsOff                  404
+    ├── QuestionOpen                409  a message would drop the question that a paused task asks
     ├── SnapshotExpired             409  the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
     ├── PayloadTooLarge             413
@@ -58,6 +59,7 @@
 BadRequest, ConfigurationError and ToolCallFault are ValueErrors, too. HTTP responses use `http_status`; the engine's messages to agents use `subject`.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -194,6 +196,20 @@ class SnapshotExpired(MAILError):
     """The task's state at that time is no longer stored; choose a later one."""
 
     http_status = 409
+
+
+class QuestionOpen(MAILError):
+    """The task waits for an answer, and this message is none.
+
+    Attributes:
+        calls: the tool calls that wait (`PausedCall`).
+    """
+
+    http_status = 409
+
+    def __init__(self, detail: str | None = None, calls: Sequence[Any] = ()) -> None:
+        super().__init__(detail)
+        self.calls = tuple(calls)
 
 
 class PreconditionFailed(MAILError):

@@ -160,7 +160,7 @@ async def test_of_two_replies_at_once_one_counts(crew: ServerProcess) -> None:
 
 def test_a_question_that_was_dropped_is_marked(mail: Any, crew: ServerProcess) -> None:
     crew.ask("ae-1: a price", task_id="dropped")
-    crew.ask("ae-2: an easy one", task_id="dropped")
+    crew.ask("ae-2: an easy one", task_id="dropped", drop_question=True)
     assert "orchestrator → user  (closed) [ae-1] HELP_REQUEST" in mail("thread", "ae-1")
     assert rows(mail("inbox", "--bead", "ae-1"))["ae-1"][2] == "-"
     mail("thread", "ae-1", "--reply", "x", fails="no task waits for your answer in thread 'ae-1'")

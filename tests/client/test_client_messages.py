@@ -12,7 +12,7 @@ from client_stage import CONFIG, CutProxy, Recorder, client_of
 from starlette.responses import JSONResponse
 from support.http_server import HTTPServer
 
-from mail.client import BadAnswer, ConnectionLost, MAILClient, RequestTimedOut
+from mail.client import BadAnswer, ConnectionLost, MAILClient, QuestionOpen, RequestTimedOut
 from mail.config import ClientConfig
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.swarm import SwarmCore
@@ -41,7 +41,14 @@ def asking_swarm() -> SwarmCore:
 
 async def test_an_answer(server: HTTPServer) -> None:
     async with client_of(server) as client:
-        assert await client.post_message("hi") == {"response": "you said: hi", "events": None}
+        answer = await client.post_message("hi", task_id="t")
+    assert answer == {
+        "response": "you said: hi",
+        "events": None,
+        "task_id": "t",
+        "status": "completed",
+        "pending_tool_calls": [],
+    }
 
 
 async def test_an_answer_with_events(server: HTTPServer) -> None:
@@ -449,3 +456,20 @@ async def test_another_key(server: HTTPServer) -> None:
         with pytest.raises(BadAnswer):
             await client.login("another")
         assert (await client.get_whoami())["id"] == "ann"
+
+
+async def test_a_message_that_would_drop_a_question() -> None:
+    async with HTTPServer(asking_swarm()) as server, client_of(server) as client:
+        paused = await client.post_message("one", task_id="t")
+        with pytest.raises(QuestionOpen) as refused:
+            await client.post_message("two", task_id="t")
+        assert refused.value.pending_tool_calls == paused["pending_tool_calls"]
+        with pytest.raises(QuestionOpen):
+            await client.post_message_stream("two", task_id="t")
+        dropped = await client.post_message("two", task_id="t", drop_question=True)
+        assert dropped["status"] == "completed"
+
+
+async def test_a_stream_has_the_warnings(server: HTTPServer) -> None:
+    async with client_of(server) as client, await client.post_message_stream("hi", max_step=3) as stream:
+        assert "Did you mean 'max_steps'?" in stream.warnings

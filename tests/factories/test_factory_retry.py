@@ -25,6 +25,7 @@ from support.llm_stub import (
     server_error,
     text,
     thinking,
+    unknown_model,
 )
 
 from mail.core.task.context import TURN_DEADLINE
@@ -165,8 +166,9 @@ async def test_a_body_that_is_cut_is_asked_for_again(stub: LLMStub, dialect: Dia
 
 
 FINAL: dict[str, tuple[Any, type[ModelError], str]] = {
-    "bad key": (bad_key(), ModelAccessDenied, "does not accept the API key (HTTP 401)"),
+    "bad key": (bad_key(), ModelAccessDenied, "is not accepted at 127.0.0.1"),
     "bad request": (bad_request(), ModelRefusal, "rejects the request (HTTP 400)"),
+    "unknown model": (unknown_model(), ModelRefusal, "there is no model"),
     "context": (context_exceeded(), ContextWindowExceeded, "no longer fits into the context window"),
 }
 
@@ -192,7 +194,7 @@ async def test_a_quota_that_is_used_up_does_not_come_back(stub: LLMStub, dialect
 
 async def test_attempts_are_counted(stub: LLMStub) -> None:
     stub.otherwise = lambda _request: server_error(503)
-    with pytest.raises(ModelUnavailable, match=r"is unavailable \(HTTP 503\), 6 times"):
+    with pytest.raises(ModelUnavailable, match=r"is unavailable: HTTP 503 on all 6 attempts"):
         await supervisor(CHAT[0])([prompt()])
     assert len(stub.requests) == ATTEMPTS[Cause.OUTAGE]
 
@@ -200,8 +202,94 @@ async def test_attempts_are_counted(stub: LLMStub) -> None:
 async def test_a_host_that_is_not_there(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    with pytest.raises(ModelUnavailable, match="6 times"):
+    with pytest.raises(
+        ModelUnavailable, match=r"nothing accepts connections at 127.0.0.1:9 \(on all 6 attempts\)"
+    ):
         await supervisor(CHAT[0])([prompt()])
+
+
+@of([CHAT[0], RESPONSES[0]])
+async def test_a_name_that_does_not_resolve(
+    stub: LLMStub, monkeypatch: pytest.MonkeyPatch, dialect: Dialect
+) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "http://models.invalid/v1")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://models.invalid/v1")
+    with pytest.raises(ModelUnavailable, match=r"there is no host models.invalid"):
+        await supervisor(dialect)([prompt()])
+
+
+@of([CHAT[0], RESPONSES[0]])
+async def test_a_server_that_speaks_no_tls(
+    stub: LLMStub, monkeypatch: pytest.MonkeyPatch, dialect: Dialect
+) -> None:
+    """It is not tried again."""
+    address = stub.environ["OPENAI_BASE_URL"].replace("http://", "https://")
+    monkeypatch.setenv("OPENAI_API_BASE", address)
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(ModelUnavailable, match=r"no secure connection at 127.0.0.1:\d+ \(\w+\)$"):
+        await supervisor(dialect)([prompt()])
+
+
+KEYS = {
+    "openai": (CHAT[0], "OPENAI_API_KEY"),
+    "anthropic": (CLAUDES[0], "ANTHROPIC_API_KEY"),
+    "gemini": (Dialect("gemini/gemini-2.5-pro", "responses"), "GEMINI_API_KEY"),
+}
+
+
+@pytest.mark.parametrize(("dialect", "variable"), KEYS.values(), ids=KEYS)
+async def test_a_missing_key_is_named_at_once(
+    stub: LLMStub, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, variable: str
+) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(LiteLLMAgentFunction, "retry_policy", RetryPolicy(first=60.0))
+    with pytest.raises(ModelAccessDenied, match=f"has no API key: set {variable} where this agent runs"):
+        await supervisor(dialect)([prompt()])
+    assert stub.requests == []
+
+
+async def test_a_missing_key_that_only_the_provider_notices(
+    stub: LLMStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """litellm sends requests to the Responses API without a key; a server of one's own may need none."""
+    monkeypatch.delenv("OPENAI_API_KEY")
+    stub.script(FINE, bad_key())
+    agent = supervisor(RESPONSES[0])
+    assert (await agent([prompt()]))[1][0].tool_name == "help"
+    with pytest.raises(ModelAccessDenied, match="set OPENAI_API_KEY"):
+        await agent([prompt()])
+
+
+async def test_the_variable_of_a_wrong_key_is_named(stub: LLMStub) -> None:
+    stub.script(bad_key())
+    with pytest.raises(
+        ModelAccessDenied, match=r"^OPENAI_API_KEY is not accepted at 127.0.0.1:\d+ for openai/"
+    ):
+        await supervisor(CHAT[0])([prompt()])
+
+
+@pytest.mark.parametrize(
+    ("llm", "meant"), [("opnai/gpt-5-mini", "openai/gpt-5-mini"), ("gpt-5-minni", "gpt-5-mini")]
+)
+async def test_a_model_of_no_provider(stub: LLMStub, llm: str, meant: str) -> None:
+    with pytest.raises(ModelRefusal, match="no provider is known") as raised:
+        await supervisor(Dialect(llm, "completions"))([prompt()])
+    assert f"Did you mean '{meant}'?" in raised.value.detail
+
+
+async def test_an_unknown_model_is_named_with_a_similar_one(stub: LLMStub) -> None:
+    stub.script(unknown_model())
+    with pytest.raises(
+        ModelRefusal, match=r"'openai/gpt-5-mimi' at 127.0.0.1:\d+ \(HTTP 404\). Did you mean"
+    ):
+        await supervisor(Dialect("openai/gpt-5-mimi", "completions"))([prompt()])
+
+
+def test_attempts_that_failed_differently_are_not_all_called_the_same() -> None:
+    error = error_for(Failure(Cause.OUTAGE, 500), "m", 6, 22.4)
+    assert error.detail == "m is unavailable: HTTP 500 on all 6 attempts, last after 22 s"
+    error = error_for(Failure(Cause.OUTAGE, 500), "m", 6, 0.1, is_same=False)
+    assert error.detail == "m is unavailable: HTTP 500 on the last of 6 attempts"
 
 
 @of(WIRES)
@@ -308,7 +396,7 @@ async def test_the_user_is_told_where_nobody_else_is_left(
         async with Rig(swarm_of(RESPONSES[0])) as rig:
             outcome = await rig.ask("What is the weather?")
     assert outcome.subject == Subject.TASK_ERROR
-    assert "does not accept the API key (HTTP 401)" in outcome.answer
+    assert "OPENAI_API_KEY is not accepted" in outcome.answer
     assert "sk-very-secret" not in outcome.answer
     assert "sk-very-secret" not in caplog.text
 

@@ -47,14 +47,52 @@ async def test_the_pause_in_completions_style() -> None:
 async def test_the_answer_has_the_waiting_calls_as_json() -> None:
     async with HTTPServer(asking_swarm(2)) as server:
         paused = await server.ask(task_id="t")
-        assert paused.keys() == {"response", "events", "pending_tool_calls"}
+        assert paused.keys() == {"response", "events", "task_id", "status", "pending_tool_calls"}
+        assert (paused["task_id"], paused["status"]) == ("t", "paused")
         assert paused["pending_tool_calls"] == (await server.task("t"))["pending_tool_calls"]
         assert [call["arguments"] for call in paused["pending_tool_calls"]] == [{"n": 0}, {"n": 1}]
         results = [{"call_id": call["call_id"], "content": "yes"} for call in paused["pending_tool_calls"]]
         done = await server.ask(
             body="", task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": results}
         )
-        assert done.keys() == {"response", "events"}
+        assert (done["status"], done["pending_tool_calls"]) == ("completed", [])
+
+
+async def test_a_message_does_not_drop_a_question_silently() -> None:
+    async with HTTPServer(asking_swarm()) as server:
+        paused = await server.ask(task_id="t")
+        refused = await server.post(body="blue", task_id="t")
+        assert refused.status_code == 409
+        problem = refused.json()
+        assert problem["pending_tool_calls"] == paused["pending_tool_calls"]
+        for told in (
+            "ask_user with",
+            paused["pending_tool_calls"][0]["call_id"],
+            "breakpoint_tool_call",
+            "drop_question",
+        ):
+            assert told in problem["detail"]
+        assert (await server.task("t"))["status"] == "paused", "the question still waits"
+        answer = await server.ask(body="blue", task_id="t", drop_question=True)
+        assert "the user sent a new message" in answer["response"]
+
+
+async def test_a_client_that_says_user_response_continues_as_before() -> None:
+    """Clients of MAIL 1.3.6 follow up on a task with it, whatever its state."""
+    async with HTTPServer(asking_swarm()) as server:
+        await server.ask(task_id="t")
+        answer = await server.ask(body="blue", task_id="t", resume_from="user_response")
+        assert "the user sent a new message" in answer["response"]
+
+
+async def test_a_refused_message_can_be_sent_again_under_its_key() -> None:
+    async with HTTPServer(asking_swarm()) as server:
+        await server.ask(task_id="t")
+        key = {"Idempotency-Key": "k"}
+        body = {"body": "blue", "task_id": "t"}
+        assert (await server.client.post("/message", json=body, headers=key)).status_code == 409
+        again = await server.client.post("/message", json={**body, "drop_question": True}, headers=key)
+        assert again.status_code == 200
 
 
 async def test_the_pause_in_responses_style() -> None:

@@ -2,21 +2,30 @@
 
 import asyncio
 import json
+from dataclasses import replace
+from urllib.parse import unquote
 
 import pytest
 from support.http_server import HTTPServer, eventually
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import SwarmCore
+from mail.errors import AgentUnavailable
 from mail.http.routes.message import MessageOptions
-from mail.testing.agents import build_agent, build_swarm, complete, request, respond, wait
+from mail.testing.agents import build_agent, build_swarm, complete, request, respond, turns, wait
 
 
 async def test_answer(server: HTTPServer) -> None:
     response = await server.post(body="hi")
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
-    assert response.json() == {"response": "you said: hi", "events": None}
+    assert response.json() == {
+        "response": "you said: hi",
+        "events": None,
+        "task_id": response.headers["x-task-id"],
+        "status": "completed",
+        "pending_tool_calls": [],
+    }
 
 
 async def test_events_of_the_answer(server: HTTPServer) -> None:
@@ -70,7 +79,7 @@ async def test_null_is_read_like_absent(server: HTTPServer) -> None:
         "kwargs",
     )
     answer = await server.ask(body="hi", **dict.fromkeys(optional))
-    assert answer == {"response": "you said: hi", "events": None}
+    assert (answer["response"], answer["events"], "warnings" in answer) == ("you said: hi", None, False)
 
 
 async def test_unknown_fields_are_tolerated(server: HTTPServer) -> None:
@@ -233,3 +242,52 @@ async def test_callers_do_not_see_each_others_tasks(server: HTTPServer) -> None:
     assert theirs.json()["response"] == "you said: bob's"
     assert (await server.task("t"))["generation"] == 1
     assert json.loads((await server.task("t"))["events"][-1]["data"])["response"] == "you said: ann's"
+
+
+async def test_the_answer_has_the_task_and_its_status(server: HTTPServer) -> None:
+    answer = await server.ask(task_id="t")
+    assert (answer["task_id"], answer["status"], answer["pending_tool_calls"]) == ("t", "completed", [])
+    assert "warnings" not in answer
+
+
+async def test_a_task_that_failed_says_so() -> None:
+    async def broken(_history: object, _choice: object) -> object:
+        raise AgentUnavailable("out of order")
+
+    swarm = build_swarm({"supervisor": turns([complete("hi")])})
+    supervisor = replace(swarm.agents["supervisor"], function=broken)
+    async with HTTPServer(replace(swarm, agents={"supervisor": supervisor})) as server:
+        assert (await server.ask())["status"] == "failed"
+
+
+UNKNOWN = {
+    "a typo": ({"boddy": "hi"}, "'boddy' was ignored. Did you mean 'body'?"),
+    "an option": ({"kwargs": {"max_step": 3}}, "'kwargs.max_step' was ignored. Did you mean 'max_steps'?"),
+    "an option outside": ({"max_steps": 3}, "'max_steps' was ignored; max_steps belongs into kwargs"),
+    "a field inside": (
+        {"kwargs": {"task_id": "t"}},
+        "'kwargs.task_id' was ignored; task_id belongs outside of",
+    ),
+    "something else": ({"colour": 1}, "'colour' was ignored"),
+}
+
+
+@pytest.mark.parametrize(("given", "warning"), UNKNOWN.values(), ids=UNKNOWN)
+async def test_unknown_fields_are_answered_with_warnings(
+    server: HTTPServer, given: dict[str, object], warning: str
+) -> None:
+    answer = await server.ask(**given)
+    assert warning in answer["warnings"][0]
+    accepted = await server.client.post(
+        "/message", json={"body": "hi", **given}, headers={"Prefer": "respond-async"}
+    )
+    assert accepted.json()["warnings"] == answer["warnings"]
+    assert unquote(accepted.headers["x-warnings"]) == "; ".join(answer["warnings"])
+
+
+async def test_a_misspelt_body_is_named_where_the_body_is_missing(server: HTTPServer) -> None:
+    response = await server.client.post("/message", json={"boddy": "hi"})
+    assert response.status_code == 400
+    assert response.json()["detail"] == (
+        "body must not be empty; the unknown field 'boddy' was ignored. Did you mean 'body'?"
+    )

@@ -180,10 +180,10 @@ async def test_a_thread_of_several_tasks() -> None:
 async def test_a_task_that_has_ended_waits_for_nothing() -> None:
     async with HTTPServer(crew()) as server:
         for bead, verb in (("a-1", "accept"), ("a-2", "help"), ("a-3", "offer")):
-            await server.ask(body=f"{bead} {verb}", task_id="t")
+            await server.ask(body=f"{bead} {verb}", task_id="t", drop_question=True)
         open_mail = await threads(server)
         assert len(open_mail["pending"]) == 3
-        await server.ask(body="over", task_id="t")
+        await server.ask(body="over", task_id="t", drop_question=True)
         found = await threads(server, "ack_within=0")
         states = {each["bead_id"]: each["state"] for each in found["threads"] if each["bead_id"]}
         assert states == {"a-1": "closed", "a-2": "closed", "a-3": "offered"}
@@ -199,7 +199,7 @@ async def test_a_question_that_was_dropped_waits_for_nothing() -> None:
         await server.ask(body="a-1 ask me", task_id="t")
         found = await threads(server)
         assert (len(found["pending"]), found["who_works_on_what"]) == (1, {"chief": ["a-1"]})
-        await server.ask(body="a-2 help", task_id="t")
+        await server.ask(body="a-2 help", task_id="t", drop_question=True)
         found = await threads(server, "ack_within=0")
         states = {each["bead_id"]: each["state"] for each in found["threads"] if each["bead_id"]}
         assert states == {"a-1": "closed", "a-2": "stuck"}
@@ -286,8 +286,8 @@ async def test_a_page_has_threads_and_the_next_one_the_rest() -> None:
     async with HTTPServer(crew()) as server:
         for task in ("t1", "t2", "t3"):
             for bead in ("a", "b", "c"):
-                await server.ask(body=f"{bead}-{task} help", task_id=task)
-        await server.ask(body="c-t2 help", task_id="t3")
+                await server.ask(body=f"{bead}-{task} help", task_id=task, drop_question=True)
+        await server.ask(body="c-t2 help", task_id="t3", drop_question=True)
         whole = [each["thread_id"] for each in (await threads(server, "limit=100"))["threads"]]
         assert len(whole) == 12
         for limit in (1, 2, 3, 4, 5, 11, 12):
@@ -313,7 +313,7 @@ async def test_an_open_question_is_shown_whatever_another_task_says_of_its_bead(
     async with HTTPServer(crew()) as server:
         await server.ask(body="pp-1 ask me", task_id="asking")
         await server.ask(body="pp-1 offer", task_id="offering")
-        await server.ask(body="over", task_id="offering")
+        await server.ask(body="over", task_id="offering", drop_question=True)
         for summary in (
             (await thread(server, "pp-1"))["summary"],
             (await threads(server, "open=true"))["threads"][0],
@@ -328,7 +328,7 @@ async def test_threads_that_are_open() -> None:
     async with HTTPServer(crew()) as server:
         await server.ask(body="a-1 help", task_id="t1")
         await server.ask(body="a-2 offer", task_id="t2")
-        await server.ask(body="over", task_id="t2")
+        await server.ask(body="over", task_id="t2", drop_question=True)
         await server.ask(body="x", task_id="t3")
         found = [each["thread_id"] for each in (await threads(server, "open=true"))["threads"]]
         assert found == ["t1", "a-1"]

@@ -253,7 +253,7 @@ class TestFailures:
             assert (await step(rig, "GM")).message.body == "sorry"
             assert "there is no tool &#x27;no_such_tool&#x27;" in gm.read or "no_such_tool" in gm.read
             gm.lines = [[call("no_such_tool")]] * 9
-            with pytest.raises(StepFailed, match="5 faulty turns in a row"):
+            with pytest.raises(StepFailed, match=r"5 faulty turns in a row; the last: .*no_such_tool"):
                 await step(rig, "GM")
 
     async def test_an_agent_that_never_ends(self) -> None:

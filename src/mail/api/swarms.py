@@ -282,6 +282,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         *,
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
+        drop_question: bool = False,
     ) -> Answered:
         """Send a message to the swarm and wait for its answer.
 
@@ -296,13 +297,22 @@ class MAILSwarm(_Swarm[MAILAgent]):
             breakpoint_tool_call_result: the results of breakpoint tools: JSON text, `{"content": …}`, a list of
                 `{"call_id": …, "content": …}`, or plain text.
             max_steps: maximum number of steps.
+            drop_question: whether a message to a task that waits for an answer drops the question.
 
         Returns the response, whose text is `response["message"]["body"]`, and the events.
 
-        Raises BadRequest (always in manual mode), TaskNotFound, or TimeoutError.
+        Raises BadRequest (always in manual mode), TaskNotFound, QuestionOpen, or TimeoutError.
         """
         submitted = await self._post(
-            body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
+            body,
+            subject,
+            msg_type,
+            entrypoint,
+            task_id,
+            resume_from,
+            breakpoint_tool_call_result,
+            max_steps,
+            drop_question,
         )
         return await self._answer(submitted, await self._runtime.wait(submitted, timeout), show_events)
 
@@ -318,13 +328,22 @@ class MAILSwarm(_Swarm[MAILAgent]):
         *,
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
+        drop_question: bool = False,
     ) -> "EventSourceResponse":
         """Send a message to the swarm and stream the events up to its answer, for at most `timeout` seconds.
 
         See `post_message`.
         """
         submitted = await self._post(
-            body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
+            body,
+            subject,
+            msg_type,
+            entrypoint,
+            task_id,
+            resume_from,
+            breakpoint_tool_call_result,
+            max_steps,
+            drop_question,
         )
         return await self._runtime.stream(submitted, timeout)
 
@@ -342,10 +361,19 @@ class MAILSwarm(_Swarm[MAILAgent]):
         *,
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
+        drop_question: bool = False,
     ) -> Answered:
         """Send a message to the swarm and run it until there is an answer. See `post_message`."""
         submitted = await self._post(
-            body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
+            body,
+            subject,
+            msg_type,
+            entrypoint,
+            task_id,
+            resume_from,
+            breakpoint_tool_call_result,
+            max_steps,
+            drop_question,
         )
         answer = await self._runtime.run_and_wait(submitted, timeout, action_override)
         return await self._answer(submitted, answer, show_events)
@@ -566,6 +594,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         resume_from: str | None,
         result: Any,
         max_steps: int | None,
+        drop_question: bool,
     ) -> Submitted:
         self._runtime.require_continuous()
         return await self._runtime.post(
@@ -577,6 +606,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             resume_from=resume_from,
             breakpoint_tool_call_result=result,
             max_steps=max_steps,
+            drop_question=drop_question,
         )
 
     async def _answer(self, submitted: Submitted, answer: MAILMessage, show_events: bool) -> Answered:

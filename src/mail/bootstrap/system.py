@@ -107,7 +107,7 @@ class System[Q: TurnQueue]:
             webhooks=webhooks,
             live_link=backend.live,
         )
-        self._entry = entry
+        self.entry = entry
         self._backend = backend
         self._resources = AsyncExitStack()
         self.authenticator = self._make_authenticator(auth_endpoints)
@@ -122,7 +122,7 @@ class System[Q: TurnQueue]:
     @cached_property
     def served(self) -> LiveSwarm:
         """The swarm, which an admin may replace."""
-        entry = self._entry or describe_swarm(self.swarm)
+        entry = self.entry or describe_swarm(self.swarm)
         return live_swarm(self.runtime, self.documents, self.config, entry)
 
     @property

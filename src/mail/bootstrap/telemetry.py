@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mail.config import TelemetryConfig
-from mail.core.engine.telemetry import NO_TRACER, Tracer
+from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer
 from mail.core.protocol.error_text import missing_package
 from mail.errors import ConfigurationError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mail.adapters.telemetry.json_log import ActivityLog
     from mail.adapters.telemetry.otel import OpenTelemetryTracer
     from mail.adapters.telemetry.prometheus import PrometheusMetrics
+    from mail.adapters.telemetry.text_log import TextLog
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +28,17 @@ class Telemetry:
 
     metrics: "PrometheusMetrics | None" = None
     log: "ActivityLog | None" = None
+    text_log: "TextLog | None" = None
     spans: "OpenTelemetryTracer | None" = None
 
     @property
-    def observers(self) -> "tuple[PrometheusMetrics | ActivityLog, ...]":
-        """The observers of turns, tasks and requests."""
+    def observers(self) -> "Observers":
+        """The observers of turns and tasks."""
+        return tuple(each for each in (self.metrics, self.log, self.text_log) if each is not None)
+
+    @property
+    def request_observers(self) -> "tuple[PrometheusMetrics | ActivityLog, ...]":
+        """The observers of requests."""
         return tuple(each for each in (self.metrics, self.log) if each is not None)
 
     @property
@@ -57,6 +64,7 @@ def telemetry_of_server(
     return Telemetry(
         metrics=_metrics(depths) if config.metrics != "off" else None,
         log=_activity() if config.log_format == "json" else None,
+        text_log=_text_log() if config.log_format == "text" else None,
         spans=_spans(service) if config.traces else None,
     )
 
@@ -73,6 +81,12 @@ def telemetry_of_function(config: TelemetryConfig, service: str) -> Telemetry:
     except ConfigurationError as error:
         logger.warning("%s", error.detail)
         return Telemetry()
+
+
+def _text_log() -> "TextLog":
+    from mail.adapters.telemetry.text_log import TextLog
+
+    return TextLog()
 
 
 def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":

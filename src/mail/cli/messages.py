@@ -29,6 +29,9 @@ RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 
 TASK = option("--task-id", help="The task to continue, or the id of a new one.", completes=Completes.TASK)
 SUBJECT = option("--subject", help="The subject.")
+DROP_QUESTION = switch(
+    "--drop-question", help="Send it even if the task waits for an answer, and drop its question."
+)
 CONDITIONS = (
     option(
         "--idempotency-key",
@@ -51,6 +54,7 @@ MESSAGE: tuple[Argument, ...] = (
         type=json_object,
     ),
     option("--webhook", help="A URL to notify when the task ends, or a JSON object.", type=json_or_text),
+    DROP_QUESTION,
     *CONDITIONS,
 )
 
@@ -62,7 +66,8 @@ async def message(session: Session, given: Namespace) -> None:
     events = answer.get("events") or []
     shown = _learn(session, options.task_id, answer)
     if session.output.as_json:
-        session.output.result({**shown, "events": events if given.show_events else None})
+        warnings = {"warnings": answer["warnings"]} if answer.get("warnings") else {}
+        session.output.result({**shown, "events": events if given.show_events else None, **warnings})
         return
     if given.show_events and events:
         first = events[0]["id"]
@@ -72,6 +77,7 @@ async def message(session: Session, given: Namespace) -> None:
             show_line(read_line(event["event"], event["data"], stopwatch.read(event["data"])))
         session.output.text("")
     session.output.text(answer["response"])
+    session.show_warnings("; ".join(answer.get("warnings") or ()))
     session.show_status(shown["task_id"], shown["status"])
 
 
@@ -80,6 +86,7 @@ async def message_stream(session: Session, given: Namespace) -> None:
     with session.sending(_options(given)) as options:
         live = replace(options, live=session.output.is_terminal)
         stream = await session.client.post_stream(given.body, live)
+    session.show_warnings(stream.warnings)
     shown = await show_stream(session.client, stream, session.output, learn=session.learn)
     if shown.answer is None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
@@ -153,6 +160,7 @@ COMMANDS = (
             option("--msg-type", help="The kind of message.", choices=("request", "broadcast")),
             TASK,
             option("--routing-info", help="A JSON object for the servers on the way.", type=json_object),
+            DROP_QUESTION,
             *CONDITIONS,
         ),
     ),

@@ -1,11 +1,12 @@
 """The state that the commands of one run share: the client, the output, the tasks seen so far, and their statuses."""
 
+import json
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from mail.cli.output import Output
+from mail.cli.output import Output, one_line
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Session:
         It is remembered even without an answer, because the task keeps running, unless the message was refused or not
         sent. With an idempotency key the server chooses the id: the same one each time.
         """
-        from mail.client.errors import BadAnswer, InvalidRequest, ServerUnreachable
+        from mail.client.errors import BadAnswer, InvalidRequest, QuestionOpen, ServerUnreachable
 
         if options.task_id is None and options.resume_from is None and options.idempotency_key is None:
             options = replace(options, task_id=str(uuid4()))
@@ -113,6 +114,8 @@ class Session:
             self.add_task(options.task_id)
         try:
             yield options
+        except QuestionOpen as error:
+            raise UsageError(_how_to_answer(options.task_id or "", error.pending_tool_calls)) from error
         except (BadAnswer, InvalidRequest, ServerUnreachable):
             self.tasks = before
             raise
@@ -134,6 +137,11 @@ class Session:
         addresses = [payload["sender"], *recipients]
         self.agents |= {each["address"] for each in addresses if each["address_type"] == "agent"}
 
+    def show_warnings(self, warnings: str) -> None:
+        """Print what the server has ignored of a message."""
+        if warnings and not self.output.as_json:
+            self.output.text(f"warning: {warnings}")
+
     def show_status(self, task_id: str | None, status: str | None) -> None:
         """Print which task an answer belongs to, and what to do if it is paused at calls of breakpoint tools."""
         if task_id is None or self.output.as_json:
@@ -145,6 +153,17 @@ class Session:
             line = answer_line(task_id)
             command = line if self.is_prompt else client_command(self.client.base_url, line)
             self.output.text(f"The task waits for the results of these calls. Answer with\n  {command}")
+
+
+def _how_to_answer(task_id: str, calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a paused task asks, and the two commands that continue it."""
+    asked = "; ".join(
+        f"{call['name']} {one_line(json.dumps(call['arguments'], ensure_ascii=False))}" for call in calls
+    )
+    return (
+        f"task {task_id} waits for an answer to: {asked}\nAnswer with\n  {answer_line(task_id)}\n"
+        "or add --drop-question to send this message and drop the question"
+    )
 
 
 def answer_line(task_id: str) -> str:

@@ -57,7 +57,7 @@ async def fork(session: Session, given: Namespace) -> None:
     session.output.result(forked, lambda: show_forked(forked, session.output))
     if given.message is not None:
         stream = await session.client.post_message_stream(
-            given.message, task_id=forked["task_id"], live=session.output.is_terminal
+            given.message, task_id=forked["task_id"], drop_question=True, live=session.output.is_terminal
         )
         shown = await show_stream(session.client, stream, session.output, learn=session.learn)
         show_answer(shown, session.output)

@@ -20,6 +20,7 @@ from mail.client.errors import (
     InvalidConnection,
     InvalidRequest,
     NotJSON,
+    QuestionOpen,
     RequestTimedOut,
     ServerUnreachable,
     TooManyRequests,
@@ -339,7 +340,15 @@ def read_json(response: httpx.Response) -> Any:
     detail = _read_detail(value)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         raise TooManyRequests(request, response.status_code, detail, _retry_after(response))
+    if response.status_code == httpx.codes.CONFLICT and (calls := _pending_calls(value)):
+        raise QuestionOpen(request, response.status_code, detail, calls)
     raise BadAnswer(request, response.status_code, detail)
+
+
+def _pending_calls(value: Any) -> list[dict[str, Any]]:
+    """Return the calls that a task waits for, of an error that lists them."""
+    calls = value.get("pending_tool_calls") if isinstance(value, dict) else None
+    return calls if isinstance(calls, list) else []
 
 
 def _retry_after(response: httpx.Response) -> float | None:

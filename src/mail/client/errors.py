@@ -8,10 +8,13 @@
     ├── RequestTimedOut (TimeoutError)   likewise
     └── BadAnswer                        the server refuses the request; `status`, `detail`
         ├── TooManyRequests              429: retry later; `retry_after`
+        ├── QuestionOpen                 409: the task waits for an answer; `pending_tool_calls`
         └── NotJSON (ValueError)         the answer is not from a MAIL server; `content_type`, `body`
 
 An error of the HTTP library is chained as `__cause__`.
 """
+
+from typing import Any
 
 from mail.errors import MAILError
 
@@ -68,6 +71,20 @@ class TooManyRequests(BadAnswer):
         when = "" if retry_after is None else f" (retry after {retry_after:g} s)"
         super().__init__(request, status, detail + when)
         self.retry_after = retry_after
+
+
+class QuestionOpen(BadAnswer):
+    """The task waits for an answer, which the message is not; nothing has changed.
+
+    Attributes:
+        pending_tool_calls: the calls that wait, as in `GET /task`.
+    """
+
+    def __init__(
+        self, request: str, status: int, detail: str, pending_tool_calls: list[dict[str, Any]]
+    ) -> None:
+        super().__init__(request, status, detail)
+        self.pending_tool_calls = pending_tool_calls
 
 
 class NotJSON(BadAnswer, ValueError):

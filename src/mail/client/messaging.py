@@ -54,6 +54,7 @@ class MessageOptions:
     webhook: str | Mapping[str, Any] | None = None
     live: bool = False
     deltas: bool = False
+    drop_question: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, operation: str, **fields: Any) -> "SentMessage":
@@ -70,6 +71,7 @@ class MessageOptions:
             "task_id": self.task_id,
             "resume_from": self.resume_from,
             "webhook": {"url": self.webhook} if isinstance(self.webhook, str) else self.webhook,
+            "drop_question": self.drop_question or None,
             "kwargs": self.settings or None,
         }
         headers = {} if self.idempotency_key is None else {IDEMPOTENCY_KEY: self.idempotency_key}
@@ -170,6 +172,20 @@ class TaskOutcome:
     response: str
     events: list[JSONObject]
 
+    @property
+    def task_id(self) -> str:
+        """The task."""
+        return str(self.events[-1]["data"]["task_id"])
+
+    @property
+    def status(self) -> str:
+        """The status of the task at its end."""
+        kinds = [event["event"] for event in self.events]
+        if kinds[-1] == "task_error":
+            return "cancelled" if "task_cancelled" in kinds else "failed"
+        last = max((n for n, kind in enumerate(kinds[:-1]) if kind in TERMINAL), default=-1)
+        return "paused" if "breakpoint_tool_call" in kinds[last + 1 :] else "completed"
+
     def message(self, swarm: str) -> JSONObject:
         """Return the answer as the message that it came in.
 
@@ -240,9 +256,13 @@ class Messaging(Connection):
         idempotency_key: str | None = None,
         generation: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
+        drop_question: bool = False,
         **kwargs: Any,
     ) -> JSONObject:
-        """Send a message and wait for the answer: `{"response": …, "events": … or None}`.
+        """Send a message and wait for the answer.
+
+        Returns `{"response": …, "events": … or None, "task_id": …, "status": …, "pending_tool_calls": […]}`; also
+        `warnings` if the server has ignored something.
 
         Waits as long as the configuration allows, even if the server doesn't: after 202, or when the connection breaks,
         it follows the task to its end.
@@ -258,6 +278,8 @@ class Messaging(Connection):
                 retries when the connection breaks.
             generation: the expected `generation` of the task; if it has changed, the message is refused.
             webhook: a URL to notify when the task ends, or an object with its `url`, `secret_ref` and `events`.
+            drop_question: whether a message to a task that waits for an answer drops the question; otherwise it is
+                refused with QuestionOpen.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
@@ -271,6 +293,7 @@ class Messaging(Connection):
             idempotency_key=idempotency_key,
             generation=generation,
             webhook=webhook,
+            drop_question=drop_question,
             settings=kwargs,
         )
         return await self._post(message if body is None else body, options, show_events=show_events)
@@ -291,6 +314,7 @@ class Messaging(Connection):
         webhook: str | Mapping[str, Any] | None = None,
         live: bool = False,
         deltas: bool = False,
+        drop_question: bool = False,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and stream the task's events, up to `task_complete` or `task_error`.
@@ -309,6 +333,7 @@ class Messaging(Connection):
             webhook=webhook,
             live=live,
             deltas=deltas,
+            drop_question=drop_question,
             settings=kwargs,
         )
         return await self._post_stream(message if body is None else body, options)
@@ -334,8 +359,21 @@ class Messaging(Connection):
             options.message("post_message", body=text, show_events=show_events)
         )
         if isinstance(answer, TaskOutcome):
-            return {"response": answer.response, "events": answer.events if show_events else None}
+            return {
+                "response": answer.response,
+                "events": answer.events if show_events else None,
+                "task_id": answer.task_id,
+                "status": answer.status,
+                "pending_tool_calls": await self._pending_calls(answer),
+            }
         return answer
+
+    async def _pending_calls(self, outcome: TaskOutcome) -> list[JSONObject]:
+        """Return the calls that a task waits for, which no event lists."""
+        if outcome.status != "paused":
+            return []
+        task = await self._ask("get_task", task_id=outcome.task_id)
+        return list(task.get("pending_tool_calls", ()))
 
     async def _post_stream(self, text: str, options: MessageOptions) -> EventStream:
         wanted = _live_options(live=options.live, deltas=options.deltas)
@@ -446,6 +484,7 @@ class Messaging(Connection):
             task_id, after=after, is_resumable=is_resumable, is_new=sent.is_new, wanted=sent.live_options
         )
         stream.attach(response)
+        stream.warnings = unquote(headers.get("x-warnings", ""))
         return stream
 
     def _watch(

@@ -79,6 +79,7 @@ class EventStream:
     Attributes:
         task_id: the task.
         last_event_id: the id of the last event that arrived; pass it as `after` to `MAILClient.watch_task`.
+        warnings: what the server has ignored of the message that the stream answers; empty if nothing.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class EventStream:
         """
         self.task_id = task_id
         self.last_event_id = after
+        self.warnings = ""
         self._reopen = reopen
         self._is_resumable = is_resumable
         self._is_new = is_new

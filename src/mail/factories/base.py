@@ -17,6 +17,7 @@ from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
 from mail.factories.models import ModelRequest, get_litellm, preload, traits_of
 from mail.factories.options import check_options, common_options, resolve_options
+from mail.factories.providers import find_problems
 from mail.factories.retry import RetryPolicy
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
 
@@ -196,6 +197,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     def preload() -> None:
         """Import litellm in advance, in a process that will run this agent. Never raises."""
         preload()
+
+    def problems(self) -> list[str]:
+        """Return what would make the first call of the model fail, with the remedies; imports litellm."""
+        return find_problems(self.llm, PROXY_VARIABLE if self.use_proxy else None)
 
     async def _run(self, messages: History, tool_choice: ToolChoice) -> AgentOutput:
         await get_litellm()  # needed for the model's traits

@@ -1,12 +1,18 @@
 """Classification of the errors that litellm, httpx and asyncio raise."""
 
+import re
+import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from mail.factories.items import MalformedReply
+from mail.factories.models import ModelRequest
+from mail.factories.providers import key_variable, missing_variables, name_hint, provider_of, similar_model
 from mail.factories.retry import Cause, Failure
 
 FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
@@ -14,6 +20,11 @@ FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupEr
 
 QUOTA = "insufficient_quota"
 """OpenAI's code of a 429 that waiting can't solve; litellm has no type for it."""
+
+NO_SUCH_MODEL = "model_not_found"
+"""OpenAI's code for an unknown model; other providers send only the status 404."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][\w.\[\]-]{0,60}")
 
 
 class CallFailed(Exception):
@@ -24,10 +35,8 @@ class CallFailed(Exception):
         self.cause = cause
 
 
-def classify(litellm: Any, error: Exception) -> Failure | None:
+def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
     """Return the failure that an error stands for; None for a bug in this program."""
-    import httpx
-
     match error:
         case CallFailed():
             return Failure(error.cause)
@@ -37,15 +46,93 @@ def classify(litellm: Any, error: Exception) -> Failure | None:
             return Failure(Cause.CONTEXT, 400)
         case litellm.ContentPolicyViolationError():
             return Failure(Cause.FILTERED, 400)
-        case TimeoutError() | litellm.Timeout() | litellm.openai.APITimeoutError() | httpx.TimeoutException():
-            return Failure(Cause.TIMEOUT)
-        case ConnectionError() | httpx.TransportError():  # not converted by litellm
-            return Failure(Cause.CONNECTION)
-        case litellm.APIConnectionError():
-            *_, root = _chain(error)
-            return None if isinstance(root, FAULTS) else Failure(Cause.CONNECTION)
+    failure = _of_connection(litellm, error)
+    if failure is None and (failure := _of_name_or_key(litellm, error, request)) is None:
+        failure = _of_response(litellm, error, request)
+    return failure and replace(failure, place=failure.place or _place(litellm, error, request))
+
+
+def _of_connection(litellm: Any, error: Exception) -> Failure | None:
+    """Return the failure of an error that came instead of a response; None if it isn't one."""
+    import httpx
+
+    # Timeouts of litellm have no cause; its other errors carry one of a lower layer.
+    if isinstance(error, TimeoutError | litellm.Timeout | litellm.openai.APITimeoutError):
+        return Failure(Cause.TIMEOUT)
+    chain = [each for each in _chain(error) if not _is_litellms(each)]
+    if any(_is_response(litellm, each) for each in chain):
+        return None
+    causes = (
+        (ssl.SSLError, Cause.TLS),
+        (socket.gaierror, Cause.UNKNOWN_HOST),
+        (ConnectionRefusedError, Cause.REFUSED),
+        (httpx.TimeoutException, Cause.TIMEOUT),
+        ((ConnectionError, httpx.TransportError, litellm.openai.APIConnectionError), Cause.CONNECTION),
+    )
+    for kind, cause in causes:
+        for each in chain:
+            if isinstance(each, kind):
+                hint = ""
+                if isinstance(each, ssl.SSLError):
+                    hint = getattr(each, "verify_message", None) or each.reason or type(each).__name__
+                return Failure(cause, hint=hint)
+    return None
+
+
+def _of_name_or_key(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
+    """Return the failure of a call for which litellm has no provider or no key; None if it has both."""
+    if request.has_own_key:
+        return None
+    if isinstance(error, litellm.BadRequestError) and provider_of(litellm, request.llm) is None:
+        return Failure(Cause.NO_PROVIDER, hint=name_hint(litellm, request.llm))
+    is_denied = getattr(error, "status_code", None) in (401, 403)
+    if not is_denied and _has_response(litellm, error):
+        return None
+    if missing := missing_variables(litellm, request.llm):
+        return Failure(Cause.NO_KEY, variables=missing)
+    if any(type(each) is litellm.openai.OpenAIError for each in _chain(error)):  # raised before the request
+        return Failure(Cause.NO_KEY)
+    return None
+
+
+def _has_response(litellm: Any, error: Exception) -> bool:
+    """Return whether the provider sent a response, or a fault of this program prevented it."""
+    return any(_is_response(litellm, each) or isinstance(each, FAULTS) for each in _chain(error))
+
+
+def _is_response(litellm: Any, error: BaseException) -> bool:
+    """Return whether an error stands for a response."""
+    import httpx
+
+    sent = (httpx.HTTPStatusError, litellm.openai.APIStatusError)
+    return isinstance(error, sent) and not _is_litellms(error)
+
+
+def _is_litellms(error: BaseException) -> bool:
+    """Return whether an error is of litellm's own kinds: they derive from the SDK's, and carry made-up requests."""
+    return hasattr(error, "llm_provider")
+
+
+def _of_response(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
+    if isinstance(error, litellm.APIConnectionError):
+        *_, root = _chain(error)
+        return None if isinstance(root, FAULTS) else Failure(Cause.CONNECTION)
     status = getattr(error, "status_code", None)
-    return _by_status(error, status) if isinstance(status, int) else None
+    return _by_status(litellm, error, status, request) if isinstance(status, int) else None
+
+
+def _place(litellm: Any, error: Exception, request: ModelRequest) -> str:
+    """Return the host that was called or, if the error doesn't tell, the provider."""
+    import httpx
+
+    for each in _chain(error):
+        if isinstance(each, httpx.RequestError) or _is_response(litellm, each):
+            with suppress(
+                RuntimeError, AttributeError
+            ):  # httpx raises the former for errors without a request
+                url = each.request.url  # type: ignore[attr-defined]  # each of them has it
+                return f"{url.host}:{url.port}" if url.port else str(url.host)
+    return provider_of(litellm, request.llm) or ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -56,28 +143,35 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         before = before.__cause__ or before.__context__
 
 
-def _by_status(error: Exception, status: int) -> Failure:
+def _by_status(litellm: Any, error: Exception, status: int, request: ModelRequest) -> Failure:
     wait = retry_after(_headers(error), datetime.now(UTC))
+    codes = [code for each in _chain(error) for code in _codes(each)]
     if status == 429:
-        is_final = any(QUOTA in _codes(each) for each in _chain(error))
-        return Failure(Cause.QUOTA if is_final else Cause.RATE_LIMIT, status, wait)
+        return Failure(Cause.QUOTA if QUOTA in codes else Cause.RATE_LIMIT, status, wait)
+    if status == 404 or NO_SUCH_MODEL in codes:
+        similar = similar_model(litellm, request.llm)
+        return Failure(Cause.NO_MODEL, status, hint=f". Did you mean {similar!r}?" if similar else "")
     if status in (401, 403):
-        return Failure(Cause.ACCESS, status)
+        variable = None if request.has_own_key else key_variable(litellm, request.llm)
+        variables = () if variable is None else (variable,)
+        return Failure(Cause.ACCESS if status == 401 else Cause.FORBIDDEN, status, variables=variables)
     if status == 408:
         return Failure(Cause.TIMEOUT, status, wait)
     if status == 409 or status >= 500:
         return Failure(Cause.OUTAGE, status, wait)
-    return Failure(Cause.REJECTED, status)
+    named = dict.fromkeys(code for code in codes if isinstance(code, str) and _IDENTIFIER.fullmatch(code))
+    return Failure(Cause.REJECTED, status, hint=f": {', '.join(named)}" if named else "")
 
 
 def _codes(error: BaseException) -> list[Any]:
-    """Return the provider's own codes of an error, from its SDK and its response."""
+    """Return the provider's code of an error and the parameter at fault, from its SDK and its response."""
     import httpx
 
-    codes = [getattr(error, "code", None)]
+    codes = [getattr(error, "code", None), getattr(error, "param", None)]
     if isinstance(error, httpx.HTTPStatusError):
         with suppress(ValueError, httpx.StreamError, LookupError, TypeError):
-            codes.append(error.response.json()["error"]["code"])
+            told = error.response.json()["error"]
+            codes += [told.get("code"), told.get("param")]
     return codes
 
 

@@ -39,7 +39,8 @@ async def call_model(
     litellm = await get_litellm()
     wire = call_responses if uses_responses(request) else call_chat
     until = _deadline()
-    attempt = 1
+    begin = asyncio.get_running_loop().time()
+    attempt, kinds = 1, set[tuple[Cause, int | None]]()
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
@@ -52,13 +53,17 @@ async def call_model(
             try:
                 return await _attempt(litellm, wire, request, _left(until), pass_on, call)
             except Exception as error:
-                failure = classify(litellm, error)
+                failure = classify(litellm, error, request)
                 if failure is None:
                     raise
+                kinds.add((failure.cause, failure.status))
                 decision = policy.decide(failure, attempt, _left(until), random.random())  # noqa: S311
                 _log(request, failure, error, attempt, decision)
                 if not isinstance(decision, Retry):
-                    raise error_for(failure, request.llm, attempt) from error
+                    seconds = asyncio.get_running_loop().time() - begin
+                    raise error_for(
+                        failure, request.llm, attempt, seconds, is_same=len(kinds) == 1
+                    ) from error
             status = f" (HTTP {failure.status})" if failure.status else ""
             call.retry(f"{failure.cause}{status}", decision.after)
             await asyncio.sleep(decision.after)
@@ -124,6 +129,6 @@ def _left(until: float | None) -> float | None:
 
 def _log(request: ModelRequest, failure: Failure, error: Exception, attempt: int, decision: object) -> None:
     """Log a failure; without the provider's text if it may contain the API key."""
-    words = "" if failure.cause is Cause.ACCESS else f": {str(error).partition('\n')[0]}"
+    words = "" if failure.cause in (Cause.ACCESS, Cause.FORBIDDEN) else f": {str(error).partition('\n')[0]}"
     words = request.hide_secrets(words)
     logger.warning("%s, attempt %d: %s%s; %s", request.llm, attempt, failure.cause, words, decision)

@@ -210,6 +210,11 @@ class ModelRequest:
                 text = text.replace(secret, "(hidden)")
         return text
 
+    @property
+    def has_own_key(self) -> bool:
+        """Whether the call carries a key, so that those in the environment are not used."""
+        return self.api_key is not None
+
     def connection(self, seconds: float | None) -> dict[str, Any]:
         """Return the arguments of every litellm call: the destination, and no retries, which are done here."""
         arguments: dict[str, Any] = {

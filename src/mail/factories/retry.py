@@ -19,11 +19,18 @@ class Cause(StrEnum):
     OUTAGE = "outage"
     TIMEOUT = "timeout"
     CONNECTION = "connection lost"
+    REFUSED = "connection refused"
+    UNKNOWN_HOST = "unknown host"
+    TLS = "TLS failure"
     MALFORMED = "malformed reply"
     TRUNCATED = "truncated reply"
     FILTERED = "filtered reply"
     CONTEXT = "context window exceeded"
+    NO_KEY = "no key"
     ACCESS = "access denied"
+    FORBIDDEN = "forbidden"
+    NO_PROVIDER = "unknown provider"
+    NO_MODEL = "unknown model"
     REJECTED = "request rejected"
 
 
@@ -34,11 +41,17 @@ class Failure:
     Attributes:
         status: the HTTP status, if there was a response.
         retry_after: seconds to wait, if the provider requests it.
+        place: the address or the provider that was called, without any secret.
+        variables: environment variables that are missing, or the one with the rejected key.
+        hint: the end of the error's text: `. Did you mean 'x'?`, or the provider's own codes.
     """
 
     cause: Cause
     status: int | None = None
     retry_after: float | None = None
+    place: str = ""
+    variables: tuple[str, ...] = ()
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +67,15 @@ class Stop:
 
 
 ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
-    {Cause.RATE_LIMIT: 8, Cause.OUTAGE: 6, Cause.CONNECTION: 6, Cause.TIMEOUT: 3, Cause.MALFORMED: 3}
+    {
+        Cause.RATE_LIMIT: 8,
+        Cause.OUTAGE: 6,
+        Cause.CONNECTION: 6,
+        Cause.REFUSED: 6,
+        Cause.UNKNOWN_HOST: 6,
+        Cause.TIMEOUT: 3,
+        Cause.MALFORMED: 3,
+    }
 )
 """Maximum number of attempts by cause; other causes are permanent."""
 
@@ -91,9 +112,18 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
     {
         Cause.RATE_LIMIT: (ModelUnavailable, "{llm} is called too often for its provider's limits{tries}"),
         Cause.QUOTA: (ModelUnavailable, "the account's quota for {llm} is used up"),
-        Cause.OUTAGE: (ModelUnavailable, "the provider of {llm} is unavailable{status}{tries}"),
+        Cause.OUTAGE: (ModelUnavailable, "{llm} is unavailable{tries}"),
         Cause.TIMEOUT: (ModelUnavailable, "{llm} did not answer in time{tries}"),
-        Cause.CONNECTION: (ModelUnavailable, "the connection to {llm} broke{tries}"),
+        Cause.CONNECTION: (ModelUnavailable, "the connection to {llm}{at} broke{tries}"),
+        Cause.REFUSED: (
+            ModelUnavailable,
+            "{llm} can't be reached: nothing accepts connections{at}{tries}; is its server running?",
+        ),
+        Cause.UNKNOWN_HOST: (
+            ModelUnavailable,
+            "{llm} can't be reached: there is no host {place}{tries}; check the address and the network",
+        ),
+        Cause.TLS: (ModelUnavailable, "{llm} can't be reached: no secure connection{at} ({hint})"),
         Cause.MALFORMED: (ModelError, "{llm} wrote tool calls that can't be read{tries}"),
         Cause.TRUNCATED: (
             ModelError,
@@ -101,22 +131,40 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
         ),
         Cause.FILTERED: (ModelRefusal, "the safety filter of {llm} stopped its reply"),
         Cause.CONTEXT: (ContextWindowExceeded, "the history no longer fits into the context window of {llm}"),
-        Cause.ACCESS: (ModelAccessDenied, "the provider of {llm} does not accept the API key{status}"),
-        Cause.REJECTED: (
+        Cause.NO_KEY: (ModelAccessDenied, "{llm} has no API key: set {variables} where this agent runs"),
+        Cause.ACCESS: (ModelAccessDenied, "{variables} is not accepted{at} for {llm}{status}"),
+        Cause.FORBIDDEN: (ModelAccessDenied, "{variables} has no access to {llm}{at}{status}"),
+        Cause.NO_PROVIDER: (
             ModelRefusal,
-            "the provider of {llm} rejects the request{status}; the server's log says more",
+            "no provider is known for the model {llm!r}; write provider/model, such as openai/gpt-5-mini{hint}",
         ),
+        Cause.NO_MODEL: (ModelRefusal, "there is no model {llm!r}{at}{status}{hint}"),
+        Cause.REJECTED: (ModelRefusal, "the provider of {llm} rejects the request{status}{hint}"),
     }
 )
 
 
-def error_for(failure: Failure, llm: str, attempts: int) -> ModelError:
-    """Return the error to raise after the last attempt; its text is suitable for agents and users."""
+def error_for(
+    failure: Failure, llm: str, attempts: int, seconds: float = 0.0, *, is_same: bool = True
+) -> ModelError:
+    """Return the error to raise after the last attempt; its text is suitable for agents and users.
+
+    `seconds` is the time since the first attempt, `is_same` whether all attempts failed as the last one did.
+    """
     kind, text = _ERRORS[failure.cause]
+    status = f"HTTP {failure.status}" if failure.status else ""
+    which = f"on all {attempts} attempts" if is_same else f"on the last of {attempts} attempts"
+    tries = f"{status} {which}".strip() if attempts > 1 else status
+    if attempts > 1 and seconds >= 1:
+        tries += f", last after {seconds:.0f} s"
     return kind(
         text.format(
             llm=llm,
-            status=f" (HTTP {failure.status})" if failure.status else "",
-            tries=f", {attempts} times" if attempts > 1 else "",
+            status=f" ({status})" if status else "",
+            tries=(f": {tries}" if failure.cause is Cause.OUTAGE else f" ({tries})") if tries else "",
+            place=failure.place,
+            at=f" at {failure.place}" if failure.place else "",
+            variables=" and ".join(failure.variables) or "the API key",
+            hint=failure.hint,
         )
     )

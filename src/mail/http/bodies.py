@@ -4,12 +4,21 @@ Bodies are read here rather than by FastAPI, so that only authenticated callers 
 oversized body is refused while it arrives, and text that can't be stored (lone surrogates, invalid UTF-8) is refused.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, from_json, to_json
 from starlette.requests import ClientDisconnect
 
@@ -19,6 +28,12 @@ from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
 from mail.http.service import service_of
 
+MAX_WARNINGS = 20
+"""Unknown fields of one object that are named."""
+
+MAX_FIELD_NAME = 60
+"""Characters of a field's name in a warning."""
+
 
 class Given(BaseModel):
     """Base class of request bodies.
@@ -27,6 +42,39 @@ class Given(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class GivenWithWarnings(Given):
+    """Base class of request bodies that remember which fields were ignored, to warn the caller."""
+
+    _unknown: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _note_unknown(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        made = validate(given)
+        if isinstance(given, dict) and (unknown := given.keys() - cls.model_fields.keys()):
+            made._unknown = tuple(sorted(unknown))[:MAX_WARNINGS]
+        return made
+
+    def warnings_at(self, path: str, others: Mapping[str, type[BaseModel]]) -> list[str]:
+        """Return a warning for each unknown field of this object, which is at `path` in the body.
+
+        `others` are the other objects of the body, by their paths, to which a field may belong.
+        """
+        return [self._warning(name, path, others) for name in self._unknown]
+
+    def _warning(self, name: str, path: str, others: Mapping[str, type[BaseModel]]) -> str:
+        shown = f"{path}.{name}".removeprefix(".")[:MAX_FIELD_NAME]
+        ignored = f"the unknown field {shown!r} was ignored"
+        for place, model in others.items():
+            if name in model.model_fields:
+                return f"{ignored}; {name} belongs {f'into {place}' if place else 'outside of ' + path}"
+        known = [
+            *type(self).model_fields,
+            *(each for model in others.values() for each in model.model_fields),
+        ]
+        return f"{ignored}{did_you_mean(name, known)}"
 
 
 class Answered(BaseModel):

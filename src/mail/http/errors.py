@@ -8,8 +8,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from mail.auth.fastapi import headers_of
-from mail.errors import MAILError
+from mail.errors import MAILError, QuestionOpen
 from mail.http.bodies import JSON
+from mail.http.task_json import pending_call
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +23,8 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSON:
-    return JSON({"detail": detail}, status_code=status, headers=headers)
+def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> JSON:
+    return JSON({"detail": detail, **more}, status_code=status, headers=headers)
 
 
 async def _mail_error(request: Request, error: Exception) -> JSON:
@@ -31,7 +32,12 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
     if error.http_status == 500:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return await _unexpected(request, error)
-    return _problem(error.http_status, error.detail, headers_of(error))
+    more = (
+        {"pending_tool_calls": list(map(pending_call, error.calls))}
+        if isinstance(error, QuestionOpen)
+        else {}
+    )
+    return _problem(error.http_status, error.detail, headers_of(error), **more)
 
 
 async def _invalid_parameters(_request: Request, error: Exception) -> JSON:

@@ -418,7 +418,7 @@ def task_summary(task: Task) -> dict[str, Any]:
         "generation": task.generation.number,
         "steps": task.generation.steps,
         "max_steps": task.max_steps,
-        "pending_tool_calls": [_pending_call(call) for call in task.generation.breakpoint.calls]
+        "pending_tool_calls": [pending_call(call) for call in task.generation.breakpoint.calls]
         if task.generation.breakpoint
         else [],
         "waiting_for": waiting_for(task),
@@ -467,7 +467,8 @@ def _awaited(task: Task, swarm: str, request: OpenRequest | None) -> dict[str, A
     }
 
 
-def _pending_call(call: PausedCall) -> dict[str, Any]:
+def pending_call(call: PausedCall) -> dict[str, Any]:
+    """Return a waiting breakpoint tool call as `PendingToolCall`."""
     shown = asdict(call)
     return {name: value for name, value in shown.items() if name != "asks" or value is not None}
 
@@ -475,7 +476,7 @@ def _pending_call(call: PausedCall) -> dict[str, Any]:
 def pending_calls(task: Task) -> list[dict[str, Any]]:
     """Return the breakpoint tool calls that a paused task waits for."""
     waiting = task.generation.breakpoint
-    return [] if waiting is None else [_pending_call(call) for call in waiting.calls]
+    return [] if waiting is None else [pending_call(call) for call in waiting.calls]
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:

@@ -49,6 +49,10 @@ def server(
             "or dynamodb://table. [default: as configured]",
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check/--no-check", help="Report missing packages, keys and models after the start."),
+    ] = True,
 ) -> None:
     """Run a swarm behind HTTP. Flags override the configuration file, which overrides the defaults."""
     gc.disable()  # until the server is ready: nearly all that is allocated on the way stays
@@ -65,7 +69,7 @@ def server(
         "print_llm_streams": None if print_llm_streams is None else print_llm_streams is Switch.TRUE,
         "database": database,
     }
-    serve(config, {name: value for name, value in flags.items() if value is not None})
+    serve(config, {name: value for name, value in flags.items() if value is not None}, checks=check)
 
 
 def main() -> None:

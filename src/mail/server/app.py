@@ -80,7 +80,7 @@ def make_service(
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
         large_answers=LargeAnswers(max_answer_bytes),
         rates=rates_of(config.limits),
-        observers=system.telemetry.observers,
+        observers=system.telemetry.request_observers,
         tracer=system.telemetry.tracer,
         metrics=system.telemetry.metrics,
         metrics_are_public=config.telemetry.metrics == "public",

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
@@ -42,6 +43,7 @@ from mail.server.connections import (
 )
 from mail.server.logs import set_up_logging
 from mail.server.malloc import return_freed_memory
+from mail.swarms_json import SwarmEntry
 
 LOOPBACK = "127.0.0.1"
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
@@ -193,8 +195,10 @@ def _url(host: str, port: int) -> str:
 # -------------------------------------------------------------------------------------------- as the command
 
 
-def serve(config_path: Path | None, flags: Mapping[str, Any]) -> None:
+def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = True) -> None:
     """Run `mail server` until it is stopped. `flags` are those of `ServerConfig.with_overrides`.
+
+    With `checks`, it reports what would keep agents from working, once it answers requests.
 
     Raises MAILError if it can't start.
     """
@@ -204,10 +208,16 @@ def serve(config_path: Path | None, flags: Mapping[str, Any]) -> None:
     config = load_config(config_path).server.with_overrides(**flags)
     _set_up(config)
     if config.reload:
-        _serve_reloading(config, flags)
+        _serve_reloading(config, flags, checks=checks)
     else:
         system = bootstrap.local(config)
-        asyncio.run(_serve(system, is_host_given="host" in flags, on_ready=_collect_garbage))
+
+        def on_ready() -> None:
+            _collect_garbage()
+            if checks:
+                _check_in_background(system.swarm, system.entry)
+
+        asyncio.run(_serve(system, is_host_given="host" in flags, on_ready=on_ready))
 
 
 def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
@@ -241,7 +251,7 @@ async def _serve(
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
             ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            ready += _database_note(config) + _advice(config, host)
+            ready += f"\nOpen {url}/ui" + _database_note(config) + _advice(config, host)
             if host != config.host:
                 ready += (
                     f"\nThis first run listens on this machine only, not on {config.host}; --host decides"
@@ -280,12 +290,30 @@ def _advice(config: ServerConfig, host: str) -> str:
     )
 
 
-def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
+def _check_in_background(swarm: SwarmCore, entry: SwarmEntry | None) -> None:
+    """Print what would keep the agents from working. A thread does it, as it imports litellm for agents with a model.
+
+    The first turn of such an agent needs that import anyway, and no request waits for it.
+    """
+
+    def check() -> None:
+        from mail.bootstrap.check import check_agents
+
+        for agent in check_agents(swarm, entry):
+            for problem in agent.problems:
+                _say(f"Agent {agent.name!r} can't work yet: {problem}")
+
+    threading.Thread(target=check, name="check", daemon=True).start()
+
+
+def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: bool) -> None:
     """Let uvicorn watch the source code, and run `reloaded_app` in a new process after each change."""
     from uvicorn.supervisors import ChangeReload
 
     _collect_garbage()
-    bootstrap.read_swarm(config)  # report a mistake now, not from each process
+    swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
+    if checks:
+        _check_in_background(swarm, entry)
     if config.storage.database == AUTO:  # each of the processes must have the same
         backend = open_backend(config.storage, config.swarm.name, SYSTEM_CLOCK)
         backend.abandon()
@@ -297,7 +325,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
         os.environ["BASE_URL"] = base_url(host, listener)
         _say(
             f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} and restarts at each change"
-            f"{_database_note(config)}{_advice(config, host)}"
+            f"\nOpen {os.environ['BASE_URL']}/ui{_database_note(config)}{_advice(config, host)}"
         )
         uvicorn_config = uvicorn.Config(
             RELOADED_APP,

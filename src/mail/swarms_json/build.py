@@ -62,7 +62,7 @@ def build_swarm(
     """
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
-    agents = [agent_spec(agent, resolve) for agent in entry.agents]
+    agents = [agent_spec(agent, _located(entry, agent, resolve)) for agent in entry.agents]
     tools = {action.name: action for action in actions}
     if allowed_prefixes is not None:
         for agent in agents:
@@ -72,7 +72,7 @@ def build_swarm(
             f"swarm {entry.name!r}, agent {agent.name!r}",
             replace(
                 agent,
-                factory=resolve(each.factory),
+                factory=_located(entry, each, resolve)(each.factory),
                 exclude_tools=[*entry.exclude_tools, *agent.exclude_tools],
             ),
             # An unknown name is reported by `assemble`, with a hint.
@@ -91,6 +91,18 @@ def _refuse_connection(where: str, params: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"{where}: {', '.join(refused)} can be set only in the server's own swarms.json, not in a loaded swarm"
         )
+
+
+def _located(entry: SwarmEntry, agent: AgentEntry, resolve: Resolve) -> Resolve:
+    """Return `resolve` with errors that name the agent."""
+
+    def located(reference: str) -> Any:
+        try:
+            return resolve(reference)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"swarm {entry.name!r}, agent {agent.name!r}: {error.detail}") from error
+
+    return located
 
 
 def swarm_spec(entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionCore]) -> SwarmSpec:
@@ -245,6 +257,7 @@ def build_function(
         given["print_llm_streams"] = False
     if not _takes(factory, "exclude_tools"):  # a later addition, which some factories don't know
         del given["exclude_tools"]
+    _check_parameters(where, factory, given, spec.agent_params)
     try:
         function = factory(**given)
     except (TypeError, ValueError) as error:
@@ -269,6 +282,24 @@ def _warn(where: str, wiring: Mapping[str, Any], params: Mapping[str, Any]) -> N
                 name,
                 value,
             )
+
+
+def _check_parameters(where: str, factory: Any, given: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for a key of `agent_params` that the factory doesn't take, and for one that is missing."""
+    try:
+        signature = inspect.signature(factory)
+        signature.bind(**given)
+    except ValueError:  # a callable without a signature
+        return
+    except TypeError as error:
+        names = signature.parameters
+        known = [name for name in names if name not in given or name in params]
+        for name in params:
+            if name not in names:
+                hint = did_you_mean(name, known) or f"; it takes: {', '.join(known) or 'none'}"
+                raise ConfigurationError(
+                    f"{where}, agent_params.{name}: its factory {_name(factory)!r} has no such parameter{hint}"
+                ) from error
 
 
 def _takes(factory: Any, parameter: str) -> bool:

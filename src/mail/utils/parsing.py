@@ -4,6 +4,8 @@ import importlib
 import inspect
 import json
 import logging
+import sysconfig
+import traceback
 from collections.abc import Collection
 from types import ModuleType
 from typing import Any
@@ -23,6 +25,9 @@ URL_SECONDS = 10.0
 
 MAX_URL_BYTES = 1024 * 1024
 
+_INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+"""The folders of Python and of installed packages."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,7 +42,10 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
     """
     module_name, colon, path = string.removeprefix(PYTHON_PREFIX).partition(":")
     if not (colon and _is_dotted_name(module_name) and _is_dotted_name(path)):
-        raise ConfigurationError(f"{string!r} is not of the form 'package.module:attribute'")
+        raise ConfigurationError(
+            f"{string!r} is not of the form 'package.module:attribute'; in swarms.json write "
+            f"'python::{_guess(string)}'"
+        )
     special = next(filter(_is_special, (*module_name.split("."), *path.split("."))), None)
     if special is not None and allowed_prefixes is not None:
         raise ConfigurationError(f"{string!r} may not be imported: {special} is a special name of Python")
@@ -45,8 +53,21 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
         raise _forbidden(string, allowed_prefixes)
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigurationError(f"{string!r} can't be imported: {error}") from error
+    except Exception as error:  # any error of foreign code
+        if allowed_prefixes is not None and not isinstance(
+            error, ImportError
+        ):  # a caller of this server gets the text
+            logger.exception("%s can't be imported", module_name)
+            reason = f"{string!r} can't be imported: {type(error).__name__}; the server's log says more"
+            raise ConfigurationError(reason) from error
+        logger.debug("%s can't be imported", module_name, exc_info=True)
+        is_open = allowed_prefixes is None
+        reason = (
+            _import_failure(string, module_name, error)
+            if is_open
+            else f"{string!r} can't be imported: {error}"
+        )
+        raise ConfigurationError(reason) from error
     for name in path.split("."):
         if not hasattr(found, name):
             hint = did_you_mean(name, dir(found))
@@ -55,6 +76,46 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
         if not _is_allowed(_module_of(found), allowed_prefixes):
             raise _forbidden(string, allowed_prefixes)
     return found
+
+
+def _guess(string: str) -> str:
+    """Return the reference that a malformed one probably stands for, or the form of all."""
+    module, _, attribute = string.removeprefix(PYTHON_PREFIX).replace(":", ".").rpartition(".")
+    return f"{module}:{attribute}" if _is_dotted_name(f"{module}.{attribute}") else "package.module:attribute"
+
+
+def _import_failure(string: str, module_name: str, error: Exception) -> str:
+    """Return why a module can't be imported: one line, or three with the place in its code and the exception.
+
+    An installed package is not to blame for what the module does, so the place is the last one outside of those.
+    """
+    if (
+        isinstance(error, ModuleNotFoundError)
+        and error.name
+        and f"{module_name}.".startswith(f"{error.name}.")
+    ):
+        return f"{string!r} can't be imported: {error}"
+    place, code = _place(error)
+    text = traceback.format_exception_only(error)[-1].strip()
+    if not place:
+        return f"{string!r} can't be imported: {text}"
+    return f"{string!r} can't be imported: an error in {place}\n  {code}\n{text}"
+
+
+def _place(error: Exception) -> tuple[str, str]:
+    """Return the file and line of an error, and the code there; empty if it was raised by Python itself."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}", (error.text or "").strip()
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith("<frozen")
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
+    if not (own or frames):
+        return "", ""
+    frame = (own or frames)[-1]
+    return f"{frame.filename}, line {frame.lineno}", (frame.line or "").strip()
 
 
 def read_url_string(string: str, *, raise_on_error: bool = False, allow_private: bool = True) -> str:

@@ -34,6 +34,7 @@ from support.llm_stub.script import (
     server_error,
     text,
     thinking,
+    unknown_model,
 )
 from support.llm_stub.server import LLMStub, Request
 
@@ -58,4 +59,5 @@ __all__ = [
     "server_error",
     "text",
     "thinking",
+    "unknown_model",
 ]

@@ -167,6 +167,12 @@ def bad_key() -> Failure:
     return Failure(401, message, "invalid_request_error", "authentication_error", "invalid_api_key")
 
 
+def unknown_model() -> Failure:
+    return Failure(
+        404, "The model does not exist", "invalid_request_error", "not_found_error", "model_not_found"
+    )
+
+
 def bad_request(message: str = "Invalid value") -> Failure:
     return Failure(400, message, "invalid_request_error", "invalid_request_error")
 

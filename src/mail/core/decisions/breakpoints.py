@@ -13,11 +13,14 @@ from mail.core.protocol.compose import compose_message
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import History, UserQuestion
-from mail.core.task.task import TaskStatus, Transition
+from mail.core.task.task import Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
-from mail.errors import BadBreakpointResult, NotPaused, Subject
+from mail.errors import BadBreakpointResult, NotPaused, QuestionOpen, Subject
 
 ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
+
+MAX_ARGUMENTS = 500
+"""Characters of a waiting call's arguments in an error's text."""
 
 
 def pause(
@@ -137,6 +140,27 @@ def announce_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, st
     if lines:
         draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
         draft.note_resumption(waiting.agent)
+
+
+def require_no_question(task: Task) -> None:
+    """Raise QuestionOpen if the task waits for the results of breakpoint tools, with what it asks and how to answer."""
+    waiting = task.generation.breakpoint
+    if waiting is None or task.status is not TaskStatus.PAUSED:
+        return
+    asked = "; ".join(map(_describe_question, waiting.calls))
+    raise QuestionOpen(
+        f"task {task.task_id!r} waits for an answer, which this message is not: agent {waiting.agent!r} called {asked}. "
+        "Answer with resume_from 'breakpoint_tool_call' and the result in kwargs.breakpoint_tool_call_result; or, to send "
+        "the message and drop the question, set drop_question to true",
+        waiting.calls,
+    )
+
+
+def _describe_question(call: PausedCall) -> str:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    shown = arguments if len(arguments) <= MAX_ARGUMENTS else f"{arguments[: MAX_ARGUMENTS - 1]}…"
+    subject = "" if call.asks is None else f", answered also by the subject {call.asks.answer_subjects[0]!r}"
+    return f"{call.name} with {shown} (call_id {call.call_id!r}{subject})"
 
 
 def abandon_breakpoint(draft: Draft) -> None:

@@ -303,7 +303,7 @@ class StepSettlement(Settlement):
     def _keep_going(self, faults: dict[str, int]) -> None:
         if faults.get(self.name, 0) >= FAULTS_IN_A_ROW and self.said is None:
             del faults[self.name]
-            self.failed = f"{FAULTS_IN_A_ROW} faulty turns in a row"
+            self.failed = self._describe_faults()
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
         if not self._words:

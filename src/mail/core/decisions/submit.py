@@ -5,6 +5,7 @@
 | unknown | new | the task begins |
 | running | new, or user_response | more mail for the entrypoint, and as many steps again; if the answer comes first, a second one follows |
 | paused | breakpoint_tool_call | the waiting agent gets the tool results |
+| paused | new | refused, unless it says to drop the question |
 | paused, completed, failed | new, or user_response | a new generation; waiting mail becomes deliverable again |
 
 People write text to an entrypoint. Programs that embed a swarm may also pass a complete message, with any sender and
@@ -22,6 +23,7 @@ from mail.core.decisions.breakpoints import (
     add_results,
     announce_results,
     is_answer,
+    require_no_question,
     send_answers,
 )
 from mail.core.protocol.address import (
@@ -90,6 +92,7 @@ class Submission(Value):
         budget: the budget of this generation; None keeps that of a running task, and sets none otherwise.
         ceiling: the upper limit of the caller's budgets.
         breakpoint_tool_call_result: the results of breakpoint tools, when resuming there.
+        drop_question: whether a message to a paused task drops the question that the task asks. `user_response` does.
         message: a complete message, instead of `body`, `subject`, `msg_type` and `entrypoint`.
         is_direct: whether the entrypoint may be any agent of the swarm. If it can't complete tasks, its response does.
         targets: agents of other swarms, as `agent@swarm`, to write to instead of an entrypoint.
@@ -115,6 +118,7 @@ class Submission(Value):
     budget: Budget | None = None
     ceiling: Budget = NO_BUDGET
     breakpoint_tool_call_result: Any = None
+    drop_question: bool = False
     message: MAILMessage | None = None
     is_direct: bool = False
     targets: tuple[str, ...] = ()
@@ -139,7 +143,7 @@ def admit(
 ) -> TaskChange:
     """Decide the effect of a submission on the caller's task; `task` is None if there is none with its id.
 
-    Raises BadRequest or one of its subclasses, or TaskNotFound.
+    Raises BadRequest or one of its subclasses, QuestionOpen, or TaskNotFound.
     """
     if submission.message is not None:
         _check_message(swarm, submission.message)
@@ -177,6 +181,8 @@ def admit(
         _resume_at_breakpoint(draft, caller, submission)
     else:
         if not task.is_running:
+            if submission.resume_from is None and not submission.drop_question:
+                require_no_question(task)
             abandon_breakpoint(draft)
             _resume(draft, submission)
         else:

@@ -33,6 +33,9 @@ from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
+MAX_FAULT_TEXT = 300
+"""Characters of an agent's last error in the report of its failure."""
+
 
 @value
 class AgentFailure:
@@ -262,6 +265,7 @@ class Settlement:
         self._client_tools = task.client_tools_of(self.name)
         self._questions: dict[str, UserQuestion] = {}
         self._faults = 0
+        self._first_fault = ""
         self._last_reasoning: str | None = None
         self._unannounced: dict[str, object] | None = None
 
@@ -347,10 +351,16 @@ class Settlement:
             return
         if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
             del faults[self.name]
-            reason = f"{FAULTS_IN_A_ROW} faulty turns in a row"
+            reason = self._describe_faults()
             self._dead_letter(reason, FAULTS_IN_A_ROW)
             self._report_failure(reason)
         prevent_stall(self.draft)
+
+    def _describe_faults(self) -> str:
+        """Return why the agent has failed, with the first error of its last turn, to which others may be due."""
+        last = " ".join(self._first_fault[: 2 * MAX_FAULT_TEXT].split())
+        shown = last if len(last) <= MAX_FAULT_TEXT else f"{last[: MAX_FAULT_TEXT - 1]}…"
+        return f"{FAULTS_IN_A_ROW} faulty turns in a row; the last: {shown}"
 
     def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
         """Return whether the user runs the tool: a breakpoint tool, or one of the caller's."""
@@ -391,6 +401,7 @@ class Settlement:
 
     def _fault(self, fault: AgentFault) -> None:
         self._faults += 1
+        self._first_fault = self._first_fault or fault.detail
         if isinstance(fault, UnknownTool):
             self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{fault.detail}")
         else:

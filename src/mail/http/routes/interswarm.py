@@ -65,6 +65,7 @@ class PostInterswarmMessage(Given):
         default=None, description="The default is `request`."
     )
     task_id: TaskId | None = Field(default=None, description="The id of the task to begin or continue.")
+    drop_question: bool | None = Field(default=None, exclude=True, description="As in `POST /message`.")
     routing_info: dict[str, Any] | None = Field(default=None, description="Sent with the message, unchanged.")
     stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
     ignore_stream_pings: bool | None = Field(
@@ -91,6 +92,7 @@ class PostInterswarmMessage(Given):
             is_direct=is_local,
             targets=() if is_local else tuple(self.targets),
             routing_info=None if is_local else routing_info or None,
+            drop_question=bool(self.drop_question),
             task_id=terms.task_id,
             ceiling=terms.ceiling,
             expects=terms.expects,

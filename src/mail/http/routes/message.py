@@ -13,9 +13,10 @@ from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.task.limits import Budget
-from mail.errors import AnswerTooLarge, Subject
+from mail.core.task.task import TaskStatus
+from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import RoleGate
-from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
+from mail.http.bodies import JSON, Answered, GivenWebhook, GivenWithWarnings, JSONBody, Problem
 from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
@@ -24,9 +25,12 @@ from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import PARAMETERS, Terms, submit
 from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, pending_calls
 
+MAX_WARNINGS = 1000
+"""Characters of the warnings that the header of an answer repeats."""
 
-class MessageOptions(Given):
-    """Further settings of a message; unknown ones are ignored."""
+
+class MessageOptions(GivenWithWarnings):
+    """Further settings of a message."""
 
     max_steps: int | None = Field(
         default=None,
@@ -53,7 +57,7 @@ class MessageOptions(Given):
     )
 
 
-class PostMessage(Given):
+class PostMessage(GivenWithWarnings):
     """A message to the swarm."""
 
     body: str | None = Field(
@@ -84,10 +88,21 @@ class PostMessage(Given):
         description="The id of the task to begin or continue; the default is a new task whose id the server chooses.",
     )
     resume_from: ResumeFrom | None = Field(default=None, description="Where to resume a stopped task.")
+    drop_question: bool | None = Field(
+        default=None,
+        exclude=True,  # from what an idempotency key stands for
+        description="Whether to send the message to a task that waits for an answer, and drop its question. Without it "
+        "(or `resume_from: user_response`) such a message is refused with 409.",
+    )
     kwargs: MessageOptions | None = Field(default=None, description="Further settings.")
     webhook: GivenWebhook | None = Field(
         default=None, description="A webhook for the further events of the task."
     )
+
+    def warnings(self) -> list[str]:
+        """Return a warning for each field that is ignored, with where it belongs or what was probably meant."""
+        mine = self.warnings_at("", {"kwargs": MessageOptions})
+        return mine if self.kwargs is None else mine + self.kwargs.warnings_at("kwargs", {"": PostMessage})
 
     def submission(self, terms: Terms) -> Submission:
         """Return the message for the runtime."""
@@ -104,6 +119,7 @@ class PostMessage(Given):
             budget=options.budget,
             ceiling=terms.ceiling,
             breakpoint_tool_call_result=options.breakpoint_tool_call_result,
+            drop_question=bool(self.drop_question),
             expects=terms.expects,
             idempotency_key=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),
@@ -112,7 +128,16 @@ class PostMessage(Given):
         )
 
 
-class Answer(Answered):
+class Warned(Answered):
+    """An answer with warnings."""
+
+    warnings: list[str] | None = Field(
+        default=None,
+        description="Only if the request has fields that this server doesn't know and has ignored: what they were.",
+    )
+
+
+class Answer(Warned):
     """The swarm's answer."""
 
     response: str = Field(
@@ -122,9 +147,10 @@ class Answer(Answered):
     events: list[AnswerEvent] | None = Field(
         description="The events since the message, if `show_events` was set."
     )
-    pending_tool_calls: list[PendingToolCall] | None = Field(
-        default=None,
-        description="Only if the task waits at a breakpoint: the waiting tool calls, as in `GET /task`.",
+    task_id: str
+    status: TaskStatus = Field(description="The task's status with this answer.")
+    pending_tool_calls: list[PendingToolCall] = Field(
+        description="The tool calls that a paused task waits for, as in `GET /task`."
     )
 
 
@@ -135,7 +161,7 @@ class AcceptedLinks(Answered):
     stream: str
 
 
-class Accepted(Answered):
+class Accepted(Warned):
     """The message is stored and will be processed."""
 
     task_id: str
@@ -163,6 +189,18 @@ ACCEPTED: dict[str, Any] = {
 }
 """Documentation of the response of `accepted`."""
 
+
+class OpenQuestion(Problem):
+    """The message would drop the question of a paused task."""
+
+    pending_tool_calls: list[PendingToolCall] = Field(description="The tool calls that the task waits for.")
+
+
+OPEN_QUESTION: dict[str, Any] = {
+    "description": "The task waits for an answer, and the message says neither that it is one nor to drop the question.",
+    "model": OpenQuestion,
+}
+
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The answer or, with `stream`, a stream of events that ends with it.",
@@ -171,6 +209,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     },
     202: ACCEPTED,
     **problems(400, 404, 412, 413, 422, *PROTECTED),
+    409: OPEN_QUESTION,
 }
 """Documentation of the responses to a message."""
 
@@ -197,8 +236,18 @@ async def post_message(request: Request) -> Response:
     body = await _body(request)
     service = service_of(request)
     await service.refresh()
-    submitted = await submit(request, caller.principal(service.runtime.swarm.name), body)
+    warnings = body.warnings()
+    try:
+        submitted = await submit(request, caller.principal(service.runtime.swarm.name), body)
+    except BadRequest as error:
+        if not warnings:
+            raise
+        raise BadRequest("; ".join((error.detail, *warnings))) from error
     headers = task_headers(submitted)
+    more: dict[str, Any] = {}
+    if warnings:
+        more["warnings"] = warnings
+        headers["X-Warnings"] = quote("; ".join(warnings)[:MAX_WARNINGS], safe=" ,;:.'?!()")
     if body.stream:
         return stream_events(
             request,
@@ -212,17 +261,31 @@ async def post_message(request: Request) -> Response:
     preference = read_preference(request.headers.getlist("prefer"))
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
     if message is None:
-        return accepted(request, submitted, preference, headers)
-    response, more = message.message.body, dict[str, Any]()
-    if message.message.subject == Subject.BREAKPOINT_TOOL_CALL:
-        task = await service.runtime.store.load(submitted.key)
-        if (
-            task is not None and task.generation.breakpoint is not None
-        ):  # another swarm's answer may have that subject
-            more["pending_tool_calls"] = pending_calls(task)
+        return accepted(request, submitted, preference, headers, more)
+    response = message.message.body
+    more |= await _state(service, submitted, message)
     if body.show_events:
         return await answer_with_events(request, submitted, response, preference, headers, more)
     return JSON({"response": response, "events": None, **more}, headers=headers)
+
+
+async def _state(service: Service, submitted: Submitted, answer: MAILMessage) -> dict[str, Any]:
+    """Return the task's id, its status and the calls that it waits for.
+
+    The usual answer, an agent's completion, tells that by itself. Otherwise the task is read.
+    """
+    state = {"task_id": submitted.key.task_id, "status": TaskStatus.COMPLETED, "pending_tool_calls": []}
+    is_completion = (
+        answer.msg_type == "broadcast_complete"
+        and answer.sender.address_type == "agent"
+        and answer.message.subject == Subject.TASK_COMPLETE
+    )
+    if is_completion:
+        return state
+    task = await service.runtime.store.load(submitted.key)
+    return (
+        state if task is None else {**state, "status": task.status, "pending_tool_calls": pending_calls(task)}
+    )
 
 
 async def answer_with_events(
@@ -242,7 +305,8 @@ async def answer_with_events(
     try:
         return await answer(service.large_answers, None, pieces, headers)
     except AnswerTooLarge:
-        return accepted(request, submitted, preference, headers)
+        kept = {name: value for name, value in more.items() if name == "warnings"}
+        return accepted(request, submitted, preference, headers, kept)
 
 
 def task_headers(submitted: Submitted) -> dict[str, str]:
@@ -261,8 +325,14 @@ async def await_answer(service: Service, submitted: Submitted, seconds: float | 
         return None
 
 
-def accepted(request: Request, submitted: Submitted, preference: Preference, headers: dict[str, str]) -> JSON:
-    """Return the response without an answer: 202, with links to the task."""
+def accepted(
+    request: Request,
+    submitted: Submitted,
+    preference: Preference,
+    headers: dict[str, str],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> JSON:
+    """Return the response without an answer: 202, with links to the task, and `more` fields."""
     root = request.scope.get("root_path", "")
     task_id = submitted.key.task_id
     task = f"{root}/task?{urlencode({'task_id': task_id})}"
@@ -271,4 +341,4 @@ def accepted(request: Request, submitted: Submitted, preference: Preference, hea
     if preference.applied:
         headers["Preference-Applied"] = preference.applied
     links = {"task": task, "stream": stream}
-    return JSON({"task_id": task_id, "links": links}, status_code=202, headers=headers)
+    return JSON({"task_id": task_id, "links": links, **more}, status_code=202, headers=headers)

@@ -8,10 +8,11 @@ const SENDABLE = /^[\x21-\x7e]+$/;
 /** The status of a request that the server has not answered. */
 export const UNREACHABLE = 0;
 
-/** What the server has against a request; `permanent` where sending it again won't help. */
+/** What the server has against a request; `permanent` where sending it again won't help, `isQuestion` where it waits. */
 export class Problem extends Error {
-  constructor(status, detail) {
+  constructor(status, detail, { isQuestion = false } = {}) {
     super(detail);
+    this.isQuestion = isQuestion;
     this.status = status;
     this.permanent = status !== UNREACHABLE && status < 500 && status !== 408 && status !== 429;
   }
@@ -48,8 +49,9 @@ async function request(method, path, { query = {}, body, headers = {}, signal, b
     body: body && JSON.stringify(body),
   });
   if (!response.ok) {
-    const detail = await response.json().then((problem) => problem.detail, () => null);
-    throw new Problem(response.status, detail || `the server answers ${response.status}`);
+    const problem = await response.json().catch(() => ({}));
+    const isQuestion = Boolean(problem.pending_tool_calls?.length);
+    throw new Problem(response.status, problem.detail || `the server answers ${response.status}`, { isQuestion });
   }
   return response;
 }

@@ -206,15 +206,24 @@ async function openNamed() {
 
 // ----------------------------------------------------------------------------------------------- the messages
 
+const DROPS_QUESTION = "This task waits for your answer. Send the message anyway, and drop the question?";
+
 async function compose() {
   const follows = view;
-  const id = await api.send({
+  const message = {
     body: $("body").value,
     subject: $("subject").value || null,
     entrypoint: $("entrypoint").value || null,
     msg_type: $("msg-type").value,
     task_id: follows?.id ?? null,
+  };
+  const id = await api.send(message).catch((problem) => {
+    if (!problem.isQuestion) throw problem;
+    // A press of Cancel keeps the text, and leads to the form with the question.
+    if (!confirm(DROPS_QUESTION)) return null;
+    return api.send({ ...message, drop_question: true });
   });
+  if (id === null) return void $("breakpoint").scrollIntoView();
   $("body").value = $("subject").value = "";
   if (follows && follows === view) return void follows.watch();
   if (!follows) begun = id;

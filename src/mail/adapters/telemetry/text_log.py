@@ -1,0 +1,75 @@
+"""The log for people: a line when a task begins, when an agent has worked, and when a task ends."""
+
+import logging
+from datetime import datetime
+
+from mail.core.engine.leased_turn import TurnReport
+from mail.core.engine.telemetry import Observer, ended_as, is_beginning
+from mail.core.task.change import TaskChange
+from mail.core.task.leases import Claim
+from mail.core.task.mailboxes import goes_out
+from mail.core.task.usage import NO_USAGE, Usage
+
+logger = logging.getLogger("mail.activity")
+
+QUICK_SECONDS = 0.01
+"""Turns without a model that take less time are logged at DEBUG only: there may be thousands of them a second."""
+
+
+class TextLog(Observer):
+    """Logs lines at INFO, without any content of messages."""
+
+    def task_changed(self, change: TaskChange) -> None:
+        task = change.task
+        if is_beginning(change):
+            logger.info("task %s begun by %s for %s", task.task_id, task.instance, task.entrypoint)
+        for event in change.dead_letters:
+            logger.warning("task %s: mail for %s is a dead letter", task.task_id, event.extra["mailbox"])
+        status = ended_as(change)
+        if status is not None:
+            usage = sum(task.usage.values(), NO_USAGE)
+            logger.info("task %s %s%s%s", task.task_id, status.value, _duration(change), _cost(usage))
+
+    def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
+        is_quick = seconds < QUICK_SECONDS and not report.usage and report.outbound is None
+        level = logging.DEBUG if is_quick else logging.INFO
+        if not logger.isEnabledFor(level):
+            return
+        outcome = report.outbound or report.outcome
+        told = "" if outcome is TurnReport.Outcome.COMMITTED else f" ({outcome.value.replace('_', ' ')})"
+        what = "delivery by" if goes_out(turn.mailbox) else "turn of"
+        logger.log(
+            level,
+            "task %s: %s %s took %s%s%s",
+            turn.task.task_id,
+            what,
+            turn.mailbox,
+            _seconds(seconds),
+            _cost(report.usage),
+            told,
+        )
+
+    def turn_failed(self, turn: Claim, error: BaseException) -> None:
+        logger.warning(
+            "task %s: turn of %s failed: %s", turn.task.task_id, turn.mailbox, type(error).__name__
+        )
+
+
+def _duration(change: TaskChange) -> str:
+    """Return the task's duration; nothing for a task that was resumed, as it also waited for its caller."""
+    if change.ended not in (None, 1) or not change.events:
+        return ""
+    begin, end = (datetime.fromisoformat(each) for each in (change.task.started, change.events[-1].timestamp))
+    return f" after {_seconds((end - begin).total_seconds())}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _cost(usage: Usage) -> str:
+    """Return the tokens and the price of model calls."""
+    if not usage:
+        return ""
+    price = "unknown price" if usage.unpriced_calls else f"${usage.cost:.4f}"
+    return f", {usage.input_tokens} + {usage.output_tokens} tokens, {price}"

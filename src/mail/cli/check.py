@@ -1,0 +1,66 @@
+"""`mail check`."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mail.cli.options import AsJson, ConfigPath
+from mail.cli.output import Output
+
+if TYPE_CHECKING:
+    from mail.bootstrap.check import CheckedAgent
+
+
+def check(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="The swarms.json file. [default: as configured]", show_default=False),
+    ] = None,
+    swarm_name: Annotated[
+        str | None, typer.Option(help="The swarm to check. [default: as configured]")
+    ] = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that a swarm's agents can work: packages, keys, models and tools. Nothing is sent.
+
+    Exits with 1 if something is missing, and with 2 if the configuration is not valid.
+    """
+    import os
+
+    from mail.bootstrap import read_swarm
+    from mail.bootstrap.check import check_agents
+    from mail.config import load_config
+
+    flags: dict[str, Any] = {"swarm_name": swarm_name, "swarm_source": None if file is None else str(file)}
+    server = load_config(config).server.with_overrides(
+        **{name: value for name, value in flags.items() if value is not None}
+    )
+    if os.getcwd() not in sys.path:  # as for `mail server`: swarms.json may name modules beside it
+        sys.path.append(os.getcwd())
+    swarm, entry = read_swarm(server)
+    output = Output(sys.stdout, as_json)
+    checked = list(check_agents(swarm, entry))
+    problems = sum(len(agent.problems) for agent in checked)
+    output.result(
+        {"swarm": swarm.name, "agents": [asdict(agent) for agent in checked], "problems": problems},
+        lambda: show(swarm.name, checked, output),
+    )
+    if problems:
+        raise typer.Exit(1)
+
+
+def show(swarm: str, checked: Sequence["CheckedAgent"], output: Output) -> None:
+    """Print a line for each agent, and one for each of its problems."""
+    for agent in checked:
+        tools = f"; tools: {', '.join(agent.tools)}" if agent.tools else ""
+        mark = "✗" if agent.problems else "✓"
+        output.text(f"{mark} {agent.name}: {agent.model or 'no language model'}{tools}")
+        for problem in agent.problems:
+            output.text(f"  {problem}")
+    if not any(agent.problems for agent in checked):
+        output.text(f"swarm {swarm} is ready")
