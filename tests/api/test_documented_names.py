@@ -220,7 +220,7 @@ class TestArguments:
 
         made = Mine(name="boss", comm_targets=[], llm="openai/gpt-5-mini", mood="fine")
         assert (made.extra, made.llm) == ({"mood": "fine"}, "openai/gpt-5-mini")
-        with pytest.raises(TypeError, match="unexpected parameters: mood"):
+        with pytest.raises(ConfigurationError, match="'mood' is not an option of litellm"):
             LiteLLMSupervisorFunction(name="boss", comm_targets=[], llm="openai/gpt-5-mini", mood="fine")
 
     def test_mistakes_in_the_settings_of_a_model_are_still_refused(self) -> None:

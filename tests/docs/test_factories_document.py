@@ -56,11 +56,13 @@ async def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_entry_is_one() -> None:
-    entry, usage = [code for _, code in blocks(DOCUMENT, "jsonc")]
+    entry, options, usage = [code for _, code in blocks(DOCUMENT, "jsonc")]
     agent = AgentEntry.model_validate(json.loads(entry))
     factory = resolver()(agent.factory)
     assert factory is mail.factories.LiteLLMSupervisorFunction
     assert factory(name=agent.name, comm_targets=[], **agent.agent_params).reasoning_effort == "low"
+    made = factory(name=agent.name, comm_targets=[], tool_format=agent.tool_format, **json.loads(options))
+    assert made.options.keys() == {"temperature", "api_base", "api_key"}
     assert set(re.findall(r'"(\w+)": \d', usage)) == {field.name for field in dataclasses.fields(Usage)}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from factory_agents import GPT, prompt
 from support.llm_stub import LLMStub, bad_request, call, reply
 
 from mail import Agent, Swarm
+from mail.bootstrap.system import read_swarm
+from mail.config import ServerConfig
 from mail.core.protocol.calls import ToolFormat
 from mail.errors import AgentUnavailable, ConfigurationError, ModelError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
@@ -140,6 +143,14 @@ def test_a_loaded_swarm_can_t_send_keys_elsewhere() -> None:
     for params in ({"api_base": "http://elsewhere"}, {"extra_headers": {}}, {"api_key": "${AWS_SECRET}"}):
         with pytest.raises(ConfigurationError, match=r"only in the server's own swarms\.json"):
             build_swarm(entry(**params), allowed_prefixes=["mail"])
+
+
+def test_a_typo_in_the_server_s_swarms_json_names_the_file(tmp_path: Path) -> None:
+    source = tmp_path / "swarms.json"
+    source.write_text(f"[{entry(temprature=0).model_dump_json()}]")
+    config = ServerConfig.model_validate({"swarm": {"name": "office", "source": str(source)}})
+    with pytest.raises(ConfigurationError, match=r"swarms\.json: .*agent 'boss'.*'temprature'.*Did you mean"):
+        read_swarm(config)
 
 
 async def test_keys_stay_secret(stub: LLMStub, caplog: pytest.LogCaptureFixture) -> None:

@@ -175,11 +175,11 @@ class Agent:
 
         `team` has what the agents do, by name; `completes` says whether the agent may complete tasks.
         """
-        prompt = [self.system, HOW_TO_ANSWER if completes else HOW_TO_RESPOND]
+        paragraphs = [self.system, HOW_TO_ANSWER if completes else HOW_TO_RESPOND]
         if team:
             lines = [f"- {name}: {task}" if task else f"- {name}" for name, task in team.items()]
-            prompt.append("\n".join([HOW_TO_ASK, *lines]))
-        return "\n\n".join(each for each in prompt if each)
+            paragraphs.append("\n".join([HOW_TO_ASK, *lines]))
+        return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
     def _factory(
         self, team: Mapping[str, str], *, leads: bool, completes: bool

@@ -23,7 +23,6 @@ from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.action_context import current_context
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.factories.options import choose_connection
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.signatures import Signature, signature_of, typed_arguments
@@ -87,6 +86,8 @@ def build_swarm(
 
 def _refuse_connection(where: str, params: Mapping[str, Any]) -> None:
     """Refuse options by which a swarm that was not written by the operator could send the server's keys elsewhere."""
+    from mail.factories.options import choose_connection  # no function that loads no swarm needs it
+
     if refused := choose_connection(params):
         raise ConfigurationError(
             f"{where}: {', '.join(refused)} can be set only in the server's own swarms.json, not in a loaded swarm"
