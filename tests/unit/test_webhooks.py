@@ -219,7 +219,7 @@ async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
         await engine.run_turn(key, MAILBOX)
         before = await _load(store, key)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
-        held = await store.claim(key, MAILBOX, engine._lease(60, 1), now=clock.now().timestamp())
+        held = await store.claim(key, MAILBOX, engine._lease(0.0, 60, 1), now=clock.now().timestamp())
         draft = Draft(await _load(store, key), SWARM, clock)
         draft.emit(EventKind.DEAD_LETTER_REDRIVEN, "again")
         rewind(draft, EVERY.id, 2)
@@ -245,7 +245,7 @@ async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tm
         engine, _ = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
-        held = await store.claim(key, MAILBOX, engine._lease(60, 1), now=clock.now().timestamp())
+        held = await store.claim(key, MAILBOX, engine._lease(0.0, 60, 1), now=clock.now().timestamp())
         assert isinstance(held, WebhookClaim)
         failed = held.task.webhooks[EVERY.id].upto
         await redrive_dead_letters(engine, ANN, key)
