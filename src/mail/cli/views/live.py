@@ -64,7 +64,7 @@ class WorkingAgents:
     def line(self, now: float) -> str:
         """Return who works on what and for how long, in one line; empty if nobody does."""
         return " · ".join(
-            part for name, agent in self._agents.items() for part in self._parts(name, agent, now)
+            part for name, agent in self._agents.items() for part in self._described(name, agent, now)
         )
 
     def _described(self, name: str, agent: _Agent, now: float) -> Iterator[str]:
