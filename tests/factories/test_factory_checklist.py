@@ -94,6 +94,7 @@ async def test_step_1_events_have_name_arguments_id_reasoning_and_preamble(
     (event,) = tool_calls(await run_task(dialect))
     extra = dict(event.extra)
     assert extra.pop("usage")
+    assert extra.pop("timing")["model_calls"]
     assert extra.pop("tool_call_id").startswith("toolu_")
     assert extra == {
         "agent": "supervisor",

@@ -56,7 +56,19 @@ async def test_whoami(server: HTTPServer, role: str, name: str) -> None:
 async def test_status(server: HTTPServer) -> None:
     swarm = {"name": "example", "status": "ready"}
     status = (await server.client.get("/status")).json()
-    assert status == {"swarm": swarm, "active_users": 0, "user_mail_ready": False, "user_task_running": False}
+    assert status == {
+        "swarm": swarm,
+        "active_users": 0,
+        "user_mail_ready": False,
+        "user_task_running": False,
+        "tasks": [],
+    }
     await server.ask()
     status = (await server.client.get("/status")).json()
-    assert status == {"swarm": swarm, "active_users": 0, "user_mail_ready": True, "user_task_running": False}
+    assert status == {
+        "swarm": swarm,
+        "active_users": 0,
+        "user_mail_ready": True,
+        "user_task_running": False,
+        "tasks": [],
+    }

@@ -11,6 +11,7 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.message import PAYLOAD_TYPES, MAILBroadcast, MAILInterrupt, MAILRequest, MAILResponse
 from mail.core.protocol.values import Value
 from mail.core.task.events import TERMINAL, EventKind
+from mail.core.task.live import LiveKind
 from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
 from mail.errors import Subject
 
@@ -59,7 +60,7 @@ def test_the_table_of_tools() -> None:
 
 def test_the_table_of_events() -> None:
     table = [kind for row in rows("9") for kind in code(row[0])]
-    assert sorted(table) == sorted(kind.value for kind in EventKind)
+    assert sorted(table) == sorted(kind.value for kind in (*EventKind, *LiveKind))
     terminal = {kind for row in rows("9") for kind in code(row[0]) if "terminal" in row[1]}
     assert terminal == {kind.value for kind in TERMINAL}
 

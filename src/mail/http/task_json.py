@@ -158,7 +158,7 @@ class TaskSummary(Answered):
     )
     working: list[WorkingAgent] | None = Field(
         default=None,
-        description="Which agents take a turn now; neither in a list of summaries nor with `at`.",
+        description="Which agents take a turn now; null for a running task with `at`, and in a list of summaries.",
     )
     cancellation: dict[str, Any] | None = Field(
         description="Time, caller and reason of the last cancellation; null if it was never cancelled."
@@ -423,6 +423,7 @@ def task_summary(task: Task) -> dict[str, Any]:
         else [],
         "waiting_for": waiting_for(task),
         "queued": queued(task),
+        "working": None if task.is_running else [],
         "cancellation": task.cancellation,
         "budget": task.limits.budget.model_dump(exclude_none=True) or None,
         "dead_letters": task.dead_letters,

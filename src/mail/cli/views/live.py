@@ -64,10 +64,10 @@ class WorkingAgents:
     def line(self, now: float) -> str:
         """Return who works on what and for how long, in one line; empty if nobody does."""
         return " · ".join(
-            part for name, agent in self._agents.items() for part in self._parts(name, agent, now)
+            part for name, agent in self._agents.items() for part in self._described(name, agent, now)
         )
 
-    def _parts(self, name: str, agent: _Agent, now: float) -> Iterator[str]:
+    def _described(self, name: str, agent: _Agent, now: float) -> Iterator[str]:
         if not agent.work:
             yield f"{name}, {_seconds(now - agent.begun)}"
         for work in agent.work.values():
@@ -155,13 +155,13 @@ class Durations:
 
     def line(self) -> str:
         """Return how long each agent worked, in one line; empty for quick ones."""
-        return " · ".join(self._per_agent())
+        return " · ".join(self._described())
 
-    def _per_agent(self) -> Iterator[str]:
+    def _described(self) -> Iterator[str]:
         for agent, time in self._agents.items():
             spent = {"models": time.models, **time.actions}
-            shares = ", ".join(f"{name} {_seconds(took)}" for name, took in spent.items() if took)
-            yield f"{agent} {_seconds(time.turns)}" + (f" ({shares})" if shares else "")
+            most = ", ".join(f"{name} {_seconds(took)}" for name, took in spent.items() if took)
+            yield f"{agent} {_seconds(time.turns)}" + (f" ({most})" if most else "")
 
 
 def _seconds(seconds: float) -> str:
