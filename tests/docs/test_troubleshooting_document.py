@@ -34,6 +34,14 @@ def test_what_a_server_says_that_does_not_start(server: ServerProcess, tmp_path:
     (tmp_path / "bad.toml").write_text("[server]\nprt = 1\n")
     (tmp_path / "target.json").write_text(swarm('"comm_targets": ["nobody"]'))
     (tmp_path / "action.json").write_text(swarm('"comm_targets": [], "actions": ["nothing"]'))
+    (tmp_path / "broken_module.py").write_text("raise ValueError('no')\n")
+    (tmp_path / "broken.json").write_text(swarm('"comm_targets": []', factory="python::broken_module:agent"))
+    fixed = '"comm_targets": [], "agent_params": {"sytem": "x"}'
+    (tmp_path / "fixed_module.py").write_text(
+        "def agent(name, comm_targets, tools, enable_entrypoint, enable_interswarm, can_complete_tasks, tool_format, "
+        "user_token, system=None): ...\n"
+    )
+    (tmp_path / "params.json").write_text(swarm(fixed, factory="python::fixed_module:agent"))
     (tmp_path / "module.json").write_text(swarm('"comm_targets": []', factory="python::missing_module:agent"))
     newer = run_mail("db-init", "--database", "newer.db", cwd=tmp_path)
     assert newer.returncode == 0
@@ -48,6 +56,8 @@ def test_what_a_server_says_that_does_not_start(server: ServerProcess, tmp_path:
             (tmp_path, [], {"DATABASE_URL": "postgresql://u:p@127.0.0.1:9/d"}),
             (tmp_path, ["--swarm-name", "one", "--swarm-source", "target.json"], {}),
             (tmp_path, ["--swarm-name", "one", "--swarm-source", "action.json"], {}),
+            (tmp_path, ["--swarm-name", "one", "--swarm-source", "broken.json"], {}),
+            (tmp_path, ["--swarm-name", "one", "--swarm-source", "params.json"], {}),
             (tmp_path, ["--swarm-name", "one", "--swarm-source", "module.json"], {}),
             (tmp_path, ["--database", "newer.db"], {}),
         ]
@@ -81,9 +91,12 @@ def test_what_is_refused(server: ServerProcess) -> None:
         return str(answer.json().get("detail", answer.text))
 
     ask("/message", '{"body": "1+1", "task_id": "done"}')
+    ask("/message", '{"body": "ask a human: may I?", "task_id": "question"}')
     said = [
         ask("/message", '{"body": ""}'),
         ask("/message", "{body: 1}"),
+        ask("/message", '{"boddy": "x"}'),
+        ask("/message", '{"body": "x", "task_id": "question"}'),
         ask("/message", '{"body": "x", "entrypoint": "math"}'),
         ask("/message", '{"body": "x", "task_id": "none", "resume_from": "user_response"}'),
         ask("/message", '{"task_id": "done", "resume_from": "breakpoint_tool_call"}'),

@@ -35,5 +35,7 @@ class TokenAuthenticator:
     async def authenticate(self, bearer: str) -> Caller:
         token = await self._documents.find_token(digest(bearer))
         if token is None:
-            raise Unauthenticated("the API key is not valid; ask this server's operator for one")
+            raise Unauthenticated(
+                "the API key is not valid; its operator creates one where the server runs: mail token create"
+            )
         return Caller(token.role, token.id)

@@ -109,6 +109,8 @@ class Session:
 
         if options.task_id is None and options.resume_from is None and options.idempotency_key is None:
             options = replace(options, task_id=str(uuid4()))
+        elif options.task_id is None and options.idempotency_key is None and self.is_prompt and self.tasks:
+            options = replace(options, task_id=self.require_task())
         before = dict(self.tasks)
         if options.task_id is not None:
             self.add_task(options.task_id)

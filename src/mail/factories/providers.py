@@ -96,7 +96,8 @@ def missing_variables(litellm: Any, llm: str) -> tuple[str, ...]:
         return () if any(map(os.environ.get, names)) else names[:1]
     if provider in ("bedrock", "sagemaker", "vertex_ai"):  # they have many ways to log in besides variables
         return ()
-    return tuple(litellm.validate_environment(model=llm)["missing_keys"])
+    empty = [name for name in credentials_of(provider) if os.environ.get(name) == ""]
+    return (*litellm.validate_environment(model=llm)["missing_keys"], *empty)
 
 
 def key_variable(litellm: Any, llm: str) -> str | None:
@@ -104,8 +105,12 @@ def key_variable(litellm: Any, llm: str) -> str | None:
     provider = provider_of(litellm, llm)
     if provider is None:
         return None
-    names = CREDENTIALS.get(provider, (f"{provider.upper()}_API_KEY",))
-    return next((name for name in names if os.environ.get(name)), None)
+    return next((name for name in credentials_of(provider) if os.environ.get(name)), None)
+
+
+def credentials_of(provider: str) -> tuple[str, ...]:
+    """Return the variables in which the provider's key may be, by litellm's names."""
+    return CREDENTIALS.get(provider, (f"{provider.upper()}_API_KEY",))
 
 
 def name_hint(litellm: Any, llm: str) -> str:

@@ -160,7 +160,9 @@ def assemble(
     for tool in spec.breakpoint_tools:
         if tool not in by_name and tool not in MAIL_TOOLS:
             hint = did_you_mean(tool, [*by_name, *MAIL_TOOLS])
-            raise ConfigurationError(f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint}")
+            raise ConfigurationError(
+                f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint or '; declare it in actions, where it needs no function'}"
+            )
     return SwarmCore(
         name=spec.name,
         version=spec.version,

@@ -119,7 +119,7 @@ def find(name: str) -> Command:
     from difflib import get_close_matches
 
     close = get_close_matches(name, _BY_NAME, n=1)
-    hint = f"did you mean {close[0]}?" if close else "help lists them"
+    hint = f"did you mean {close[0]}?" if close else 'help lists them, and a text is sent by: message "…"'
     raise UsageError(f"there is no command {name!r}; {hint}")
 
 

@@ -15,6 +15,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from mail.core.task.client_tools import TOOL_NAME, ClientTool, ClientTools
 from mail.http.bodies import Given
@@ -39,11 +40,21 @@ class RefusalPart(Given):
         return self.refusal
 
 
+_PART_TYPES = ("input_text", "output_text", "text", "refusal")
+
 Part = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
 
 
 def _as_parts(content: Any) -> Any:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind not in _PART_TYPES:
+            raise PydanticCustomError(
+                "unsupported_part", "agents take text only, no {kind}", {"kind": repr(kind[:40])}
+            )
+    return content
 
 
 Content = Annotated[list[Part], BeforeValidator(_as_parts)]
