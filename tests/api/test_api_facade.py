@@ -1,12 +1,16 @@
 """`Agent` and `Swarm`: teams, conversations, dependencies, pauses and errors, on the real engine."""
 
 import asyncio
+import itertools
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from mail import ActionContext, Agent, Answer, MAILSwarmTemplate, Swarm, action
@@ -243,3 +247,31 @@ class TestErrors:
     def test_options_of_a_function(self) -> None:
         with pytest.raises(ConfigurationError, match="a function takes no options, but got: temperature"):
             Agent("a", function=scripted(echo), temperature=0)
+
+
+SERVER = """
+from mail import Agent, Swarm
+from mail.testing.agents import complete, scripted
+
+function = scripted(lambda view: [complete("served")], tool_format="responses")
+Swarm(Agent("lead", function=function), database="ours.db").serve(port=0)
+"""
+
+
+def test_a_swarm_is_served_on_its_database(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        (line,) = itertools.islice((each for each in process.stdout if "listens on" in each), 1)
+        url = next(word for word in line.split() if word.startswith("http://"))
+        assert httpx.get(f"{url}/").json()["swarm"]["name"] == "lead"
+        assert (tmp_path / "ours.db").is_file()
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)

@@ -24,6 +24,7 @@ TIER_OF: dict[str, Tier] = {
     "tests": "fast",
     "tests/agentmail/test_agentmail_document.py": "full",
     "tests/agentmail/test_agentmail_fuzz.py::test_a_long_body_costs_no_more_per_byte_than_a_short_one": "full",
+    "tests/api/test_api_facade.py::test_a_swarm_is_served_on_its_database": "full",
     "tests/api/test_api_manual.py::test_tokens_are_counted_beside_the_event_loop": "full",
     "tests/api/test_api_names.py::test_defining_a_swarm_loads_nothing_heavy": "full",
     "tests/api/test_api_templates.py::TestServer": "full",

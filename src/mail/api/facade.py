@@ -364,9 +364,15 @@ class Swarm:
     def serve(self, port: int = 8000, host: str = "127.0.0.1", *, open_browser: bool = False) -> None:
         """Serve the swarm over HTTP until the process is stopped, like `mail server`; its page is at `/ui`.
 
-        All other settings come from `mail.toml`. Raises MAILError if it can't start.
+        All other settings come from `mail.toml`, also the database if the swarm has none of its own. Raises MAILError
+        if it can't start.
         """
-        self.template.start_server(port, host, open_browser=open_browser)
+        if not isinstance(self.database, str):
+            raise ConfigurationError(
+                f"swarm {self.name!r}: to serve it, give its database as text, not as a store"
+            )
+        database = None if self.database == IN_MEMORY else self.database
+        self.template.start_server(port, host, open_browser=open_browser, database=database)
 
     # ------------------------------------------------------------------------------------------ running
 

@@ -26,12 +26,17 @@ def serve_swarm(
     ui_path: Path | None,
     ui_port: int,
     open_browser: bool,
+    database: str | None = None,
 ) -> None:
     """Serve the swarm that `build` makes for the server's settings, until the process is stopped.
 
+    `database` replaces the one of the settings.
+
     Raises MAILError if it can't start.
     """
-    config = load_config().server.with_overrides(host=host, port=port, swarm_name=name, reload=False)
+    config = load_config().server.with_overrides(
+        host=host, port=port, swarm_name=name, reload=False, database=database
+    )
     swarm = build(config.settings)
     has_own = ui_path is not None and (ui_path / "package.json").is_file()
     interface = _interface(ui_path, ui_port, port) if ui_path is not None and has_own else nullcontext()

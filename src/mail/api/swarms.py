@@ -782,10 +782,11 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         open_browser: bool = False,
         *,
         ui_path: str | Path | None = None,
+        database: str | None = None,
     ) -> None:
         """Serve the swarm over HTTP until the process is stopped, like `mail server`.
 
-        All other settings come from `mail.toml`. `launch_ui` opens the server's page `/ui` in a browser. If `ui_path`, by
+        All other settings come from `mail.toml`, also the `database` by default. `launch_ui` opens the server's page `/ui` in a browser. If `ui_path`, by
         default `ui`, has a web interface of its own, it starts that instead (`npm run dev`). `open_browser` opens either.
 
         Raises MAILError if it can't start.
@@ -804,6 +805,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             ui_path=Path(ui_path or "ui") if launch_ui else None,
             ui_port=ui_port,
             open_browser=open_browser,
+            database=database,
         )
 
 
