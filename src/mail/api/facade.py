@@ -18,14 +18,16 @@ from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
 from mail.api.agents import MAILAgentTemplate
 from mail.api.answers import Answer, Piece, read_answer
-from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, UserRole
+from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
+from mail.mcp.servers import MCPOption, read_servers
 from mail.swarms_json.entries import Factory
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ class Agent:
         exclude_tools: MAIL tools that it may not call.
         comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
         sequential: whether its actions run one after the other.
+        mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
+            files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
 
     Raises ConfigurationError for invalid settings.
@@ -72,6 +76,7 @@ class Agent:
         comm_targets: Sequence[str] = (),
         enable_interswarm: bool = False,
         sequential: bool = False,
+        mcp: MCPOption = (),
         **options: Any,
     ) -> None:
         self.name = name
@@ -87,6 +92,7 @@ class Agent:
         self.comm_targets = list(comm_targets)
         self.enable_interswarm = enable_interswarm
         self.sequential = sequential
+        self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
         given = [what for what in (model, function, factory) if what is not None]
         if len(given) != 1:
@@ -118,6 +124,7 @@ class Agent:
             tool_format=self.tool_format,
             exclude_tools=[*self.exclude_tools, *alone],
             sequential=self.sequential,
+            mcp=self.mcp,
         )
 
     def _factory(self, *, leads: bool) -> tuple[Factory, dict[str, Any]]:

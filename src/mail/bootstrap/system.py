@@ -164,6 +164,7 @@ class System[Q: TurnQueue]:
                 await workers.stop(grace)
             if self.router is not None:
                 await self.router.stop()
+            await self.swarm.aclose()
             if self._closer is None:
                 await _close_models()
         finally:
