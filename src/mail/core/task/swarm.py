@@ -227,6 +227,12 @@ class SwarmCore:
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
 
+    async def warm_up(self) -> None:
+        """Look for the tools of all agents' sources, so that first turns don't wait and problems are logged early."""
+        for agent in self.agents.values():
+            if agent.tool_source is not None:
+                await agent.tool_source.tools()
+
     async def aclose(self) -> None:
         """Close what the agents' tools keep open; see `ToolSource.aclose`."""
         for agent in self.agents.values():
