@@ -23,14 +23,12 @@ async def main(folder: Path, tool: str) -> None:
     lead = agent("lead", hang_then_tell, supervises=True, mcp={"desk": desk})
     swarm = template(lead).instantiate({}, user_id="ann", database=str(folder / "mail.db"))
     runtime = swarm.runtime
+    if await runtime.load_task("t") is None:
+        await runtime.post(body="Work", task_id="t")
     async with runtime.at_work():
-        if await runtime.load_task("t") is None:
-            answer, _ = await swarm.post_message("Work", task_id="t")
-            print(answer["message"]["body"])
-        while (task := await runtime.load_task("t")) is None or task.is_running:
+        while (await runtime.load_task("t")).is_running:  # type: ignore[union-attr]  # noqa: ASYNC110  # begun by another process
             await asyncio.sleep(0.01)
-    events = await swarm.get_task_events("t") if hasattr(swarm, "get_task_events") else []
-    print(task.status, events)
+    print((await runtime.read_messages("t"))[-1].message.body)
     await swarm.shutdown()
 
 

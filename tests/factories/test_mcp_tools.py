@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import mcp_crash
 import pytest
 from support import mcp_desk
 from support.http_server import eventually
@@ -20,6 +22,8 @@ from mail.mcp import sessions
 from mail.mcp.servers import read_servers
 from mail.mcp.sessions import Sessions
 from mail.mcp.tools import MCPTools
+from mail.swarms_json.check import validate_swarm_from_swarms_json
+from mail.swarms_json.live import without_secrets
 from mail.utils.outcomes import ActionFailed
 
 MODEL = "openai/gpt-5-mini"
@@ -227,3 +231,38 @@ async def test_a_loaded_swarm_uses_public_urls_and_the_servers_of_the_operator(
     assert "MCP server private is unavailable" in str(provided.problems)
     assert "not a public address" in str(provided.problems)
     await tools.aclose()
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer", "calls"),
+    [("hang", "the outcome is unknown", 1), ("hang_again", "SUCCESS: x is done", 2)],
+)
+async def test_the_process_is_killed_during_a_call(
+    tmp_path: Path, tool: str, answer: str, calls: int
+) -> None:
+    """Only a call that does no harm twice is repeated when the task resumes; of another the outcome is unknown."""
+    journal = tmp_path / "journal"
+    command = [sys.executable, mcp_crash.__file__, tmp_path, tool]
+    environ = {**os.environ, "PYTHONPATH": str(Path(mcp_crash.__file__).parents[1])}
+    first = await asyncio.create_subprocess_exec(*command, env=environ)
+
+    async def is_in_the_call() -> bool:
+        return journal.exists()
+
+    await eventually(is_in_the_call)
+    first.kill()
+    await first.wait()
+    second = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    output, _ = await second.communicate()
+    assert answer in output.decode()
+    assert journal.read_text().splitlines().count("begin x") == calls
+
+
+def test_a_dump_hides_the_settings_of_a_server() -> None:
+    desk = {"url": "https://desk.example/s3cret/mcp", "headers": {"X": "s3cret"}, "tools": ["add"]}
+    run = {"command": "desk", "args": ["--key=s3cret"], "env": {"K": "s3cret"}}
+    entry = validate_swarm_from_swarms_json(json.loads(written(mcp={"desk": desk, "run": run})))
+    dump = without_secrets(entry.model_dump(mode="json"))
+    assert dump["agents"][0]["mcp"]["desk"]["tools"] == ["add"]
+    assert "s3cret" not in str(dump)
+    assert "mcp" not in validate_swarm_from_swarms_json(json.loads(written())).model_dump_json()
