@@ -16,7 +16,12 @@ from support.llm_stub import LLMStub, call, reply
 
 from mail import Agent, Swarm
 from mail.api.swarms import MAILSwarmTemplate
+from mail.core.engine.actions import UNKNOWN_OUTCOME, ActionRunner
+from mail.core.engine.telemetry import NO_TRACER
+from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.context import TURN_DEADLINE
+from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.usage import UsageMeter
 from mail.errors import ConfigurationError
 from mail.mcp import sessions
 from mail.mcp.servers import read_servers
@@ -231,6 +236,28 @@ async def test_a_loaded_swarm_uses_public_urls_and_the_servers_of_the_operator(
     assert "MCP server private is unavailable" in str(provided.problems)
     assert "not a public address" in str(provided.problems)
     await tools.aclose()
+
+
+async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
+    """A server that is down when a task resumes does not leave a call begun for ever."""
+    begun = Checkpoint(
+        text=None,
+        calls=(
+            AgentToolCall(tool_name="note", tool_args={}, tool_call_id="1", completion={"role": "assistant"}),
+        ),
+        receipts=(Receipt(state=Receipt.State.STARTED),),
+    )
+    kept: list[Checkpoint] = []
+
+    async def keep(checkpoint: Checkpoint) -> None:
+        kept.append(checkpoint)
+
+    runner = ActionRunner(
+        lambda _: None, keep, sequential=False, caller="ann", meter=UsageMeter(), tracer=NO_TRACER
+    )
+    resumed = await runner.run(begun)
+    assert resumed.receipts == (Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME),)
+    assert kept == [resumed]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,8 @@ class Session:
                 return
             self._report(error)
             raise
-        except ActionFailed as error:
+        except ActionFailed as error:  # such as no answer: the connection may be dead
+            self._connection.stop()
             self._report(error)
             raise
         if self._listing.problem is not None:
@@ -246,8 +247,7 @@ class _Connection:
             failed = SessionExpired if is_rejected(error) else ActionFailed
             raise failed(f"MCP server {self._server.name}: {reason_of(error, None, seconds)}") from error
         finally:
-            request.cancel()
-            await asyncio.wait({request})
+            await _end(request)
             self._requests -= 1
             self.used = _now()
 
@@ -280,8 +280,7 @@ class _Connection:
                 try:
                     await self._wait_until_idle()
                 finally:
-                    watching.cancel()
-                    await asyncio.wait({watching})
+                    await _end(watching)
         except ConfigurationError as error:
             self._fail(error.detail)
         except CONNECTION_ERRORS as error:
@@ -389,6 +388,14 @@ def _connects_to(server: ToolServer) -> tuple[object, ...]:
         settings.headers,
         settings.timeout,
     )
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    """Cancel a task, and ignore how it ends."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
 
 
 def _unavailable(server: ToolServer, reason: str) -> ActionFailed:
