@@ -184,6 +184,12 @@ class TestLoad:
                 "properties must be an object",
             ),
             (changed(action_imports=["python::mail.server:serve"]), "may not be imported"),
+            (changed(mcp={"desk": {"command": "sh"}}), "may not start programs"),
+            (
+                changed(mcp={"desk": {"url": "https://x", "headers": {"A": "${HOME}"}}}),
+                "may not read environment",
+            ),
+            (changed(mcp={"desk": {"comand": "sh"}}), "Did you mean 'command'"),
         ],
     )
     async def test_what_is_refused(self, client: Client, text: str, complaint: str) -> None:

@@ -13,17 +13,17 @@ import pytest
 
 import mail.stdlib
 from mail import MAILAction, MAILSwarmTemplate
+from mail.mcp.results import MAX_SHOWN
+from mail.mcp.servers import find_server
 from mail.stdlib.fs import actions as fs
 from mail.stdlib.fs import files
 from mail.stdlib.http import actions as http
 from mail.stdlib.interswarm import actions as interswarm
-from mail.stdlib.mcp import connection
 from mail.stdlib.mcp.actions import mcp_list_servers
-from mail.stdlib.mcp.servers import find_server
-from mail.stdlib.outcomes import Timeout
 from mail.stdlib.web import MAX_REDIRECTS
 from mail.swarms_json.build import import_action
 from mail.swarms_json.references import resolver
+from mail.utils.outcomes import Timeout
 
 TEXT = (Path(__file__).parents[2] / "docs" / "stdlib" / "README.md").read_text(encoding="utf-8")
 AREAS = {"http", "fs", "interswarm", "mcp", "agentmail"}
@@ -92,7 +92,7 @@ def test_the_limits() -> None:
         "files of up to 1 MiB, and reads 64 MiB": (files.MAX_FILE_BYTES, files.MAX_SEARCHED_BYTES)
         == (2**20, 2**26),
         "knows, up to 200": interswarm.MAX_SWARMS == 200,
-        "At most 64 Ki characters": connection.MAX_SHOWN == 64 * 1024,
+        "At most 64 Ki characters": MAX_SHOWN == 64 * 1024,
         "(up to 300)": "le=300" in repr(Timeout),
     }
     assert [words for words in limits if words not in TEXT] == []

@@ -19,7 +19,7 @@ from mail.errors import AgentFault, ConfigurationError, ToolCallFault
 from mail.stdlib.fs import actions, create_directory, delete_file, files, read_directory
 from mail.stdlib.fs.actions import find_files, list_directory, read_file, search_files, write_file
 from mail.stdlib.fs.files import MAX_DEPTH, matches, parts_of
-from mail.stdlib.outcomes import ActionFailed
+from mail.utils.outcomes import ActionFailed
 
 SECRET = "the secret outside"
 

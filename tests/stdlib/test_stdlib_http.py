@@ -20,8 +20,8 @@ from mail.errors import ConfigurationError, ToolCallFault
 from mail.net import public_urls
 from mail.stdlib import http as stdlib_http
 from mail.stdlib.http.actions import MAX_BODY_BYTES, http_get, http_post, http_request
-from mail.stdlib.outcomes import ActionFailed
 from mail.stdlib.web import MAX_REDIRECTS
+from mail.utils.outcomes import ActionFailed
 
 METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 

@@ -14,8 +14,8 @@ from support.http_server import HTTPServer, QuickUvicorn
 from mail.errors import ToolCallFault
 from mail.stdlib.interswarm import actions
 from mail.stdlib.interswarm.actions import get_swarm_health, get_swarm_registry, list_known_swarms, ping_swarm
-from mail.stdlib.outcomes import ActionFailed
 from mail.testing.agents import build_swarm, complete, turns
+from mail.utils.outcomes import ActionFailed
 
 EVERY = pytest.mark.parametrize(
     "action", [ping_swarm, get_swarm_health, list_known_swarms], ids=lambda each: each.name

@@ -20,7 +20,7 @@ from support.http_server import QuickUvicorn, eventually
 
 from mail.core.task.context import TURN_DEADLINE
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.stdlib.mcp import connection
+from mail.mcp import connection, results
 from mail.stdlib.mcp.actions import (
     mcp_call_tool,
     mcp_get_prompt,
@@ -31,7 +31,7 @@ from mail.stdlib.mcp.actions import (
     mcp_ping,
     mcp_read_resource,
 )
-from mail.stdlib.outcomes import ActionFailed
+from mail.utils.outcomes import ActionFailed
 
 PROGRAM = {"command": sys.executable, "args": [mcp_server.__file__]}
 
@@ -154,7 +154,7 @@ class TestResults:
         assert read["contents"][0]["text"] == "The list of monday."
 
     async def test_long_texts_are_cut(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(connection, "MAX_SHOWN", 20)
+        monkeypatch.setattr(results, "MAX_SHOWN", 20)
         said = await run(mcp_call_tool, server="toolbox", tool="echo", arguments={"text": "a" * 30})
         assert said["content"][0]["text"] == f"{'a' * 20}… (10 more characters)"
         added = await run(mcp_call_tool, server="toolbox", tool="add", arguments={"a": 2, "b": 3})

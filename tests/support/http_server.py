@@ -26,7 +26,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers
 from mail.http.service import Service, StopSignal
-from mail.stdlib.web import tls
+from mail.net.public_urls import tls
 from mail.testing.rig import Rig
 
 TIMEOUT = 20.0
@@ -43,13 +43,13 @@ class Frame:
 
 
 class QuickUvicorn(uvicorn.Server):
-    """Uvicorn on a free port of this event loop, without its fixed sleeps.
+    """Uvicorn on a free port, or the given one, of this event loop, without its fixed sleeps.
 
     `stopping` is set before it waits for open connections, as `mail server` does.
     """
 
-    def __init__(self, app: ASGIApp, stopping: StopSignal | None = None) -> None:
-        super().__init__(uvicorn.Config(app, port=0, lifespan="off", log_config=None, access_log=False))
+    def __init__(self, app: ASGIApp, stopping: StopSignal | None = None, port: int = 0) -> None:
+        super().__init__(uvicorn.Config(app, port=port, lifespan="off", log_config=None, access_log=False))
         self._stopping = stopping or StopSignal()
         self._ready = asyncio.Event()
         self._exit = asyncio.Event()

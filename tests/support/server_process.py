@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import httpx
 
-from mail.stdlib.web import tls
+from mail.net.public_urls import tls
 from support import forkserver
 
 MAIL = (sys.executable, "-m", "mail.cli")

@@ -328,4 +328,6 @@ def test_configuration_and_default_swarm_import_nothing_heavy() -> None:
 def test_specs_and_entries_have_the_same_fields() -> None:
     """A check reads an entry's fields from a spec, and would take the default of a field that the spec lacks."""
     assert {field.name for field in fields(AgentSpec)} == set(AgentEntry.model_fields)
-    assert {field.name for field in fields(SwarmSpec)} | {"action_imports"} == set(SwarmEntry.model_fields)
+    assert {field.name for field in fields(SwarmSpec)} | {"action_imports", "mcp"} == set(
+        SwarmEntry.model_fields
+    )

@@ -13,6 +13,7 @@ from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
+from mail.mcp.servers import MCPOption, ToolServer, read_servers, tool_servers
 from mail.swarms_json.build import agent_spec, build_function
 from mail.swarms_json.check import check_agent
 from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
@@ -44,6 +45,7 @@ class _Agent:
         self.tool_format: ToolFormat = spec.tool_format
         self.exclude_tools = list(spec.exclude_tools)
         self.sequential = spec.sequential
+        self.mcp = spec.mcp
         self._validate()
 
     @property
@@ -61,6 +63,7 @@ class _Agent:
             tool_format=self.tool_format,
             exclude_tools=self.exclude_tools,
             sequential=self.sequential,
+            mcp=self.mcp,
         )
 
     def _validate(self) -> None:
@@ -116,6 +119,7 @@ class MAILAgent(_Agent):
         exclude_tools: Sequence[str] | None = None,
         *,
         sequential: bool = False,
+        mcp: MCPOption = (),
     ) -> None:
         is_supervisor = not isinstance(factory, str) and _supervises(factory)
         spec = AgentSpec(
@@ -129,6 +133,7 @@ class MAILAgent(_Agent):
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
             sequential=sequential,
+            mcp=read_servers(f"agent {name!r}", mcp),
         )
         self._set_up(spec, actions, function)
 
@@ -200,6 +205,7 @@ class MAILAgentTemplate(_Agent):
         tool_format: the API whose formats it uses.
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, instead of at the same time.
+        mcp: MCP servers whose tools it may call (see `mail.mcp.servers.read_servers`).
         allowed_prefixes: the modules that references may name; None for all.
 
     Raises ConfigurationError for invalid settings.
@@ -219,6 +225,7 @@ class MAILAgentTemplate(_Agent):
         exclude_tools: Sequence[str] | None = None,
         *,
         sequential: bool = False,
+        mcp: MCPOption = (),
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
         if can_complete_tasks is None:
@@ -234,6 +241,7 @@ class MAILAgentTemplate(_Agent):
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
             sequential=sequential,
+            mcp=read_servers(f"agent {name!r}", mcp),
         )
         self._set_up(spec, actions, allowed_prefixes)
 
@@ -283,13 +291,19 @@ class MAILAgentTemplate(_Agent):
         known: Mapping[str, MAILAction],
         *,
         allowed_prefixes: Collection[str] | None = None,
+        mcp: tuple[ToolServer, ...] | None = None,
     ) -> Self:
-        """Return the template of a checked entry, in a swarm with these actions. Raises ConfigurationError."""
+        """Return the template of a checked entry, in a swarm with these actions. Raises ConfigurationError.
+
+        `mcp` are its MCP servers with those of the swarm.
+        """
         for name in entry.actions:
             if name not in known:
                 hint = did_you_mean(name, known) or "; give it in actions_by_name"
                 raise ConfigurationError(f"agent {entry.name!r}: {name!r} is not a known action{hint}")
-        spec = agent_spec(entry, resolver(allowed_prefixes))
+        if mcp is None:
+            mcp = tool_servers(f"agent {entry.name!r}", entry.mcp, is_trusted=allowed_prefixes is None)
+        spec = agent_spec(entry, resolver(allowed_prefixes), mcp)
         actions = [known[name] for name in entry.actions]
         return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)
 

@@ -32,6 +32,7 @@ from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
 from mail.factories.options import needs_chat
+from mail.mcp.servers import MCPOption, read_servers
 from mail.swarms_json.entries import Factory
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Agent:
         comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
         description: what it does, for the agents that may write to it.
         sequential: whether its actions run one after the other.
+        mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
+            files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
 
     Raises ConfigurationError for invalid settings.
@@ -109,6 +112,7 @@ class Agent:
         enable_interswarm: bool = False,
         description: str = "",
         sequential: bool = False,
+        mcp: MCPOption = (),
         **options: Any,
     ) -> None:
         self.name = name
@@ -127,6 +131,7 @@ class Agent:
         self.enable_interswarm = enable_interswarm
         self.description = description
         self.sequential = sequential
+        self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
         given = [what for what in (model, function, factory) if what is not None]
         if len(given) != 1:
@@ -168,6 +173,7 @@ class Agent:
             tool_format=self.tool_format,
             exclude_tools=[*self.exclude_tools, *alone],
             sequential=self.sequential,
+            mcp=self.mcp,
         )
 
     def instructions(self, team: Mapping[str, str], *, completes: bool) -> str:

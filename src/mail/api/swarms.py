@@ -31,7 +31,13 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
-from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT, assemble, build_actions, swarm_spec
+from mail.swarms_json.build import (
+    DEFAULT_TASK_MESSAGE_LIMIT,
+    assemble,
+    build_actions,
+    mcp_servers,
+    swarm_spec,
+)
 from mail.swarms_json.check import check_swarm, validate_swarm_from_swarms_json
 from mail.swarms_json.entries import SwarmEntry, SwarmSpec
 from mail.swarms_json.load import DEFAULT_SOURCE, load_swarm, load_swarm_json
@@ -690,8 +696,11 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
     def _from_entry(cls, entry: SwarmEntry, *, allowed_prefixes: Collection[str] | None = None) -> Self:
         cores = build_actions(entry, resolver(allowed_prefixes))
         actions = {core.name: MAILAction.from_core(core) for core in cores}
+        servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
         agents = [
-            MAILAgentTemplate.from_entry(agent, actions, allowed_prefixes=allowed_prefixes)
+            MAILAgentTemplate.from_entry(
+                agent, actions, allowed_prefixes=allowed_prefixes, mcp=servers[agent.name]
+            )
             for agent in entry.agents
         ]
         spec = swarm_spec(entry, [agent.spec for agent in agents], cores)

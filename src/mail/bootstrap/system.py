@@ -112,6 +112,7 @@ class System[Q: TurnQueue]:
         self._resources = AsyncExitStack()
         self.authenticator = self._make_authenticator(auth_endpoints)
         self._workers: LocalWorkers | None = None
+        self._warming: asyncio.Task[None] | None = None
         self._closer: weakref.finalize[[], System[Q]] | None = None
 
     @property
@@ -155,6 +156,8 @@ class System[Q: TurnQueue]:
             await self.served.refresh()
             await self.router.start()
         await self._workers.start()
+        if self._closer is None and any(agent.tool_source for agent in self.swarm.agents.values()):
+            self._warming = asyncio.create_task(self.swarm.warm_up())
 
     async def stop(self, grace: float = TURN_GRACE_SECONDS) -> None:
         """Begin no new turn, give running ones `grace` seconds, and close everything.
@@ -167,6 +170,10 @@ class System[Q: TurnQueue]:
                 await workers.stop(grace)
             if self.router is not None:
                 await self.router.stop()
+            if self._warming is not None:
+                self._warming.cancel()
+                await asyncio.wait({self._warming})
+            await self.swarm.aclose()
             if self._closer is None:
                 await _close_models()
         finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.task.client_tools import TURN_TOOLS, caller_tools
+from mail.core.task.provided_tools import PROVIDED_TOOLS, provided_tools
 from mail.core.task.swarm import History, ToolChoice
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.history import without_memory
@@ -77,12 +78,16 @@ class MAILAgentFunction(ABC):
         """Run one step of the agent; return its text and its tool calls."""
 
     def offered_tools(self) -> list[dict[str, Any]]:
-        """Return the tools of this turn: the agent's own and the client tools of the task.
+        """Return the tools of this turn: the agent's own, those of MCP servers, and the client tools of the task.
 
         If the client requires a call of one of its tools, return only these.
         """
         from_client = caller_tools(self.tool_format)
-        return from_client if TURN_TOOLS.get().is_required else [*self.tools, *from_client]
+        return (
+            from_client
+            if TURN_TOOLS.get().is_required
+            else [*self.tools, *provided_tools(self.tool_format), *from_client]
+        )
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format) + mail_tools(
@@ -223,7 +228,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             llm=self.llm,
             traits=traits_of(self.llm),
             history=deepcopy(history),
-            system=self.system,
+            system=self._system(),
             tools=self.offered_tools(),
             tool_choice=tool_choice,
             tool_format=self.tool_format,
@@ -235,6 +240,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             api_key=self._proxy_key() if self.use_proxy else None,
             options=resolve_options(f"agent {self.name!r}", self.options) if self.options else {},
         )
+
+    def _system(self) -> str:
+        """Return the system prompt, with a note on tools that are missing in this turn."""
+        return "\n\n".join(filter(None, (self.system, *PROVIDED_TOOLS.get().problems)))
 
     def _proxy(self) -> str:
         base = os.environ.get(PROXY_VARIABLE)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
@@ -19,6 +20,12 @@ DOCUMENTATION = IPv6Network("3fff::/20")
 """The documentation range of RFC 9637, which `ipaddress` doesn't know yet."""
 
 DEFAULT_LIMITS = httpx.Limits()
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """Return the trusted certificates, cached as reading them is slow."""
+    return httpx.create_ssl_context()
 
 
 class NotPublic(httpx.ConnectError):

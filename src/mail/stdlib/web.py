@@ -4,27 +4,19 @@ Each call makes its own client, as calls may run in different event loops.
 """
 
 import asyncio
-import os
-import ssl
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import httpx
 
-from mail.errors import ConfigurationError, ToolCallFault
-from mail.net.public_urls import AsyncPublicTransport
-from mail.stdlib.outcomes import ActionFailed, seconds_left
-
-ALLOW_PRIVATE = "MAIL_STDLIB_HTTP_ALLOW_PRIVATE"
-"""The environment variable that allows private addresses: `true` or `false`."""
+from mail.errors import ToolCallFault
+from mail.net.public_urls import AsyncPublicTransport, tls
+from mail.utils.outcomes import ActionFailed, private_allowed, seconds_left
 
 MAX_REDIRECTS = 5
 READABLE_ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
-
-_SWITCH = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +28,6 @@ class Fetched:
     headers: httpx.Headers
     body: bytes
     is_cut: bool
-
-
-def private_allowed() -> bool:
-    """Return whether agents may call private addresses. Raises ConfigurationError for an invalid setting."""
-    setting = os.environ.get(ALLOW_PRIVATE, "").strip().lower()
-    if setting not in _SWITCH:
-        raise ConfigurationError(f"{ALLOW_PRIVATE} must be true or false")
-    return _SWITCH[setting]
-
-
-@cache
-def tls() -> ssl.SSLContext:
-    """Return the trusted certificates, cached as reading them is slow."""
-    return httpx.create_ssl_context()
 
 
 async def fetch(

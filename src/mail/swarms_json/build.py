@@ -23,6 +23,8 @@ from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.action_context import current_context
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.mcp.servers import ToolServer, tool_servers
+from mail.mcp.tools import tool_sources
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.signatures import Signature, signature_of, typed_arguments
@@ -61,7 +63,10 @@ def build_swarm(
     """
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
-    agents = [agent_spec(agent, _located(entry, agent, resolve)) for agent in entry.agents]
+    servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
+    agents = [
+        agent_spec(agent, _located(entry, agent, resolve), servers[agent.name]) for agent in entry.agents
+    ]
     tools = {action.name: action for action in actions}
     if allowed_prefixes is not None:
         for agent in agents:
@@ -125,7 +130,19 @@ def swarm_spec(entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionC
     )
 
 
-def agent_spec(entry: AgentEntry, resolve: Resolve | None = None) -> AgentSpec:
+def mcp_servers(entry: SwarmEntry, *, is_trusted: bool) -> dict[str, tuple[ToolServer, ...]]:
+    """Return the MCP servers of each agent: the swarm's, and its own. Raises ConfigurationError."""
+    return {
+        agent.name: tool_servers(
+            f"swarm {entry.name!r}, agent {agent.name!r}", {**entry.mcp, **agent.mcp}, is_trusted=is_trusted
+        )
+        for agent in entry.agents
+    }
+
+
+def agent_spec(
+    entry: AgentEntry, resolve: Resolve | None = None, mcp: tuple[ToolServer, ...] = ()
+) -> AgentSpec:
     """Return the spec of an entry; without `resolve` the references in its `agent_params` stay as they are."""
     return AgentSpec(
         name=entry.name,
@@ -139,6 +156,7 @@ def agent_spec(entry: AgentEntry, resolve: Resolve | None = None) -> AgentSpec:
         tool_format=entry.tool_format,
         exclude_tools=entry.exclude_tools,
         sequential=entry.sequential,
+        mcp=mcp,
     )
 
 
@@ -163,13 +181,14 @@ def assemble(
             raise ConfigurationError(
                 f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint or '; declare it in actions, where it needs no function'}"
             )
+    source = tool_sources()
     return SwarmCore(
         name=spec.name,
         version=spec.version,
         entrypoint=spec.entrypoint,
         agents={
             agent.name: replace(agent, exclude_tools=[*spec.exclude_tools, *agent.exclude_tools]).to_core(
-                functions[agent.name]
+                functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS})
             )
             for agent in spec.agents
         },

@@ -13,10 +13,16 @@ from pydantic import ConfigDict, Field
 
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value
-from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction
+from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ToolSource
+from mail.mcp.servers import MCPServers, ToolServer
 
 Factory = str | Callable[..., Any]
 """A callable that builds an agent's function, or its import string."""
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a field that was added later is left out, so that an entry without it reads as before."""
+    return not value
 
 
 class Entry(Value):
@@ -74,6 +80,11 @@ class AgentEntry(Entry):
         default="responses", description="The API whose formats its function uses."
     )
     exclude_tools: list[str] = Field(default_factory=list, description="MAIL tools it may not call.")
+    mcp: MCPServers = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="MCP servers whose tools it may call, by name; or a list of names in MAIL_MCP_SERVERS.",
+    )
     sequential: bool = Field(
         default=False, description="Whether its actions run one after the other, in the order of its calls."
     )
@@ -98,6 +109,9 @@ class SwarmEntry(Entry):
         description="Actions whose call pauses the task until the user provides their result.",
     )
     exclude_tools: list[str] = Field(default_factory=list, description="MAIL tools that no agent may call.")
+    mcp: MCPServers = Field(
+        default_factory=dict, exclude_if=_is_empty, description="MCP servers whose tools all agents may call."
+    )
     task_message_limit: int | None = Field(
         default=None, ge=1, description="Maximum number of steps of a task; null for the server's setting."
     )
@@ -120,6 +134,7 @@ class AgentSpec:
         actions: names of the swarm's actions that it may call.
         agent_params: further parameters of the factory, references resolved.
         sequential: whether its actions run one after the other.
+        mcp: the servers whose tools it may call, with those of the swarm.
     """
 
     name: str
@@ -133,6 +148,7 @@ class AgentSpec:
     tool_format: ToolFormat = "responses"
     exclude_tools: list[str] = field(default_factory=list)
     sequential: bool = False
+    mcp: tuple[ToolServer, ...] = ()
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -147,7 +163,7 @@ class AgentSpec:
             "exclude_tools": sorted(set(self.exclude_tools)),
         }
 
-    def to_core(self, function: AgentFunction) -> AgentCore:
+    def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
         """Return the agent in the form that the engine runs."""
         return AgentCore(
             function=function,
@@ -159,6 +175,7 @@ class AgentSpec:
             tool_format=self.tool_format,
             exclude_tools=frozenset(self.exclude_tools),
             sequential=self.sequential,
+            tool_source=tool_source,
         )
 
 

@@ -168,7 +168,17 @@ def without_secrets(value: Any) -> Any:
 
 def _shown(name: str, value: Any) -> Any:
     """Return a named value or `HIDDEN`. Booleans, null and numbers of tokens are never secret."""
+    if name == "mcp" and isinstance(value, dict):
+        return {server: _shown_server(settings) for server, settings in value.items()}
     if value is None or isinstance(value, bool) or not _SECRET.search(name):
         return without_secrets(value)
     is_count = isinstance(value, int | float) and _COUNT.fullmatch(name)
     return value if is_count else HIDDEN
+
+
+def _shown_server(settings: Any) -> Any:
+    """Return the settings of an MCP server without its address, command and their like, which often hold a key."""
+    if not isinstance(settings, dict):
+        return HIDDEN
+    shown = ("type", "disabled", "tools", "exclude", "prefix", "timeout")
+    return {key: item if key in shown or not item else HIDDEN for key, item in settings.items()}

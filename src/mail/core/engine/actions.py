@@ -61,10 +61,11 @@ class ActionRunner:
         group: list[tuple[int, ActionCore]] = []
         for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True)):
             action = self._find(call.tool_name)
-            if action is None or (receipt is not None and receipt.state is not Receipt.State.STARTED):
+            is_begun = receipt is not None and receipt.state is Receipt.State.STARTED
+            if (receipt is not None and not is_begun) or (action is None and not is_begun):
                 continue
             is_changed = True
-            if receipt is not None and not action.idempotent:
+            if action is None or (is_begun and not action.idempotent):  # None: its provider lacks it now
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
                 checkpoint = checkpoint.with_receipt(index, unknown, self._meter)
             elif self._sequential or action.sequential:

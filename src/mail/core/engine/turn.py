@@ -31,8 +31,17 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.ports import Store
+from mail.core.task.provided_tools import NOTHING_PROVIDED, PROVIDED_TOOLS
 from mail.core.task.size import text_size
-from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
+from mail.core.task.swarm import (
+    ActionCore,
+    AgentCore,
+    History,
+    ProvidedTools,
+    SwarmCore,
+    ToolChoice,
+    ToolSource,
+)
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
 from mail.core.task.usage import USAGE_METER, UsageMeter
@@ -129,6 +138,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._known = known
         self._histories = histories
         self._builtins = builtins
+        self._provided = NOTHING_PROVIDED
         self._agent_seconds = 0.0
         self._work_task: asyncio.Task[TurnOutput] | None = None
         self._is_interrupted = False
@@ -278,8 +288,10 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _work(self, history: History) -> TurnOutput:
         agent = self._agent
+        if agent.tool_source is not None:
+            self._provided = await self._provide(agent.tool_source)
         output = self.turn.checkpoint or await self._call(agent, history)
-        if isinstance(output, AgentFailure) or not (agent.actions or self._builtins):
+        if isinstance(output, AgentFailure) or not (agent.actions or self._builtins or agent.tool_source):
             return output
         actions = ActionRunner(
             partial(self._action, agent),
@@ -291,6 +303,16 @@ class AgentTurn[T: Turn](LeasedTurn):
             activity=self.activity,
         )
         return await actions.run(output)
+
+    async def _provide(self, source: ToolSource) -> ProvidedTools:
+        """Return the tools of a source, without those whose names the caller's tools have, and set PROVIDED_TOOLS."""
+        provided = await source.tools()
+        lent = {tool.name for tool in TURN_TOOLS.get().tools}
+        if not lent.isdisjoint(provided.actions):
+            kept = {name: action for name, action in provided.actions.items() if name not in lent}
+            provided = replace(provided, actions=kept)
+        PROVIDED_TOOLS.set(provided)
+        return provided
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
         if self._policy.prepare is not None:
@@ -325,6 +347,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         """Return the action that the engine runs for a call; None if the tool is not an action."""
         if self._swarm.runs_as_action(agent, tool):
             return self._swarm.actions[tool]
+        if (provided := self._provided.actions.get(tool)) is not None:
+            return provided
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -53,14 +53,19 @@ def _problem(kind: str, path: list[str], message: str, model: type[BaseModel]) -
 
 def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
     """Return the keys that are known at `path`, whose numbers are indexes of lists."""
+    is_item = False
     for key in path:
-        if not key.isdecimal():
-            model = _model_in(model.model_fields[key].annotation)
+        if is_item or key.isdecimal():
+            is_item = False
+            continue
+        annotation = model.model_fields[key].annotation
+        is_item = get_origin(annotation) is dict
+        model = _model_in(annotation)
     return list(model.model_fields)
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:
-    """Return the model in an annotation: itself, or a list of it."""
+    """Return the model in an annotation: itself, or a list or dictionary of it."""
     candidates = (annotation, *get_args(annotation))
     return next(found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel))
 

@@ -8,7 +8,7 @@ the turn is not committed.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CoroutineType
-from typing import Any
+from typing import Any, Protocol
 
 from mail.core.protocol.address import EVERYONE, is_swarm_name
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
@@ -114,6 +114,29 @@ class ActionCore:
 
 
 @dataclass(frozen=True, slots=True)
+class ProvidedTools:
+    """The tools that a `ToolSource` provides for one turn.
+
+    Attributes:
+        actions: run the tools, by the names that the agent knows.
+        problems: why further tools are missing or can't be called now, in words for the agent.
+    """
+
+    actions: Mapping[str, ActionCore] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+
+
+class ToolSource(Protocol):
+    """Provides an agent with tools that may change while it runs, such as those of MCP servers."""
+
+    async def tools(self) -> ProvidedTools:
+        """Return the tools for a turn that begins now. Never raises for tools that can't be reached."""
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; the next call opens them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentCore:
     """An agent, ready to run.
 
@@ -124,6 +147,7 @@ class AgentCore:
         can_complete_tasks: whether it is a supervisor, which may call `task_complete`.
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, in the order of its calls.
+        tool_source: provides further tools, if any.
     """
 
     function: AgentFunction
@@ -135,6 +159,7 @@ class AgentCore:
     tool_format: ToolFormat = "completions"
     exclude_tools: frozenset[str] = frozenset()
     sequential: bool = False
+    tool_source: ToolSource | None = None
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
@@ -201,6 +226,18 @@ class SwarmCore:
             raise ConfigurationError(f"swarm {self.name!r}: task_message_limit must be at least 1")
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
+
+    async def warm_up(self) -> None:
+        """Look for the tools of all agents' sources, so that first turns don't wait and problems are logged early."""
+        for agent in self.agents.values():
+            if agent.tool_source is not None:
+                await agent.tool_source.tools()
+
+    async def aclose(self) -> None:
+        """Close what the agents' tools keep open; see `ToolSource.aclose`."""
+        for agent in self.agents.values():
+            if agent.tool_source is not None:
+                await agent.tool_source.aclose()
 
     def agent(self, name: str) -> AgentCore:
         """Return the agent with this name; an agent that always fails if this version of the swarm lacks it."""

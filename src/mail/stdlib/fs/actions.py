@@ -22,7 +22,7 @@ from mail.stdlib.fs.files import (
     search,
     write_whole,
 )
-from mail.stdlib.outcomes import as_json
+from mail.utils.outcomes import as_json
 
 MAX_READ_BYTES = 64 * 1024
 """Bytes of a file that one call reads."""

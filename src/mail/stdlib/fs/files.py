@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from mail.errors import AgentFault, ConfigurationError, ToolCallFault
-from mail.stdlib.outcomes import ActionFailed, cut
+from mail.utils.outcomes import ActionFailed, cut
 
 ROOT = "MAIL_STDLIB_FS_ROOT"
 """The environment variable that names the directory."""

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mail.api.actions import action, idempotency_key
 from mail.errors import ToolCallFault
-from mail.stdlib.outcomes import Timeout, as_json
 from mail.stdlib.web import READABLE_ENCODINGS, Fetched, fetch
+from mail.utils.outcomes import Timeout, as_json
 
 SHOWN_HEADERS = (
     "allow",

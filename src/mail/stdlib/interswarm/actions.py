@@ -13,8 +13,8 @@ from pydantic import (
 
 from mail.api.actions import action
 from mail.stdlib.arguments import Arguments
-from mail.stdlib.outcomes import ActionFailed, Timeout, as_json, cut
 from mail.stdlib.web import fetch
+from mail.utils.outcomes import ActionFailed, Timeout, as_json, cut
 
 MAX_SHOWN = 2000
 """Characters of a text from another server that an agent sees."""

@@ -10,9 +10,9 @@ from pydantic import Field
 from mail.api.actions import action
 from mail.core.protocol.error_text import missing_package
 from mail.errors import ConfigurationError
+from mail.mcp.servers import list_servers
 from mail.stdlib.arguments import Arguments
-from mail.stdlib.mcp.servers import list_servers
-from mail.stdlib.outcomes import Timeout, as_json
+from mail.utils.outcomes import Timeout, as_json
 
 if TYPE_CHECKING:
     from types import ModuleType

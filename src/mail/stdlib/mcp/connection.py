@@ -1,47 +1,28 @@
-"""The requests that agents make to MCP servers, each over a connection of its own, and how they see the results.
+"""The requests that agents make to MCP servers, each over a connection of its own.
 
 Imports the MCP SDK, so this module is itself imported by the first call that needs it.
 """
 
-import json
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from time import perf_counter
 from typing import Any
 
 import anyio
-import httpx
-import httpx2
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client import Transport
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import (
-    METHOD_NOT_FOUND,
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    GetPromptResult,
-    ImageContent,
-    Implementation,
-    PaginatedResult,
-    ReadResourceResult,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
+from mcp import Client, MCPError
+from mcp_types import METHOD_NOT_FOUND, PaginatedResult
+
+from mail.mcp.connection import CONNECTION_ERRORS, MAX_PROBLEM, connect, reason_of
+from mail.mcp.results import (
+    Shown,
+    show_listing,
+    show_prompt,
+    show_resource,
+    show_tool_error,
+    show_tool_result,
 )
-
-from mail.core.protocol import PROTOCOL_VERSION
-from mail.errors import MAILError
-from mail.net.public_urls import async_public_address
-from mail.stdlib.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer, find_server
-from mail.stdlib.outcomes import ActionFailed, cut, seconds_left
-from mail.stdlib.web import private_allowed, tls
-
-Shown = dict[str, Any]
-"""A result as JSON, ready to be shown to an agent."""
+from mail.mcp.servers import find_server
+from mail.utils.outcomes import ActionFailed, cut, seconds_left
 
 MAX_PAGES = 20
 """Pages of a listing that are requested."""
@@ -183,28 +164,6 @@ def _described(name: str, title: str | None, description: str | None, **more: An
     return {key: value for key, value in fields.items() if value is not None}
 
 
-MAX_REPLY_BYTES = 16 * 1024 * 1024
-"""Bytes of a response that are read from a server that an agent names by URL."""
-
-MAX_PROBLEM = 4000
-"""Characters of an error that the agent sees."""
-
-_CONNECTION_ERRORS = (
-    ExceptionGroup,
-    MCPError,
-    httpx2.HTTPError,
-    httpx2.InvalidURL,
-    anyio.BrokenResourceError,
-    anyio.ClosedResourceError,
-    OSError,
-    ValueError,
-    RuntimeError,
-)
-"""Errors of a failed connection, from the SDK or its dependencies."""
-
-_CLIENT = Implementation(name="mail", version=PROTOCOL_VERSION)
-
-
 async def _with_client[Result](
     name: str, timeout: float, work: Callable[[Client], Awaitable[Result]]
 ) -> Result:
@@ -217,195 +176,6 @@ async def _with_client[Result](
     try:
         with anyio.fail_after(seconds):
             async with AsyncExitStack() as stack:
-                client = Client(await _transport(server, stack), cache=None, client_info=_CLIENT)
-                return await work(await stack.enter_async_context(client))
-    except _CONNECTION_ERRORS as error:
-        cause = _first(error)
-        if isinstance(cause, MAILError):
-            raise cause from error
-        reason = _explain(cause, server, seconds)
-        raise ActionFailed(f"MCP server {name}: {cut(reason, MAX_PROBLEM)}") from error
-
-
-class GuardedTransport(httpx2.AsyncBaseTransport):
-    """The transport for a server that an agent names: only public addresses by default, and a limited response size."""
-
-    def __init__(self) -> None:
-        self._inner = httpx2.AsyncHTTPTransport(verify=tls())
-        self._allows_private = private_allowed()
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request. Raises httpx2.ConnectError if its host is not public."""
-        url, host = request.url, request.url.raw_host.decode("ascii")
-        if not self._allows_private:
-            try:
-                url = url.copy_with(
-                    host=await async_public_address(host, url.port or (443 if url.scheme == "https" else 80))
-                )
-            except httpx.ConnectError as error:
-                raise httpx2.ConnectError(str(error)) from error
-        request = httpx2.Request(
-            request.method,
-            url,
-            headers=request.headers,
-            stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": host},
-        )
-        response = await self._inner.handle_async_request(request)
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise httpx2.RemoteProtocolError(
-                "the server sent a compressed response although none was accepted"
-            )
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _Limited(response.stream)
-        return response
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
-
-
-class _Limited(httpx2.AsyncByteStream):
-    """A body with a limit on its length."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MAX_REPLY_BYTES
-        async for chunk in self._stream:
-            left -= len(chunk)
-            if left < 0:
-                raise httpx2.ReadError(f"the answer has more than {MAX_REPLY_BYTES} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-async def _transport(server: Server, stack: AsyncExitStack) -> Transport:
-    """Open the transport to a server; `stack` closes its HTTP client."""
-    match server:
-        case StdioServer():
-            started = StdioServerParameters(
-                command=server.command, args=server.args, env=server.env, cwd=server.cwd
-            )
-            log = sys.__stderr__ or sys.stderr  # the process's log; sys.stderr may not be a file
-            return stdio_client(started, errlog=log)
-        case HTTPServer():
-            client = httpx2.AsyncClient(headers=server.headers, timeout=None, verify=tls())
-        case ForeignServer():
-            plain = {"Accept-Encoding": "identity"}
-            client = httpx2.AsyncClient(headers=plain, timeout=None, transport=GuardedTransport())
-    return streamable_http_client(server.url, http_client=await stack.enter_async_context(client))
-
-
-def _first(error: Exception) -> Exception:
-    """Return the first error inside nested exception groups."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _explain(error: Exception, server: Server, seconds: float) -> str:
-    """Describe an error to the agent, without the addresses and commands of configured servers, which may be secret."""
-    if isinstance(error, TimeoutError):
-        return f"no answer within {seconds:.3g} seconds"
-    if isinstance(error, MCPError):
-        return error.message
-    if isinstance(server, ForeignServer):
-        return str(error) or type(error).__name__
-    return f"it can't be used: {type(error).__name__}"
-
-
-MAX_SHOWN = 64 * 1024
-"""Characters of a result, or of a listing, that an agent sees."""
-
-
-class Texts:
-    """A budget of characters, shared by the texts of one result."""
-
-    def __init__(self) -> None:
-        self._left = MAX_SHOWN
-
-    def show(self, text: str) -> str:
-        """Return the text, cut to the rest of the budget."""
-        shown = cut(text, self._left)
-        self._left -= min(len(text), self._left)
-        return shown
-
-
-def show_tool_result(result: CallToolResult) -> Shown:
-    """Return the result of a tool, without images, audio and files."""
-    texts = Texts()
-    shown: Shown = {"content": [_block(block, texts) for block in result.content]}
-    if result.structured_content is not None:
-        size = len(json.dumps(result.structured_content, ensure_ascii=False))
-        if size <= MAX_SHOWN:
-            shown["structured_content"] = result.structured_content
-        else:
-            shown["structured_content_not_shown"] = f"{size} characters of JSON"
-    return shown
-
-
-def show_tool_error(result: CallToolResult) -> str:
-    said = [block.text for block in result.content if isinstance(block, TextContent)]
-    return "\n".join(said) or "it failed without a message"
-
-
-def show_resource(result: ReadResourceResult) -> Shown:
-    texts = Texts()
-    return {"contents": [_contents(contents, texts) for contents in result.contents]}
-
-
-def show_prompt(result: GetPromptResult) -> Shown:
-    """Return a prompt with its arguments filled in."""
-    texts = Texts()
-    messages = [{"role": each.role, "content": _block(each.content, texts)} for each in result.messages]
-    return {**_given(description=result.description and texts.show(result.description)), "messages": messages}
-
-
-def show_listing(name: str, items: Iterable[Shown], *, is_partial: bool) -> Shown:
-    """Return the items under their name, cut to the limit."""
-    shown: list[Shown] = []
-    left = MAX_SHOWN
-    for item in items:
-        left -= len(json.dumps(item, ensure_ascii=False))
-        if left < 0:
-            is_partial = True
-            break
-        shown.append(item)
-    return {name: shown, **({"is_partial": True} if is_partial else {})}
-
-
-def _block(block: ContentBlock, texts: Texts) -> Shown:
-    match block:
-        case TextContent():
-            return {"type": "text", "text": texts.show(block.text)}
-        case ImageContent() | AudioContent():
-            return {"type": block.type, "mime_type": block.mime_type, "not_shown": _size(block.data)}
-        case EmbeddedResource():
-            return {"type": "resource", **_contents(block.resource, texts)}
-        case ResourceLink():
-            return {
-                "type": "resource_link",
-                "uri": block.uri,
-                "name": block.name,
-                **_given(mime_type=block.mime_type),
-            }
-
-
-def _contents(contents: TextResourceContents | BlobResourceContents, texts: Texts) -> Shown:
-    known = {"uri": contents.uri, **_given(mime_type=contents.mime_type)}
-    if isinstance(contents, TextResourceContents):
-        return {**known, "text": texts.show(contents.text)}
-    return {**known, "not_shown": _size(contents.blob)}
-
-
-def _size(base64: str) -> str:
-    return f"{len(base64.rstrip('=')) * 3 // 4} bytes"
-
-
-def _given(**fields: Any) -> Shown:
-    return {name: value for name, value in fields.items() if value is not None}
+                return await work(await connect(server, stack))
+    except CONNECTION_ERRORS as error:
+        raise ActionFailed(f"MCP server {name}: {reason_of(error, server, seconds)}") from error

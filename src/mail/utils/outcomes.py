@@ -1,13 +1,14 @@
-"""Results, errors and deadlines of the actions in the catalogue."""
+"""Results, errors, deadlines and permissions of the actions that this package provides."""
 
 import asyncio
 import json
+import os
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from mail.core.task.context import TURN_DEADLINE
-from mail.errors import AgentFault, Subject
+from mail.errors import AgentFault, ConfigurationError, Subject
 
 
 class ActionFailed(AgentFault):
@@ -45,3 +46,17 @@ def seconds_left(wanted: float) -> float:
         return wanted
     left = end - asyncio.get_running_loop().time()
     return max(0.0, min(wanted, left - min(RESERVE_SECONDS, left / 10)))
+
+
+ALLOW_PRIVATE = "MAIL_STDLIB_HTTP_ALLOW_PRIVATE"
+"""The environment variable that allows private addresses: `true` or `false`."""
+
+_SWITCH = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
+
+
+def private_allowed() -> bool:
+    """Return whether agents may call private addresses. Raises ConfigurationError for an invalid setting."""
+    setting = os.environ.get(ALLOW_PRIVATE, "").strip().lower()
+    if setting not in _SWITCH:
+        raise ConfigurationError(f"{ALLOW_PRIVATE} must be true or false")
+    return _SWITCH[setting]

@@ -1,0 +1,4 @@
+"""The client side of the Model Context Protocol: servers, connections, and their tools as tools of an agent.
+
+Nothing here imports the MCP SDK before a server is needed.
+"""

@@ -1,0 +1,169 @@
+"""Connections to MCP servers, and what agents are shown of their errors. Imports the MCP SDK."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import httpx
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation
+
+from mail.core.protocol import PROTOCOL_VERSION
+from mail.errors import MAILError
+from mail.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer
+from mail.net.public_urls import async_public_address, tls
+from mail.utils.outcomes import cut, private_allowed
+
+MAX_REPLY_BYTES = 16 * 1024 * 1024
+"""Bytes of a response that are read from a server that an agent names by URL."""
+
+MAX_PROBLEM = 4000
+"""Characters of an error that the agent sees."""
+
+CONNECTION_ERRORS = (
+    ExceptionGroup,
+    MCPError,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    OSError,
+    ValueError,
+    RuntimeError,
+)
+"""Errors of a failed connection, from the SDK or its dependencies."""
+
+_CLIENT = Implementation(name="mail", version=PROTOCOL_VERSION)
+
+
+async def connect(server: Server, stack: AsyncExitStack, **options: Any) -> Client:
+    """Open a client of a server, which `stack` closes. Raises one of `CONNECTION_ERRORS`."""
+    client = Client(await _transport(server, stack), cache=None, client_info=_CLIENT, **options)
+    return await stack.enter_async_context(client)
+
+
+def reason_of(error: Exception, server: Server | None, seconds: float) -> str:
+    """Describe one of `CONNECTION_ERRORS` to an agent. Raises it if it is an error of MAIL."""
+    cause = _first(error)
+    if isinstance(cause, MAILError):
+        raise cause from error
+    return cut(_explain(cause, server, seconds), MAX_PROBLEM)
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """The transport for a server that an agent names: only public addresses by default, and a limited response size."""
+
+    def __init__(self) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(verify=tls())
+        self._allows_private = private_allowed()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request. Raises httpx2.ConnectError if its host is not public."""
+        url, host = request.url, request.url.raw_host.decode("ascii")
+        if not self._allows_private:
+            try:
+                url = url.copy_with(
+                    host=await async_public_address(host, url.port or (443 if url.scheme == "https" else 80))
+                )
+            except httpx.ConnectError as error:
+                raise httpx2.ConnectError(str(error)) from error
+        request = httpx2.Request(
+            request.method,
+            url,
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+        response = await self._inner.handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.RemoteProtocolError(
+                "the server sent a compressed response although none was accepted"
+            )
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Limited(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """A body with a limit on its length."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MAX_REPLY_BYTES
+        async for chunk in self._stream:
+            left -= len(chunk)
+            if left < 0:
+                raise httpx2.ReadError(f"the answer has more than {MAX_REPLY_BYTES} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _transport(server: Server, stack: AsyncExitStack) -> Transport:
+    """Open the transport to a server; `stack` closes its HTTP client."""
+    match server:
+        case StdioServer():
+            started = StdioServerParameters(
+                command=server.command, args=server.args, env=server.env, cwd=server.cwd
+            )
+            log = sys.__stderr__ or sys.stderr  # the process's log; sys.stderr may not be a file
+            return stdio_client(started, errlog=log)
+        case HTTPServer():
+            client = httpx2.AsyncClient(headers=server.headers, timeout=None, verify=tls())
+        case ForeignServer():
+            plain = {"Accept-Encoding": "identity"}
+            client = httpx2.AsyncClient(
+                headers={**(server.headers or {}), **plain}, timeout=None, transport=GuardedTransport()
+            )
+    return streamable_http_client(server.url, http_client=await stack.enter_async_context(client))
+
+
+def is_over(error: Exception) -> bool:
+    """Return whether an error means that the connection is of no more use."""
+    cause = _first(error)
+    if isinstance(cause, MCPError):
+        return cause.code == CONNECTION_CLOSED
+    return isinstance(
+        cause, anyio.BrokenResourceError | anyio.ClosedResourceError | OSError | httpx2.TransportError
+    )
+
+
+def is_rejected(error: Exception) -> bool:
+    """Return whether the server has refused to process the request, as of a session that it doesn't know any more."""
+    cause = _first(error)
+    return isinstance(cause, MCPError) and cause.code == INVALID_REQUEST
+
+
+def _first(error: Exception) -> Exception:
+    """Return the first error inside nested exception groups."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _explain(error: Exception, server: Server | None, seconds: float) -> str:
+    """Describe an error to the agent, without the addresses and commands of configured servers, which may be secret."""
+    match error:
+        case TimeoutError():
+            return f"no answer within {seconds:.3g} seconds"
+        case MCPError():
+            return error.message
+        case _ if isinstance(server, ForeignServer):
+            return str(error) or type(error).__name__
+        case httpx2.HTTPStatusError():
+            return f"it can't be used: HTTP {error.response.status_code}"
+        case _:
+            return f"it can't be used: {type(error).__name__}"

@@ -1,0 +1,410 @@
+"""Sessions with MCP servers, which the agents of a swarm share.
+
+A session keeps one connection open, and opens another one when it is lost. The SDK wants a connection to be opened and
+closed by the same task, so each is held by a task of its own. This module imports the SDK when it connects.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mail.errors import ConfigurationError, MAILError
+from mail.mcp.servers import ToolServer
+from mail.utils.outcomes import ActionFailed, seconds_left
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import Tool
+
+logger = logging.getLogger(__name__)
+
+LISTING_SECONDS = 300.0
+"""Maximum age of a list of tools; a server may also report that its list has changed."""
+
+RETRY_SECONDS = 15.0
+"""Seconds after a failure during which turns don't wait for a server."""
+
+FRESH_SECONDS = 10.0
+"""Seconds for which an unused connection is trusted; a call that must not be repeated tests an older one first."""
+
+IDLE_SECONDS = 300.0
+"""Seconds after which an unused connection is closed."""
+
+MAX_PAGES = 20
+"""Pages of a list of tools that are requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tools of a server, as last listed, and the reason why it is unavailable, if it is."""
+
+    tools: "tuple[Tool, ...]" = ()
+    problem: str | None = None
+
+
+class ConnectionLost(ActionFailed):
+    """The connection to an MCP server ended during a request; `was_sent` if the server may have processed it."""
+
+    was_sent = True
+
+
+class SessionExpired(ConnectionLost):
+    """The server has refused a request, perhaps as it has forgotten the session."""
+
+    was_sent = False
+
+
+class Session:
+    """The session with one server, on one event loop."""
+
+    def __init__(self, server: ToolServer) -> None:
+        self._server = server
+        self._connection: _Connection | None = None
+        self._lock = asyncio.Lock()
+        self._listing = Listing()
+        self._listed: float | None = None
+        self._retry_at = 0.0
+
+    def serves(self, server: ToolServer) -> bool:
+        """Return whether this is the session with a server: which tools an agent gets of it makes no difference."""
+        return _connects_to(self._server) == _connects_to(server)
+
+    async def listing(self) -> Listing:
+        """Return the server's tools. Never raises; waits for at most half of what is left of the turn."""
+        async with self._lock:
+            now = _now()
+            is_stale = self._listed is None or now - self._listed > LISTING_SECONDS
+            if is_stale and now >= self._retry_at:
+                with suppress(ActionFailed):
+                    await self._list(seconds_left(self._server.settings.timeout * 2) / 2)
+            return self._listing
+
+    async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> str:
+        """Call a tool and return its result as text.
+
+        Only an idempotent call is repeated if the connection is lost. Raises ActionFailed with the tool's error, or if
+        the server is unavailable.
+        """
+        from mail.mcp.results import show_tool_error, tool_text
+
+        seconds = seconds_left(self._server.settings.timeout)
+        async with self._lock:
+            connection = await self._usable(seconds, is_tested=not idempotent)
+        try:
+            result = await self._request(
+                connection, lambda client: client.call_tool(tool, arguments), seconds
+            )
+        except ConnectionLost as error:
+            if error.was_sent and not idempotent:
+                raise ActionFailed(
+                    f"{error.detail}. The outcome of the call is unknown: check whether it took effect before you "
+                    "call it again"
+                ) from error
+            async with self._lock:
+                connection = await self._usable(seconds, is_tested=False)
+            result = await self._request(
+                connection, lambda client: client.call_tool(tool, arguments), seconds
+            )
+        if result.is_error:
+            raise ActionFailed(show_tool_error(result))
+        return tool_text(result)
+
+    async def aclose(self) -> None:
+        """Close the connection; the next call opens another one."""
+        connection, self._connection = self._connection, None
+        self._listed = None
+        if connection is not None:
+            await connection.aclose()
+
+    async def _usable(self, seconds: float, *, is_tested: bool) -> "_Connection":
+        """Return an open connection, with `is_tested` one that has been used in the last seconds."""
+        connection = self._connection
+        if connection is None or connection.is_over:
+            return await self._connect(seconds)
+        if is_tested and _now() - connection.used > FRESH_SECONDS:
+            with suppress(ActionFailed):
+                await self._list(seconds)
+        if self._connection is None:
+            return await self._connect(seconds)
+        return self._connection
+
+    async def _connect(self, seconds: float) -> "_Connection":
+        try:
+            connection = await _Connection.open(self._server, seconds, self._forget)
+        except ActionFailed as error:
+            self._report(error)
+            raise
+        self._connection, self._listed = connection, None
+        return connection
+
+    async def _list(self, seconds: float) -> None:
+        """List the tools, over another connection if the present one is lost. Raises ActionFailed."""
+        is_old = self._connection is not None
+        if self._connection is None or self._connection.is_over:
+            is_old = False
+            await self._connect(seconds)
+        assert self._connection is not None
+        try:
+            tools = await self._request(self._connection, _list_tools, seconds)
+        except ConnectionLost as error:
+            if is_old:
+                await self._list(seconds)
+                return
+            self._report(error)
+            raise
+        except ActionFailed as error:  # such as no answer: the connection may be dead
+            self._connection.stop()
+            self._report(error)
+            raise
+        if self._listing.problem is not None:
+            logger.info("MCP server %s is available again", self._server.name)
+        self._listing, self._listed, self._retry_at = Listing(tools), _now(), 0.0
+
+    async def _request[Result](
+        self,
+        connection: "_Connection",
+        work: "Callable[[Client], Awaitable[Result]]",
+        seconds: float,
+    ) -> Result:
+        """Run `work` on the connection. Raises ActionFailed; ConnectionLost if the connection is of no more use."""
+        try:
+            return await connection.run(work, seconds)
+        except ConnectionLost:
+            if self._connection is connection:
+                self._connection = None
+                connection.stop()
+            raise
+
+    def _report(self, error: ActionFailed) -> None:
+        """Note that the server is unavailable; the tools that it had stay offered, as calls try again."""
+        if self._listing.problem is None:
+            logger.warning("%s", error.detail)
+        self._listing = Listing(self._listing.tools, error.detail)
+        self._listed, self._retry_at = None, _now() + RETRY_SECONDS
+
+    def _forget(self) -> None:
+        """Note that the list of tools has changed."""
+        self._listed = None
+
+
+class _Connection:
+    """An open connection, held by a task until `aclose`, an error, or `IDLE_SECONDS` without a request."""
+
+    def __init__(self, server: ToolServer, on_change: Callable[[], None]) -> None:
+        self._server = server
+        self._on_change = on_change
+        self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._stop = asyncio.Event()
+        self._requests = 0
+        self.used = _now()
+        self._holder = asyncio.create_task(self._hold(), name=f"mcp-{server.name}")
+
+    @classmethod
+    async def open(cls, server: ToolServer, seconds: float, on_change: Callable[[], None]) -> "_Connection":
+        """Connect, within so many seconds. Raises ActionFailed."""
+        connection = cls(server, on_change)
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(connection._opened)
+        except TimeoutError as error:
+            await connection.aclose()
+            raise _unavailable(server, f"no answer within {seconds:.3g} seconds") from error
+        except asyncio.CancelledError:
+            connection._holder.cancel()
+            raise
+        return connection
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._stop.is_set() or self._holder.done()
+
+    async def run[Result](self, work: "Callable[[Client], Awaitable[Result]]", seconds: float) -> Result:
+        """Run a request. Raises ActionFailed; ConnectionLost if the connection is of no more use."""
+        from mail.mcp.connection import CONNECTION_ERRORS, is_over, is_rejected, reason_of
+
+        if self.is_over:
+            raise _lost(self._server)
+        request = asyncio.ensure_future(work(self._opened.result()))
+        self._requests += 1
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.wait({request, self._holder}, return_when=asyncio.FIRST_COMPLETED)
+            if not request.done():
+                raise _lost(self._server)
+            return request.result()
+        except TimeoutError as error:
+            raise ActionFailed(
+                f"MCP server {self._server.name}: no answer within {seconds:.3g} seconds"
+            ) from error
+        except CONNECTION_ERRORS as error:
+            if is_over(error):
+                self._stop.set()
+                raise _lost(self._server) from error
+            failed = SessionExpired if is_rejected(error) else ActionFailed
+            raise failed(f"MCP server {self._server.name}: {reason_of(error, None, seconds)}") from error
+        finally:
+            await _end(request)
+            self._requests -= 1
+            self.used = _now()
+
+    def stop(self) -> None:
+        """Let it end."""
+        self._stop.set()
+
+    async def aclose(self) -> None:
+        """Close it, and end the program if the server is one."""
+        self._stop.set()
+        if not self._opened.done():
+            self._holder.cancel()
+        await asyncio.wait({self._holder})
+
+    async def _hold(self) -> None:
+        try:
+            from mail.mcp.connection import CONNECTION_ERRORS, connect, reason_of
+        except ModuleNotFoundError as error:
+            if error.name not in SDK_MODULES:
+                raise
+            self._fail("the MCP SDK is not installed; install it with: pip install mcp")
+            return
+        server = None
+        try:
+            server = self._server.find()
+            async with AsyncExitStack() as stack:
+                client = await connect(server, stack, message_handler=self._receive)
+                self._opened.set_result(client)
+                watching = asyncio.create_task(self._watch_tools(client))
+                try:
+                    await self._wait_until_idle()
+                finally:
+                    await _end(watching)
+        except ConfigurationError as error:
+            self._fail(error.detail)
+        except CONNECTION_ERRORS as error:
+            try:
+                self._fail(reason_of(error, server, self._server.settings.timeout))
+            except MAILError as cause:
+                self._fail(str(cause))
+        finally:
+            self._stop.set()
+            if not self._opened.done():
+                self._fail("the connection was closed")
+
+    def _fail(self, reason: str) -> None:
+        if self._opened.done():
+            logger.debug("MCP server %s: its connection has ended: %s", self._server.name, reason)
+        else:
+            self._opened.set_exception(_unavailable(self._server, reason))
+            self._opened.exception()  # nobody may be waiting any more
+
+    async def _wait_until_idle(self) -> None:
+        while not self._stop.is_set():
+            idle = 0.0 if self._requests else _now() - self.used
+            if idle >= IDLE_SECONDS:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_SECONDS - idle):
+                    await self._stop.wait()
+
+    async def _watch_tools(self, client: "Client") -> None:
+        """Follow the changes of the list of tools; servers of older protocols send them to `_receive`."""
+        from mcp import MCPError
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+
+        offered = client.server_capabilities.tools
+        if offered is None or not offered.list_changed:
+            return
+        with suppress(MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._on_change()
+
+    async def _receive(self, message: object) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._on_change()
+
+
+class Sessions:
+    """The sessions of a swarm: one for each server and event loop."""
+
+    def __init__(self) -> None:
+        self._of: dict[asyncio.AbstractEventLoop, list[Session]] = {}
+
+    def get(self, server: ToolServer) -> Session:
+        """Return the session with a server, on the running event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._of:
+            for closed in [each for each in self._of if each.is_closed()]:
+                del self._of[closed]
+            self._of[loop] = []
+        sessions = self._of[loop]
+        for session in sessions:
+            if session.serves(server):
+                return session
+        sessions.append(Session(server))
+        return sessions[-1]
+
+    async def listings(self, servers: Sequence[ToolServer]) -> list[Listing]:
+        """Return the tools of several servers, asked at the same time; see `Session.listing`."""
+        return await asyncio.gather(*(self.get(server).listing() for server in servers))
+
+    async def aclose(self) -> None:
+        """Close the sessions on the running event loop."""
+        for session in self._of.pop(asyncio.get_running_loop(), []):
+            await session.aclose()
+
+
+SDK_MODULES: Sequence[str] = ("anyio", "httpx2", "mcp", "mcp_types")
+"""The modules of the MCP SDK."""
+
+
+async def _list_tools(client: "Client") -> "tuple[Tool, ...]":
+    tools: list[Tool] = []
+    cursor = None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tuple(tools)
+
+
+def _connects_to(server: ToolServer) -> tuple[object, ...]:
+    settings = server.settings
+    return (
+        server.name,
+        server.is_trusted,
+        settings.command,
+        settings.args,
+        settings.env,
+        settings.cwd,
+        settings.url,
+        settings.headers,
+        settings.timeout,
+    )
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    """Cancel a task, and ignore how it ends."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
+
+
+def _unavailable(server: ToolServer, reason: str) -> ActionFailed:
+    return ActionFailed(f"MCP server {server.name} is unavailable: {reason}")
+
+
+def _lost(server: ToolServer) -> ConnectionLost:
+    return ConnectionLost(f"MCP server {server.name} is unavailable: the connection was lost")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,129 @@
+"""The tools of MCP servers as tools of an agent."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT
+from mail.core.protocol.error_text import did_you_mean
+from mail.core.task.swarm import ActionCore, ProvidedTools
+from mail.mcp.servers import ToolServer
+from mail.mcp.sessions import Listing, Sessions
+from mail.utils.outcomes import cut
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
+
+logger = logging.getLogger(__name__)
+
+MAX_NAME = 64
+"""Characters of a tool's name that all providers of language models accept."""
+
+MAX_DESCRIPTION = 4000
+"""Characters of a tool's description that an agent sees."""
+
+
+class MCPTools:
+    """The tools of an agent's MCP servers; a `ToolSource`.
+
+    Args:
+        taken: the names of the agent's other tools.
+    """
+
+    def __init__(self, servers: Sequence[ToolServer], taken: Collection[str], sessions: Sessions) -> None:
+        self._servers = servers
+        self._taken = {*taken, *BUILTIN_TOOLS, TEXT_OUTPUT}
+        self._sessions = sessions
+        self._listings: list[Listing] = []
+        self._provided = ProvidedTools()
+
+    async def tools(self) -> ProvidedTools:
+        """Return the tools that the servers have now; those that can't be reached are described as problems."""
+        listings = await self._sessions.listings(self._servers)
+        if [*map(id, listings)] != [*map(id, self._listings)]:
+            self._listings, self._provided = listings, self._provide(listings)
+        return self._provided
+
+    async def aclose(self) -> None:
+        """Close the sessions of the swarm."""
+        await self._sessions.aclose()
+
+    def _provide(self, listings: Sequence[Listing]) -> ProvidedTools:
+        offered = [
+            (server, tool)
+            for server, listing in zip(self._servers, listings, strict=True)
+            for tool in _selected(server, listing.tools)
+        ]
+        count = Counter(_name(tool.name) for server, tool in offered if server.settings.prefix is None)
+        actions: dict[str, ActionCore] = {}
+        for server, tool in offered:
+            name = _name(tool.name)
+            match server.settings.prefix:
+                case None if name in self._taken or count[name] > 1:
+                    name = _name(f"{server.name}_{tool.name}")
+                case True:
+                    name = _name(f"{server.name}_{tool.name}")
+                case str() as prefix:
+                    name = _name(f"{prefix}_{tool.name}")
+            if name in self._taken or name in actions:
+                name = _name(f"{server.name}_{tool.name}", is_marked=True)
+            actions[name] = self._action(name, server, tool)
+        return ProvidedTools(
+            actions, tuple(_note(listing.problem) for listing in listings if listing.problem)
+        )
+
+    def _action(self, name: str, server: ToolServer, tool: "Tool") -> ActionCore:
+        hints = tool.annotations
+        idempotent = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+
+        async def call(arguments: dict[str, object]) -> str:
+            return await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
+
+        return ActionCore(
+            name=name,
+            function=call,
+            description=cut(tool.description or tool.title or "", MAX_DESCRIPTION),
+            parameters=tool.input_schema,
+            idempotent=idempotent,
+        )
+
+
+def tool_sources() -> Callable[[Sequence[ToolServer], Collection[str]], MCPTools | None]:
+    """Return a function that makes the tool sources of a swarm's agents, which share their sessions.
+
+    It returns None for an agent without servers; see `MCPTools` for its arguments.
+    """
+    sessions = Sessions()
+
+    def source(servers: Sequence[ToolServer], taken: Collection[str]) -> MCPTools | None:
+        return MCPTools(servers, taken, sessions) if servers else None
+
+    return source
+
+
+def _selected(server: ToolServer, tools: Sequence["Tool"]) -> Iterator["Tool"]:
+    """Yield the tools that the settings let the agent have."""
+    settings = server.settings
+    known = [tool.name for tool in tools]
+    for name in [*(settings.tools or ()), *settings.exclude] if known else ():
+        if name not in known:
+            logger.warning("MCP server %s has no tool %r%s", server.name, name, did_you_mean(name, known))
+    for tool in tools:
+        is_allowed = settings.tools is None or tool.name in settings.tools
+        if is_allowed and tool.name not in settings.exclude:
+            yield tool
+
+
+def _name(name: str, *, is_marked: bool = False) -> str:
+    """Return a name that all providers accept, with `is_marked` one that differs from those of similar tools."""
+    valid = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+    if len(valid) <= MAX_NAME and not is_marked:
+        return valid
+    return f"{valid[: MAX_NAME - 7]}_{sha256(name.encode()).hexdigest()[:6]}"
+
+
+def _note(problem: str) -> str:
+    return f"Note: {problem}. Its tools may be missing or fail for now; they are looked for in each turn."

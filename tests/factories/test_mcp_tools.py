@@ -1,0 +1,295 @@
+"""The tools of MCP servers as an agent's own: a model calls tools of real servers, over both transports."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import mcp_crash
+import pytest
+from support import mcp_desk
+from support.http_server import eventually
+from support.llm_stub import LLMStub, call, reply
+
+from mail import Agent, Swarm
+from mail.api.swarms import MAILSwarmTemplate
+from mail.core.engine.actions import UNKNOWN_OUTCOME, ActionRunner
+from mail.core.engine.telemetry import NO_TRACER
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.context import TURN_DEADLINE
+from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.usage import UsageMeter
+from mail.errors import ConfigurationError
+from mail.mcp import sessions
+from mail.mcp.servers import read_servers
+from mail.mcp.sessions import Sessions
+from mail.mcp.tools import MCPTools
+from mail.swarms_json.check import validate_swarm_from_swarms_json
+from mail.swarms_json.live import without_secrets
+from mail.utils.outcomes import ActionFailed
+
+MODEL = "openai/gpt-5-mini"
+
+
+def program(*arguments: object) -> list[str]:
+    return [sys.executable, mcp_desk.__file__, *map(str, arguments)]
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    """The desk over streamable HTTP."""
+    async with mcp_desk.serving(mcp_desk.desk()) as url:
+        yield url
+
+
+@pytest.fixture(params=["stdio", "http"])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    """The desk as a command and as a URL."""
+    if request.param == "stdio":
+        yield program()
+        return
+    async with mcp_desk.serving(mcp_desk.desk()) as url:
+        yield url
+
+
+def tools_of(mcp: Any, *taken: str) -> MCPTools:
+    """The tools of an agent with these servers."""
+    return MCPTools(read_servers("agent 'a'", mcp), taken, Sessions())
+
+
+def offered(stub: LLMStub, n: int) -> dict[str, Any]:
+    """The tools that request `n` offers to the model."""
+    return {tool["name"]: tool for tool in stub.requests[n].body["tools"]}
+
+
+async def test_a_model_calls_them_like_its_own(stub: LLMStub, server: Any) -> None:
+    stub.script(
+        reply(
+            call("add", a=2, b=40),
+            call("files_read_one"),
+            call("fail", reason="rain"),
+            call("look", text="tea"),
+        ),
+        reply(call("task_complete", finish_message="42")),
+    )
+    async with Swarm(Agent("lead", "You add.", model=MODEL, mcp=[server])) as swarm:
+        answer = await swarm.aask("2+40?")
+    assert answer.text == "42"
+    add = offered(stub, 0)["add"]
+    assert add["description"] == "Add whole numbers."
+    assert add["parameters"]["properties"]["a"]["type"] == "integer"
+    results = [item["output"] for item in stub.requests[1].body["input"] if "output" in item]
+    added, picture, failed, looked = results
+    assert json.loads(added.removeprefix("SUCCESS: ")) == {"total": 42}
+    assert picture == "SUCCESS: [image, image/png, 100 bytes: not shown]"
+    assert failed.startswith("ERROR: ")
+    assert "no luck: rain" in failed
+    assert looked == "SUCCESS: all about tea"
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("mcp-")]
+
+
+async def test_their_names(url: str) -> None:
+    """A name that the agent has already gets the server's as its prefix, as do names of two servers."""
+    one: dict[str, Any] = {"url": url, "tools": ["add", "look"]}
+    tools = tools_of({"desk": one}, "look")
+    assert [*(await tools.tools()).actions] == ["add", "desk_look"]
+    await tools.aclose()
+    tools = tools_of({"one": one, "two": {**one, "exclude": ["look"]}})
+    provided = await tools.tools()
+    assert [*provided.actions] == ["one_add", "look", "two_add"]
+    assert (provided.actions["look"].idempotent, provided.actions["two_add"].idempotent) == (True, False)
+    assert await tools.tools() is provided
+    await tools.aclose()
+    tools = tools_of({"one": {**one, "prefix": True}, "two": {**one, "prefix": "second"}})
+    assert [*(await tools.tools()).actions] == ["one_add", "one_look", "second_add", "second_look"]
+    await tools.aclose()
+
+
+async def test_a_list_that_changes(server: Any) -> None:
+    tools = tools_of([server])
+    provided = await tools.tools()
+    assert "flower" not in provided.actions
+    await provided.actions["grow"].function({})
+
+    async def is_there() -> bool:
+        return "flower" in (await tools.tools()).actions
+
+    await eventually(is_there)
+    assert await (await tools.tools()).actions["flower"].function({}) == "bloom"
+    await tools.aclose()
+
+
+async def test_a_server_that_is_down(
+    stub: LLMStub, unused_tcp_port: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent works without its tools and knows why; it gets them once the server is back."""
+    monkeypatch.setattr(sessions, "RETRY_SECONDS", 0.0)
+    monkeypatch.setenv("DESK_TOKEN", "s3cret-value")
+    down = f"http://127.0.0.1:{unused_tcp_port}/mcp"
+    desk = {"desk": {"url": down, "headers": {"Authorization": "Bearer ${DESK_TOKEN}"}}}
+    stub.script(*[reply(call("task_complete", finish_message="Done."))] * 2)
+    async with Swarm(Agent("lead", "You work.", model=MODEL, mcp=desk)) as swarm:
+        first = await swarm.aask("Work")
+        async with mcp_desk.serving(mcp_desk.desk(), port=unused_tcp_port):
+            await swarm.aask("Again", task_id=first.task_id)
+    system = stub.requests[0].body["instructions"]
+    assert system.startswith("You work.\n\nNote: MCP server desk is unavailable: ")
+    assert "add" not in offered(stub, 0)
+    assert stub.requests[1].body["instructions"] == "You work."
+    assert "add" in offered(stub, 1)
+    said = system + caplog.text
+    assert "MCP server desk is unavailable" in caplog.text
+    assert "s3cret" not in said
+    assert str(unused_tcp_port) not in said
+
+
+async def test_a_program_that_ends() -> None:
+    """A call that was cut off is not repeated; the next one starts the program again."""
+    tools = tools_of([program()])
+    actions = (await tools.tools()).actions
+    with pytest.raises(ActionFailed, match=r"connection was lost\. The outcome of the call is unknown"):
+        await actions["leave"].function({})
+    assert json.loads(await actions["add"].function({"a": 1, "b": 2})) == {"total": 3}
+    await tools.aclose()
+
+
+async def test_a_server_that_has_restarted(unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection of before is tested ahead of a call that must not be repeated."""
+    async with mcp_desk.serving(mcp_desk.desk(), port=unused_tcp_port) as url:
+        tools = tools_of([url])
+        actions = (await tools.tools()).actions
+        await actions["note"].function({"text": "a"})
+    monkeypatch.setattr(sessions, "FRESH_SECONDS", 0.0)
+    with pytest.raises(ActionFailed, match="is unavailable"):
+        await actions["note"].function({"text": "b"})
+    async with mcp_desk.serving(mcp_desk.desk(), port=unused_tcp_port):
+        assert await actions["note"].function({"text": "c"}) == "noted"
+    await tools.aclose()
+
+
+async def test_a_call_ends_with_its_turn(tmp_path: Path) -> None:
+    """At the deadline of the turn, or when the task is cancelled, the server hears that its answer is not needed."""
+    journal = tmp_path / "journal"
+    tools = tools_of([program(journal)])
+    actions = (await tools.tools()).actions
+    deadline = TURN_DEADLINE.set(asyncio.get_running_loop().time() + 1)
+    with pytest.raises(ActionFailed, match=r"no answer within 0\.\d+ seconds"):
+        await actions["hang"].function({"text": "x"})
+    TURN_DEADLINE.reset(deadline)
+
+    async def is_cancelled() -> bool:
+        return "cancelled x" in journal.read_text()
+
+    await eventually(is_cancelled)
+    assert json.loads(await actions["add"].function({"a": 1, "b": 2})) == {"total": 3}
+    await tools.aclose()
+
+
+@pytest.mark.parametrize(
+    ("mcp", "problem"),
+    [
+        ({"desk": {"comand": "x"}}, "Did you mean 'command'"),
+        ({"desk": {"command": "x", "url": "https://x"}}, "either a command or a url, not both"),
+        ({"desk": {"url": "x"}}, "mcp.desk.url"),
+        ({"desk": {"args": ["x"]}}, "needs a command"),
+        ([5], "not int"),
+        ([["python", "a"], ["python", "b"]], "several MCP servers named 'python'"),
+    ],
+)
+def test_mistakes(mcp: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        Agent("lead", model=MODEL, mcp=mcp)
+
+
+def written(**fields: Any) -> str:
+    lead = {"name": "lead", "factory": "python::mail.testing.agents:playing", "enable_entrypoint": True}
+    lead = {**lead, "can_complete_tasks": True, **fields}
+    return json.dumps({"name": "s", "version": "1", "entrypoint": "lead", "agents": [lead]})
+
+
+@pytest.mark.parametrize(
+    ("mcp", "problem"),
+    [
+        ({"desk": {"command": "sh"}}, r"may not start programs; .*MAIL_MCP_SERVERS"),
+        ({"desk": {"url": "https://x/${SECRET}"}}, "may not read environment variables"),
+        ({"desk": {"url": "https://x", "headers": {"A": "${OPENAI_API_KEY}"}}}, "may not read environment"),
+    ],
+)
+def test_what_a_loaded_swarm_may_not_do(mcp: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        MAILSwarmTemplate.from_swarm_json(written(mcp=mcp), allowed_prefixes=["mail.testing"])
+
+
+async def test_a_loaded_swarm_uses_public_urls_and_the_servers_of_the_operator(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAIL_MCP_SERVERS", json.dumps({"mcpServers": {"desk": {"url": url}}}))
+    loaded = MAILSwarmTemplate.from_swarm_json(
+        written(mcp={"desk": {"tools": ["add"]}, "private": {"url": url}}), allowed_prefixes=["mail.testing"]
+    )
+    tools = MCPTools(loaded.agents[0].mcp, (), Sessions())
+    provided = await tools.tools()
+    assert [*provided.actions] == ["add"]
+    assert "MCP server private is unavailable" in str(provided.problems)
+    assert "not a public address" in str(provided.problems)
+    await tools.aclose()
+
+
+async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
+    """A server that is down when a task resumes does not leave a call begun for ever."""
+    begun = Checkpoint(
+        text=None,
+        calls=(
+            AgentToolCall(tool_name="note", tool_args={}, tool_call_id="1", completion={"role": "assistant"}),
+        ),
+        receipts=(Receipt(state=Receipt.State.STARTED),),
+    )
+    kept: list[Checkpoint] = []
+
+    async def keep(checkpoint: Checkpoint) -> None:
+        kept.append(checkpoint)
+
+    runner = ActionRunner(
+        lambda _: None, keep, sequential=False, caller="ann", meter=UsageMeter(), tracer=NO_TRACER
+    )
+    resumed = await runner.run(begun)
+    assert resumed.receipts == (Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME),)
+    assert kept == [resumed]
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer", "calls"),
+    [("hang", "the outcome is unknown", 1), ("hang_again", "SUCCESS: x is done", 2)],
+)
+async def test_the_process_is_killed_during_a_call(
+    tmp_path: Path, tool: str, answer: str, calls: int
+) -> None:
+    """Only a call that does no harm twice is repeated when the task resumes; of another the outcome is unknown."""
+    journal = tmp_path / "journal"
+    command = [sys.executable, mcp_crash.__file__, tmp_path, tool]
+    environ = {**os.environ, "PYTHONPATH": str(Path(mcp_crash.__file__).parents[1])}
+    first = await asyncio.create_subprocess_exec(*command, env=environ)
+
+    async def is_in_the_call() -> bool:
+        return journal.exists()
+
+    await eventually(is_in_the_call)
+    first.kill()
+    await first.wait()
+    second = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    output, _ = await second.communicate()
+    assert answer in output.decode()
+    assert journal.read_text().splitlines().count("begin x") == calls
+
+
+def test_a_dump_hides_the_settings_of_a_server() -> None:
+    desk = {"url": "https://desk.example/s3cret/mcp", "headers": {"X": "s3cret"}, "tools": ["add"]}
+    run = {"command": "desk", "args": ["--key=s3cret"], "env": {"K": "s3cret"}}
+    entry = validate_swarm_from_swarms_json(json.loads(written(mcp={"desk": desk, "run": run})))
+    dump = without_secrets(entry.model_dump(mode="json"))
+    assert dump["agents"][0]["mcp"]["desk"]["tools"] == ["add"]
+    assert "s3cret" not in str(dump)
+    assert "mcp" not in validate_swarm_from_swarms_json(json.loads(written())).model_dump_json()

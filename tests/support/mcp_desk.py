@@ -1,0 +1,116 @@
+"""An MCP server whose tools agents get as their own: `python mcp_desk.py [JOURNAL]` speaks over stdio, `serving` over HTTP.
+
+The journal is a file with one line for each call of `note`, `look` and `wait`.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel
+
+JOURNAL = Path(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else None
+
+
+class Sum(BaseModel):
+    total: int
+
+
+def desk(journal: Path | None = JOURNAL) -> MCPServer:
+    """Return a new server."""
+    server = MCPServer("desk", log_level="ERROR")
+
+    def write(line: str) -> None:
+        if journal is not None:
+            with journal.open("a") as file:
+                file.write(f"{line}\n")
+
+    @server.tool(description="Add whole numbers.")
+    def add(a: int, b: int) -> Sum:
+        return Sum(total=a + b)
+
+    @server.tool()
+    def note(text: str) -> str:
+        """Write something down."""
+        write(f"note {text}")
+        return "noted"
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def look(text: str) -> str:
+        """Look something up."""
+        write(f"look {text}")
+        return f"all about {text}"
+
+    async def hang(text: str) -> str:
+        write(f"begin {text}")
+        try:
+            await asyncio.sleep(60 if sum(1 for _ in journal.open()) == 1 else 0) if journal else None
+        except asyncio.CancelledError:
+            write(f"cancelled {text}")
+            raise
+        return f"{text} is done"
+
+    server.tool(name="hang", description="Hang at the first call.")(hang)
+    server.tool(
+        name="hang_again",
+        description="Hang at the first call, and do no harm.",
+        annotations=ToolAnnotations(idempotent_hint=True),
+    )(hang)
+
+    @server.tool(name="files.read/one")
+    def read_one() -> Image:
+        """Read a picture."""
+        return Image(data=b"\x89PNG" + bytes(96), format="png")
+
+    @server.tool()
+    def fail(reason: str) -> str:
+        """Fail for a reason."""
+        raise ToolError(f"no luck: {reason}")
+
+    @server.tool()
+    async def grow(context: Context) -> str:  # type: ignore[type-arg]
+        """Get another tool."""
+        server.add_tool(lambda: "bloom", name="flower", description="Bloom.")
+        await context.notify_tools_changed()
+        return "grown"
+
+    @server.tool()
+    def leave() -> str:
+        """End the server's process."""
+        os._exit(1)
+
+    return server
+
+
+@asynccontextmanager
+async def serving(server: MCPServer, port: int = 0) -> AsyncIterator[str]:
+    """The URL of the server over streamable HTTP. It runs in a task of its own, for the SDK's task groups."""
+    from support.http_server import QuickUvicorn
+
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    is_over = asyncio.Event()
+
+    async def serve() -> None:
+        app = server.streamable_http_app()
+        async with app.router.lifespan_context(app), QuickUvicorn(app, port=port) as http:
+            url.set_result(f"{http.url}/mcp")
+            await is_over.wait()
+            for connection in list(http.server_state.connections):  # clients keep one open for notifications
+                connection.transport.abort()
+
+    running = asyncio.create_task(serve())
+    try:
+        yield await url
+    finally:
+        is_over.set()
+        await running
+
+
+if __name__ == "__main__":
+    desk().run()
