@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import time
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +31,7 @@ from support.llm_stub import (
 
 from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.events import EventKind
+from mail.core.task.live import LiveEvent, LiveKind
 from mail.errors import (
     AgentUnavailable,
     ContextWindowExceeded,
@@ -426,3 +428,27 @@ async def test_a_quota_is_known_by_its_code(stub: LLMStub, dialect: Dialect) -> 
     stub.script(replace(quota_used_up(), message="No credits."))
     with pytest.raises(ModelUnavailable, match="quota"):
         await supervisor(dialect)([prompt()])
+
+
+@of([CHAT[0], RESPONSES[0]])
+async def test_who_watches_sees_the_retry_and_the_text_of_a_model_that_does_not_stream(
+    stub: LLMStub, dialect: Dialect
+) -> None:
+    stub.script(server_error(503), reply(text("I am done."), call("task_complete", finish_message="42")))
+    live: list[LiveEvent] = []
+    async with Rig(swarm_of(dialect)) as rig:
+        submitted = await rig.submit("What is the weather?")
+        batches = rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True, deltas=True)
+        async with aclosing(batches):
+            async for batch in batches:
+                live += [event for event in batch if isinstance(event, LiveEvent)]
+        stored = await rig.store.read_events(submitted.key)
+    of_kind = {event.kind: event.extra for event in live}
+    assert of_kind[LiveKind.MODEL_CALL_RETRIED]["reason"] == "outage (HTTP 503)"
+    assert of_kind[LiveKind.MODEL_CALL_RETRIED]["attempt"] == 2
+    assert (
+        "".join(event.extra["delta"] for event in live if event.kind is LiveKind.TEXT_DELTA) == "I am done."
+    )
+    assert of_kind[LiveKind.MODEL_CALL_ENDED]["usage"]["calls"] == 1
+    (timing,) = [event.extra["timing"] for event in stored if "timing" in event.extra]
+    assert timing["model_calls"][0]["attempts"] == 2
