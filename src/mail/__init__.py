@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction, action
     from mail.api.agents import MAILAgent, MAILAgentTemplate
+    from mail.api.answers import Answer
+    from mail.api.facade import Agent, Swarm
     from mail.api.runtime import MAILRuntime
     from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
     from mail.core.protocol import PROTOCOL_VERSION
@@ -22,10 +24,14 @@ if TYPE_CHECKING:
         MAILResponse,
     )
     from mail.core.protocol.tool_schemas import AgentToolCall
+    from mail.core.task.action_context import ActionContext
 
 __all__ = [
     "PROTOCOL_VERSION",
+    "ActionContext",
+    "Agent",
     "AgentToolCall",
+    "Answer",
     "MAILAction",
     "MAILAddress",
     "MAILAgent",
@@ -39,6 +45,7 @@ __all__ = [
     "MAILRuntime",
     "MAILSwarm",
     "MAILSwarmTemplate",
+    "Swarm",
     "__version__",
     "action",
 ]
@@ -48,6 +55,10 @@ __version__: str
 
 _MODULES = {
     "PROTOCOL_VERSION": "mail.core.protocol",
+    "ActionContext": "mail.core.task.action_context",
+    "Agent": "mail.api.facade",
+    "Answer": "mail.api.answers",
+    "Swarm": "mail.api.facade",
     "AgentToolCall": "mail.core.protocol.tool_schemas",
     "MAILAction": "mail.api.actions",
     "MAILAgent": "mail.api.agents",

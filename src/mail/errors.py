@@ -38,6 +38,7 @@
     │       ├── ModelRefusal        the request is invalid; a retry won't help
     │       └── ModelUnavailable    rate limits, outages, timeouts
     ├── StepFailed                  a step failed in manual mode
+    ├── TaskFailed                  of `mail.Swarm`: a task ended without an answer
     ├── PeerError                   502  mail could not be delivered to another swarm
     │   ├── PeerRefused             a retry won't help
     │   └── PeerUnavailable         try again later
@@ -282,6 +283,20 @@ class ModelUnavailable(ModelError):
 
 class StepFailed(MAILError):
     """The agent did not respond; its mail still waits, and the step can be retried."""
+
+
+class TaskFailed(MAILError):
+    """The task has ended without an answer.
+
+    Attributes:
+        task_id: the id of the task, which can be continued.
+        status: `failed` or `cancelled`.
+    """
+
+    def __init__(self, detail: str | None = None, *, task_id: str = "", status: str = "failed") -> None:
+        super().__init__(detail)
+        self.task_id = task_id
+        self.status = status
 
 
 class PeerError(MAILError):

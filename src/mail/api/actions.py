@@ -2,19 +2,22 @@
 
 import inspect
 from collections.abc import Callable, Collection
-from typing import Any, Self, overload
+from copy import copy
+from typing import Any, Self, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
+from mail.core.task.action_context import SWARM_DEPS
 from mail.core.task.context import CURRENT_CALL
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
-from mail.swarms_json.build import ConvertsToAction, argument_model, as_action_function, build_action
+from mail.swarms_json.build import ConvertsToAction, as_action_function, build_action, typed_action
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
+from mail.swarms_json.signatures import Signature, signature_of
 from mail.utils.parsing import read_python_string
 
 
@@ -62,6 +65,8 @@ class MAILAction:
         self._model = model
         self._form: Form | None = None
         self._reads_mail = False
+        self._typed: Callable[..., Any] | None = None
+        self._deps: Any = Any
         self._validate()
         self.function = self._build_action_function(function)
 
@@ -124,15 +129,72 @@ class MAILAction:
         action.sequential = core.sequential
         action.function = core.function
         action._model = None
+        action._typed, action._deps = None, Any
         action._form, action._reads_mail = core.form, core.reads_mail
         action._validate()
         return action
 
-    async def __call__(self, arguments: dict[str, Any] | BaseModel) -> str:
-        """Run the action as a call by an agent would."""
-        if isinstance(arguments, BaseModel):
-            arguments = arguments.model_dump(mode="json", by_alias=True)
-        return await self.function(arguments)
+    @classmethod
+    def from_typed_function(
+        cls,
+        function: Callable[..., Any],
+        name: str,
+        description: str | None = None,
+        *,
+        signature: Signature | None = None,
+        idempotent: bool = False,
+        sequential: bool = False,
+    ) -> Self:
+        """Return an action whose arguments are the parameters of a function, by their type hints and defaults.
+
+        The docstring of the function is the default description, and describes the arguments. Raises
+        ConfigurationError.
+        """
+        signature = signature or signature_of(function)
+        run, parameters, text = typed_action(name, function, signature)
+        core = ActionCore(
+            name, run, description or text, parameters, idempotent=idempotent, sequential=sequential
+        )
+        if not core.description:
+            raise _undescribed(name)
+        action = cls.from_core(core)
+        action._typed, action._deps = function, signature.deps
+        return action
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the action as a call by an agent would, given a dictionary of its arguments or their model.
+
+        The action of a function with typed parameters also takes the arguments of that function, and then is a call of
+        it: neither checked nor converted.
+        """
+        match arguments:
+            case (dict() as given,) if not named:
+                return self.function(given)
+            case (BaseModel() as model,) if self._typed is None and not named:
+                return self.function(model.model_dump(mode="json", by_alias=True))
+        if self._typed is None:
+            raise TypeError(f"action {self.name!r} takes one dictionary of arguments, or their model")
+        return self._typed(*arguments, **named)
+
+    def with_deps(self, deps: Any) -> Self:
+        """Return the action for a swarm with these dependencies, which its `ActionContext` has.
+
+        Raises ConfigurationError if they have another type than the function asks for.
+        """
+        wanted = get_origin(self._deps) or self._deps
+        if wanted is not Any and inspect.isclass(wanted) and not isinstance(deps, wanted):
+            raise ConfigurationError(
+                f"action {self.name!r} needs dependencies of type {wanted.__name__}, "
+                f"not {type(deps).__name__}: give them to the swarm as deps"
+            )
+        run, action = self.function, copy(self)
+
+        async def call(arguments: dict[str, Any]) -> str:
+            SWARM_DEPS.set(deps)
+            return await run(arguments)
+
+        action.function = call
+        return action
 
     def to_core(self) -> ActionCore:
         """Return the action in the form that the engine runs."""
@@ -175,6 +237,7 @@ class MAILAction:
             return function.to_core().function
         if not callable(function):
             raise ConfigurationError(f"action {self.name!r}: {function!r} is not a function")
+        self._deps = signature_of(function).deps
         return as_action_function(self.name, function, self.parameters, self._model)
 
     def __repr__(self) -> str:
@@ -215,7 +278,9 @@ def action(
     Args:
         name: defaults to the function's.
         description: defaults to the function's docstring; one of them is needed.
-        model: the arguments; defaults to the annotation of the function's argument.
+        model: the arguments, as fields of a pydantic model. By default they are the function's parameters, by their
+            type hints, defaults and descriptions in the docstring; or the model that its only parameter is annotated
+            with. A parameter annotated with `ActionContext` is left out.
         parameters: their JSON Schema, in place of `model`.
         style: the API that the schema is for.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
@@ -223,34 +288,41 @@ def action(
 
     Raises ConfigurationError if the description or the arguments are missing.
     """
+    frame = inspect.currentframe()
+    namespace = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
+    del frame
 
     def decorate(decorated: Callable[..., Any]) -> MAILAction:
         called = name or str(getattr(decorated, "__name__", ""))
-        text = description or inspect.getdoc(decorated)
-        if not text:
-            raise ConfigurationError(f"action {called!r}: give it a description or the function a docstring")
         if model is not None and parameters is not None:
             raise ConfigurationError(f"action {called!r}: give it a model or parameters, not both")
-        if parameters is not None:
-            return MAILAction(
-                called, text, parameters, decorated, idempotent=idempotent, sequential=sequential
+        signature = signature_of(decorated, namespace)
+        if model is None and parameters is None and signature.is_typed:
+            return MAILAction.from_typed_function(
+                decorated,
+                called,
+                description,
+                signature=signature,
+                idempotent=idempotent,
+                sequential=sequential,
             )
-        found = model or argument_model(decorated)
+        text = description or inspect.getdoc(decorated)
+        if not text:
+            raise _undescribed(called)
+        found = model if parameters is not None else model or signature.model
         if found is not None:
             return MAILAction.from_pydantic_model(
                 found, decorated, called, text, style=style, idempotent=idempotent, sequential=sequential
             )
-        if inspect.signature(decorated).parameters:
+        if parameters is None and signature.parameters:
             raise ConfigurationError(
-                f"action {called!r}: annotate its argument with a pydantic model, or give a model or parameters"
+                f"action {called!r}: annotate its argument with a pydantic model or another type than a dictionary, or give a model or parameters"
             )
-        return MAILAction(
-            called,
-            text,
-            {"type": "object", "properties": {}},
-            decorated,
-            idempotent=idempotent,
-            sequential=sequential,
-        )
+        schema = {"type": "object", "properties": {}} if parameters is None else parameters
+        return MAILAction(called, text, schema, decorated, idempotent=idempotent, sequential=sequential)
 
     return decorate if function is None else decorate(function)
+
+
+def _undescribed(name: str) -> ConfigurationError:
+    return ConfigurationError(f"action {name!r}: give it a description or the function a docstring")

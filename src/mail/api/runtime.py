@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -31,6 +31,7 @@ from mail.core.protocol.compose import read_message
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.events import Event
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
@@ -300,12 +301,14 @@ class MAILRuntime:
         frames = self._frames(submitted, timeout, ping_interval)
         return EventSourceResponse(frames, headers=HEADERS, ping=NEVER_PING)
 
-    async def _frames(
-        self, submitted: Submitted, timeout: float | None, heartbeat: float
-    ) -> "AsyncGenerator[ServerSentEvent]":
-        from mail.http.sse import encode, frame
+    async def watch(
+        self, submitted: Submitted, timeout: float | None = ANSWER_SECONDS, heartbeat: float = PING_SECONDS
+    ) -> AsyncGenerator[Event | None]:
+        """Yield the events from a submission to its answer; None after each `heartbeat` seconds without one.
 
-        task_id, engine = submitted.key.task_id, self._engine.engine
+        Ends early after `timeout` seconds.
+        """
+        engine = self._engine.engine
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         async with aclosing(
             engine.watch(submitted.key, after=submitted.after, answer_to=submitted.seq, heartbeat=heartbeat)
@@ -318,10 +321,21 @@ class MAILRuntime:
                     return
                 if events is None:
                     return
-                for event in events:
+                for event in events or (None,):
+                    yield event
+
+    async def _frames(
+        self, submitted: Submitted, timeout: float | None, heartbeat: float
+    ) -> "AsyncGenerator[ServerSentEvent]":
+        from mail.http.sse import encode, frame
+
+        task_id, clock = submitted.key.task_id, self._engine.engine.clock
+        async with aclosing(self.watch(submitted, timeout, heartbeat)) as events:
+            async for event in events:
+                if event is not None:
                     yield frame(event, task_id)
-                if not events:
-                    yield encode("ping", {"timestamp": engine.clock.now().isoformat(), "task_id": task_id})
+                else:
+                    yield encode("ping", {"timestamp": clock.now().isoformat(), "task_id": task_id})
 
     async def _answer(self, submitted: Submitted, timeout: float | None) -> MAILMessage:
         answer = await self._engine.engine.wait(submitted, timeout)
@@ -368,6 +382,14 @@ class MAILRuntime:
         with self._engine.overriding(action_override):
             async with self._engine.at_work():
                 return await self.wait(submitted, timeout)
+
+    async def start(self) -> None:
+        """Let agents take turns, until `shutdown`."""
+        await self._engine.ensure()
+
+    def at_work(self) -> AbstractAsyncContextManager[None]:
+        """Let agents take turns during a block; if they did before, they continue."""
+        return self._engine.at_work()
 
     def require_continuous(self) -> None:
         """Raise BadRequest in manual mode, in which agents don't answer by themselves."""

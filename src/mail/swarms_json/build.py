@@ -10,18 +10,22 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, get_type_hints, runtime_checkable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.protocol.tool_schemas import model_of
+from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
+from mail.core.task.action_context import current_context
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
+from mail.swarms_json.signatures import Signature, signature_of, typed_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -293,15 +297,40 @@ def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
 
 
 def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> ActionCore:
-    """Build a declared action; without a function it can only be a breakpoint tool."""
-    return ActionCore(
+    """Build a declared action; without a function it can only be a breakpoint tool.
+
+    Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes it.
+    """
+    found = None if action.function is None else resolve(action.function)
+    declared = ActionCore(
         name=action.name,
-        function=_function(action, resolve, where),
+        function=_no_function,
         description=action.description,
         parameters=action.parameters,
         idempotent=action.idempotent,
         sequential=action.sequential,
     )
+    states_parameters = "parameters" in action.model_fields_set
+    if isinstance(found, ConvertsToAction):
+        core = found.to_core()
+        return replace(
+            declared,
+            function=core.function,
+            description=action.description or core.description,
+            parameters=action.parameters if states_parameters else core.parameters,
+        )
+    if found is None:
+        model_of(action.name, action.parameters)  # reports errors in the schema, which nothing else checks
+        return declared
+    if not callable(found):
+        raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is not a function")
+    signature = signature_of(found)
+    if not states_parameters and signature.is_typed:
+        function, parameters, text = typed_action(action.name, found, signature)
+        return replace(
+            declared, function=function, description=action.description or text, parameters=parameters
+        )
+    return replace(declared, function=as_action_function(action.name, found, action.parameters))
 
 
 def import_action(reference: str, resolve: Resolve) -> ActionCore:
@@ -314,18 +343,6 @@ def import_action(reference: str, resolve: Resolve) -> ActionCore:
     raise ConfigurationError(
         f"action_imports: {reference!r} is not an action; name an object made by @mail.action"
     )
-
-
-def _function(action: ActionEntry, resolve: Resolve, where: str) -> ActionFunction:
-    if action.function is None:
-        model_of(action.name, action.parameters)  # reports errors in the schema, which nothing else checks
-        return _no_function
-    found = resolve(action.function)
-    if isinstance(found, ConvertsToAction):
-        return found.to_core().function
-    if not callable(found):
-        raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is not a function")
-    return as_action_function(action.name, found, action.parameters)
 
 
 async def _no_function(_arguments: dict[str, Any]) -> str:
@@ -344,33 +361,67 @@ def as_action_function(
 ) -> ActionFunction:
     """Wrap a function as the function of the action `name`, with its arguments checked before each call.
 
-    `function` takes one argument, a dictionary or the pydantic model of its annotation, or none at all; it may be a
-    coroutine function. Arguments are validated by `model`, or by the schema `parameters` without one. A function that
-    takes a dictionary gets JSON values: with a model its defaults are filled in, without one they are as the agent
-    sent them.
+    `function` takes one argument, a dictionary or the pydantic model of its annotation, or none at all, and perhaps an
+    `ActionContext`; it may be a coroutine function. Arguments are validated by `model`, or by the schema `parameters`
+    without one. A function that takes a dictionary gets JSON values: with a model its defaults are filled in, without
+    one they are as the agent sent them.
 
-    The wrapper raises ToolCallFault with the problem and the expected schema. Raises ConfigurationError if
-    `parameters` is not the schema of an object.
+    The wrapper raises ToolCallFault with the problem and the expected schema. A result that is not text becomes JSON.
+    Raises ConfigurationError if `parameters` is not the schema of an object.
     """
     run = as_async(function)
-    takes_nothing = not _positional(function)
-    wanted = argument_model(function)
+    signature = signature_of(function)
+    wanted = signature.model
+    takes_nothing = not signature.by_position
     described = model or model_of(name, parameters)
     checks = model or wanted or described
 
     async def call(arguments: dict[str, Any]) -> str:
         checked = _check(name, checks, arguments, parameters)
-        if takes_nothing:
-            result = await run()
-        elif wanted is None:
-            result = await run(checked.model_dump(mode="json", by_alias=True) if model else arguments)
-        elif isinstance(checked, wanted):
-            result = await run(checked)
-        else:
-            result = await run(_check(name, wanted, arguments, parameters))
-        return result  # type: ignore[no-any-return]  # the engine checks that it is text
+        given: Any = checked
+        if wanted is None:
+            given = checked.model_dump(mode="json", by_alias=True) if model else arguments
+        elif not isinstance(checked, wanted):
+            given = _check(name, wanted, arguments, parameters)
+        if signature.context is None:
+            return as_text(name, await (run() if takes_nothing else run(given)))
+        named = {signature.context: current_context()}
+        if not takes_nothing:
+            named[signature.by_position[0].name] = given
+        return as_text(name, await run(**named))
 
     return call
+
+
+def typed_action(
+    name: str, function: Callable[..., Any], signature: Signature
+) -> tuple[ActionFunction, dict[str, Any], str]:
+    """Wrap a function with typed parameters as the function of the action `name`; see `as_action_function`.
+
+    Returns it with the JSON Schema of its arguments and the description in its docstring.
+    """
+    run = as_async(function)
+    arguments = typed_arguments(name, function, signature)
+    parameters: dict[str, Any] = pydantic_model_to_tool(arguments.model, name, "", "responses")["parameters"]
+
+    async def call(given: dict[str, Any]) -> str:
+        by_position, by_name = arguments.unpack(_check(name, arguments.model, given, parameters))
+        if signature.context is not None:
+            by_name[signature.context] = current_context()
+        return as_text(name, await run(*by_position, **by_name))
+
+    return call, parameters, arguments.description
+
+
+def as_text(name: str, result: Any) -> str:
+    """Return the result of an action as text: JSON, unless it is text. Raises TypeError for what JSON can't express."""
+    if isinstance(result, str):
+        return str.__str__(result)
+    try:
+        return to_json(result, by_alias=True, inf_nan_mode="null").decode()
+    except (PydanticSerializationError, ValueError) as error:
+        kind = type(result).__name__
+        raise TypeError(f"{name} must return text or what JSON can express, but returned {kind}") from error
 
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -378,22 +429,11 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return function
 
-    async def run(*arguments: Any) -> Any:
-        result = await ACTION_THREADS.run(function, *arguments)
+    async def run(*arguments: Any, **named: Any) -> Any:
+        result = await ACTION_THREADS.run(partial(function, *arguments, **named))
         return await result if inspect.isawaitable(result) else result
 
     return run
-
-
-def argument_model(function: Callable[..., Any]) -> type[BaseModel] | None:
-    """Return the pydantic model that the function's argument is annotated with; None without one."""
-    for parameter in _positional(function)[:1]:
-        annotation = parameter.annotation
-        if isinstance(annotation, str):
-            annotation = _type_hints(function).get(parameter.name)
-        if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-            return annotation
-    return None
 
 
 def _check(
@@ -408,29 +448,3 @@ def _check(
         raise ToolCallFault(
             f"{name} was not run, its arguments are wrong: {explain(error)}. Expected: {expected}"
         ) from error
-
-
-def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters that can take the argument by position; those bound by `partial` don't count."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a callable without a signature
-        return [inspect.Parameter("arguments", inspect.Parameter.POSITIONAL_ONLY)]
-    kinds = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.VAR_POSITIONAL,
-    )
-    return [parameter for parameter in parameters if parameter.kind in kinds]
-
-
-def _type_hints(function: Any) -> dict[str, Any]:
-    """Evaluate annotations written as text; return nothing if they name something that can't be found here."""
-    while hasattr(function, "func"):  # functools.partial
-        function = function.func
-    if not inspect.isroutine(function):
-        function = type(function).__call__
-    try:
-        return get_type_hints(function)
-    except (NameError, TypeError, AttributeError):
-        return {}

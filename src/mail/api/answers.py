@@ -1,0 +1,59 @@
+"""The answers of a swarm to a person, as `mail.Swarm` returns them."""
+
+from dataclasses import dataclass, field
+
+from mail.core.task.events import Event
+from mail.core.task.task import Task, TaskStatus
+from mail.core.task.turn_state import PausedCall
+from mail.core.task.usage import NO_USAGE, Usage
+from mail.errors import TaskFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer of a swarm; printed, it is its text.
+
+    Attributes:
+        text: the answer; for a paused task, its questions in words.
+        task_id: the id of the task: `ask(..., task_id=answer.task_id)` continues the conversation.
+        pending: the tool calls that wait for a result from you, if the task is paused; `Swarm.reply` gives it.
+        usage: what the task has cost so far: tokens and US dollars.
+    """
+
+    text: str
+    task_id: str
+    pending: tuple[PausedCall, ...] = ()
+    usage: Usage = field(default=NO_USAGE, repr=False)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the task waits for the results of `pending`."""
+        return bool(self.pending)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def read_answer(task: Task, text: str) -> Answer:
+    """Return the answer with which a task has stopped. Raises TaskFailed."""
+    if task.status in (TaskStatus.FAILED, TaskStatus.CANCELLED):
+        raise TaskFailed(f"task {task.task_id!r}: {text}", task_id=task.task_id, status=task.status.value)
+    usage = sum(task.usage.values(), NO_USAGE)
+    waiting = task.generation.breakpoint if task.status is TaskStatus.PAUSED else None
+    if waiting is None:
+        return Answer(text=text, task_id=task.task_id, usage=usage)
+    return Answer(
+        text="\n".join(_describe(waiting.agent, call) for call in waiting.calls),
+        task_id=task.task_id,
+        pending=waiting.calls,
+        usage=usage,
+    )
+
+
+def _describe(agent: str, call: PausedCall) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{agent} waits for the result of {call.name}({arguments})"
+
+
+Piece = Event | Answer
+"""What `Swarm.stream` yields: the events of the task, and its answer at the end."""

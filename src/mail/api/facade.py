@@ -1,0 +1,401 @@
+"""Agents and swarms in a few lines.
+
+    lead = Agent("lead", "You lead a team.", model="openai/gpt-5-mini", team=[writer])
+    print(Swarm(lead).ask("What is MAIL?"))
+
+They only fill in the templates of `mail.api.agents` and `mail.api.swarms`, and hand them out.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from mail.api.actions import MAILAction
+from mail.api.actions import action as make_action
+from mail.api.agents import MAILAgentTemplate
+from mail.api.answers import Answer, Piece, read_answer
+from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, UserRole
+from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
+from mail.core.engine.watch import Submitted
+from mail.core.protocol.calls import ToolFormat
+from mail.core.task.ports import Store
+from mail.core.task.swarm import AgentFunction
+from mail.errors import ConfigurationError, MAILError
+from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
+from mail.swarms_json.entries import Factory
+
+if TYPE_CHECKING:
+    from mail.core.protocol.message import MAILMessage
+
+ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
+"""MAIL tools of no use to an agent that can write to nobody."""
+
+
+class Agent:
+    """An agent: a language model with instructions, actions and a team.
+
+    Args:
+        name: its address in the swarm.
+        system: its instructions.
+        model: its language model, by its name in litellm: `openai/gpt-5-mini`.
+        actions: the actions that it may call: made by `@action`, or functions that could be.
+        team: the agents that it may write to, and which may write to it.
+        function: an agent function, in place of a model: async, from a history and a tool choice to text and calls.
+        factory: builds such a function from the wiring and `options`; or its import string.
+        can_complete_tasks: whether it may complete tasks; by default only the lead of the swarm.
+        tool_format: the API of the model: `responses` (the default) or `completions`.
+        exclude_tools: MAIL tools that it may not call.
+        comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
+        sequential: whether its actions run one after the other.
+        options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
+
+    Raises ConfigurationError for invalid settings.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        system: str = "",
+        *,
+        model: str | None = None,
+        actions: Iterable[MAILAction | Callable[..., Any]] = (),
+        team: Iterable["Agent"] = (),
+        function: AgentFunction | None = None,
+        factory: Factory | None = None,
+        can_complete_tasks: bool | None = None,
+        tool_format: ToolFormat = "responses",
+        exclude_tools: Sequence[str] = (),
+        comm_targets: Sequence[str] = (),
+        enable_interswarm: bool = False,
+        sequential: bool = False,
+        **options: Any,
+    ) -> None:
+        self.name = name
+        self.system = system
+        self.model = model
+        self.actions = [each if isinstance(each, MAILAction) else make_action(each) for each in actions]
+        self.team = list(team)
+        self.function = function
+        self.factory = factory
+        self.can_complete_tasks = can_complete_tasks
+        self.tool_format: ToolFormat = tool_format
+        self.exclude_tools = list(exclude_tools)
+        self.comm_targets = list(comm_targets)
+        self.enable_interswarm = enable_interswarm
+        self.sequential = sequential
+        self.options = options
+        given = [what for what in (model, function, factory) if what is not None]
+        if len(given) != 1:
+            raise ConfigurationError(
+                f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
+            )
+        self._factory(leads=False)
+
+    def template(
+        self,
+        targets: Sequence[str] = (),
+        *,
+        leads: bool = False,
+        actions: Sequence[MAILAction] | None = None,
+    ) -> MAILAgentTemplate:
+        """Return the template of the agent, which may write to `targets` and has its own or these `actions`."""
+        factory, params = self._factory(leads=leads)
+        targets = list(dict.fromkeys([*targets, *self.comm_targets]))
+        alone = () if targets or self.enable_interswarm else ALONE
+        return MAILAgentTemplate(
+            name=self.name,
+            factory=factory,
+            comm_targets=targets,
+            actions=self.actions if actions is None else actions,
+            agent_params=params,
+            enable_entrypoint=leads,
+            enable_interswarm=self.enable_interswarm,
+            can_complete_tasks=leads if self.can_complete_tasks is None else self.can_complete_tasks,
+            tool_format=self.tool_format,
+            exclude_tools=[*self.exclude_tools, *alone],
+            sequential=self.sequential,
+        )
+
+    def _factory(self, *, leads: bool) -> tuple[Factory, dict[str, Any]]:
+        """Return the factory of the agent's function, and its parameters."""
+        if self.model is not None:
+            kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
+            return kind, {"llm": self.model, "system": self.system, **self.options}
+        if self.factory is not None:
+            system = {"system": self.system} if self.system else {}
+            return self.factory, {**system, **self.options}
+        function = self.function
+        if self.options:
+            raise ConfigurationError(
+                f"agent {self.name!r}: options are for a model or a factory: {', '.join(self.options)}"
+            )
+        return lambda **_wiring: function, {}
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+
+class Swarm:
+    """A swarm: an agent, with its team, the teams of those, and so on.
+
+    Args:
+        lead: the agent that answers; it gives the swarm its name.
+        deps: dependencies that actions get in their `ActionContext`.
+        database: where tasks are kept: in memory by default, a file, or another value of `[server.storage] database`.
+        user_id, user_role: whose tasks these are.
+
+    The other arguments are those of `MAILSwarmTemplate`. Used as an async context manager, the swarm works until the
+    end of the block; otherwise it works while somebody waits for an answer.
+
+    Raises ConfigurationError for invalid settings.
+    """
+
+    def __init__(
+        self,
+        lead: Agent,
+        *,
+        deps: Any = None,
+        database: Store | str = IN_MEMORY,
+        name: str | None = None,
+        version: str = UNVERSIONED,
+        description: str = "",
+        keywords: Sequence[str] = (),
+        public: bool = False,
+        enable_interswarm: bool = False,
+        breakpoint_tools: Sequence[str] = (),
+        exclude_tools: Sequence[str] = (),
+        task_message_limit: int | None = None,
+        user_id: str = DEFAULT_USER,
+        user_role: UserRole = "user",
+    ) -> None:
+        self.lead = lead
+        self.deps = deps
+        self.database = database
+        self._user_id = user_id
+        self._user_role: UserRole = user_role
+        agents = _reachable(lead)
+        targets = members(lead)
+        shared = {id(action): action.with_deps(deps) for agent in agents for action in agent.actions}
+        self.template = MAILSwarmTemplate(
+            name=name or lead.name,
+            version=version,
+            agents=[
+                agent.template(
+                    targets[agent.name],
+                    leads=agent is lead,
+                    actions=[shared[id(action)] for action in agent.actions],
+                )
+                for agent in agents
+            ],
+            entrypoint=lead.name,
+            enable_interswarm=enable_interswarm,
+            breakpoint_tools=breakpoint_tools,
+            exclude_tools=exclude_tools,
+            task_message_limit=task_message_limit,
+            description=description,
+            keywords=keywords,
+            public=public,
+        )
+        self._running: MAILSwarm | None = None
+        self._home: _Home | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the swarm."""
+        return self.template.name
+
+    @property
+    def running(self) -> MAILSwarm:
+        """The swarm that runs, with all its documented methods."""
+        if self._running is None:
+            self._running = self.template.instantiate(
+                {},
+                self._user_id,
+                self._user_role,
+                print_llm_streams=False,
+                database=self.database,
+            )
+        return self._running
+
+    # ------------------------------------------------------------------------------------------- asking
+
+    def ask(self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS) -> Answer:
+        """Ask the swarm something, and wait for the answer.
+
+        Args:
+            task_id: the id of a task to continue, or of a new one; by default a new task is created.
+            timeout: seconds to wait.
+
+        If the task pauses at a breakpoint tool, the answer has its calls in `pending`; continue with `reply`.
+
+        Raises TaskFailed if the task ends without an answer, BadRequest, or TimeoutError. Raises MAILError in a running
+        event loop, where `aask` has to be awaited.
+        """
+        return self._wait(self.aask(text, task_id=task_id, timeout=timeout), "ask")
+
+    async def aask(
+        self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS
+    ) -> Answer:
+        """Ask the swarm something, and wait for the answer; see `ask`."""
+        return await self._ask(timeout, body=text, task_id=task_id)
+
+    def reply(
+        self,
+        answer: Answer | str,
+        result: str | Mapping[str, str],
+        *,
+        timeout: float | None = ANSWER_SECONDS,
+    ) -> Answer:
+        """Give a paused task the result of its pending call, and wait for the answer.
+
+        Args:
+            answer: the answer with the pending calls, or the id of its task.
+            result: the result; for several calls a mapping from their `call_id` to their results.
+
+        Raises what `ask` does.
+        """
+        return self._wait(self.areply(answer, result, timeout=timeout), "reply")
+
+    async def areply(
+        self,
+        answer: Answer | str,
+        result: str | Mapping[str, str],
+        *,
+        timeout: float | None = ANSWER_SECONDS,
+    ) -> Answer:
+        """Give a paused task the result of its pending call; see `reply`."""
+        given: Any = {"content": result}
+        if isinstance(result, Mapping):
+            given = [{"call_id": call_id, "content": content} for call_id, content in result.items()]
+        return await self._ask(
+            timeout,
+            task_id=answer.task_id if isinstance(answer, Answer) else answer,
+            resume_from="breakpoint_tool_call",
+            breakpoint_tool_call_result=given,
+        )
+
+    async def stream(
+        self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS
+    ) -> AsyncGenerator[Piece]:
+        """Ask the swarm something, and iterate over the events of the task as they happen; the last item is the answer.
+
+        Raises what `ask` does.
+        """
+        runtime = self.running.runtime
+        submitted = await runtime.post(body=text, task_id=task_id)
+        async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout)) as events:
+            async for event in events:
+                if event is not None:
+                    yield event
+            yield await self._answer(submitted, await runtime.wait(submitted, 0))
+
+    def serve(self, port: int = 8000, host: str = "127.0.0.1", *, open_browser: bool = False) -> None:
+        """Serve the swarm over HTTP until the process is stopped, like `mail server`; its page is at `/ui`.
+
+        All other settings come from `mail.toml`. Raises MAILError if it can't start.
+        """
+        self.template.start_server(port, host, open_browser=open_browser)
+
+    # ------------------------------------------------------------------------------------------ running
+
+    async def __aenter__(self) -> Self:
+        await self.running.runtime.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop working and close the database; the next question opens it again."""
+        running, self._running = self._running, None
+        if running is not None:
+            await running.shutdown()
+
+    def close(self) -> None:
+        """Stop working and close the database; see `aclose`."""
+        home, self._home = self._home, None
+        if home is not None:
+            home.run(self.aclose())
+            home.stop()
+
+    def __repr__(self) -> str:
+        return f"Swarm({self.name!r})"
+
+    async def _ask(self, timeout: float | None, **fields: Any) -> Answer:
+        runtime = self.running.runtime
+        submitted = await runtime.post(**fields)
+        return await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
+
+    async def _answer(self, submitted: Submitted, message: "MAILMessage") -> Answer:
+        task = await self.running.runtime.load_task(submitted.key.task_id)
+        assert task is not None
+        return read_answer(task, message.message.body)
+
+    def _wait[T](self, work: Coroutine[Any, Any, T], name: str) -> T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            work.close()
+            raise MAILError(f"{name} would block the running event loop; use: await swarm.a{name}(...)")
+        if self._home is None:
+            self._home = _Home()
+        return self._home.run(work)
+
+
+class _Home:
+    """The event loop, in a thread of its own, on which a swarm works for callers without one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="mail-swarm", daemon=True).start()
+
+    def run[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for its result."""
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def stop(self) -> None:
+        """End the loop."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def members(lead: Agent) -> dict[str, list[str]]:
+    """Return whom each agent of a swarm may write to within it: its team, and those whose team it is in.
+
+    Raises ConfigurationError if two of them have the same name.
+    """
+    agents = _reachable(lead)
+    targets: dict[str, dict[str, None]] = {}
+    for agent in agents:
+        if agent.name in targets:
+            raise ConfigurationError(f"swarm {lead.name!r}: two agents are called {agent.name!r}")
+        targets[agent.name] = {}
+    for agent in agents:
+        for member in agent.team:
+            if member is not agent:
+                targets[agent.name][member.name] = None
+                targets[member.name][agent.name] = None
+    return {name: list(others) for name, others in targets.items()}
+
+
+def _reachable(lead: Agent) -> list[Agent]:
+    """Return the lead, its team, the teams of those, and so on; each agent once, circles included."""
+    found = {id(lead): lead}
+    waiting = [lead]
+    for agent in waiting:
+        for member in agent.team:
+            if id(member) not in found:
+                found[id(member)] = member
+                waiting.append(member)
+    return list(found.values())

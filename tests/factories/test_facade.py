@@ -1,0 +1,86 @@
+"""`Agent` and `Swarm` with language models: the short way to a swarm, against a stub of the providers."""
+
+import asyncio
+
+import pytest
+from support.llm_stub import LLMStub, call, reply
+
+from mail import Agent, Swarm, action
+from mail.core.task.events import EventKind
+
+MODEL = "openai/gpt-5-mini"
+
+
+@action
+async def web_search(query: str, limit: int = 3) -> str:
+    """Search the web.
+
+    Args:
+        query: What to look for.
+    """
+    return f"{limit} pages about {query}"
+
+
+def research() -> Swarm:
+    searcher = Agent("searcher", "You search.", model=MODEL, actions=[web_search])
+    writer = Agent("writer", "You write.", model=MODEL)
+    lead = Agent("lead", "You lead a research team.", model=MODEL, team=[searcher, writer])
+    return Swarm(lead)
+
+
+def script_research(stub: LLMStub) -> None:
+    stub.script(
+        reply(call("send_request", target="searcher", subject="Find", body="MAIL")),
+        reply(call("task_complete", finish_message="Agents that send each other mail.")),
+        to="You lead",
+    )
+    stub.script(
+        reply(call("web_search", query="MAIL")),
+        reply(call("send_response", target="lead", subject="Found", body="3 pages")),
+        to="You search",
+    )
+
+
+def test_the_team_answers(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
+    script_research(stub)
+    swarm = research()
+    print(swarm.ask("What is MAIL?"))
+    assert capsys.readouterr().out == "Agents that send each other mail.\n"
+    assert stub.is_done
+    assert "3 pages about MAIL" in str(stub.requests[-2].body["input"])
+    swarm.close()
+
+
+def test_hello_world_and_a_conversation(stub: LLMStub) -> None:
+    stub.script(
+        reply(call("task_complete", finish_message="Hello!")),
+        reply(call("task_complete", finish_message="Hello again!")),
+    )
+    swarm = Swarm(Agent("lead", "You greet.", model=MODEL))
+    answer = swarm.ask("Hi")
+    assert str(answer) == "Hello!"
+    assert answer.usage.calls == 1
+    again = swarm.ask("And again?", task_id=answer.task_id)
+    assert (again.text, again.task_id, again.usage.calls) == ("Hello again!", answer.task_id, 2)
+    assert "Hello!" in str(stub.requests[1].body["input"])
+    swarm.close()
+
+
+async def test_a_loop_that_runs(stub: LLMStub) -> None:
+    script_research(stub)
+    async with research() as swarm:
+        with pytest.raises(Exception, match="await swarm.aask"):
+            swarm.ask("What is MAIL?")
+        *events, answer = [piece async for piece in swarm.stream("What is MAIL?")]
+    assert str(answer) == "Agents that send each other mail."
+    assert events[-1].kind is EventKind.TASK_COMPLETE  # type: ignore[union-attr]
+    assert EventKind.ACTION_COMPLETE in [event.kind for event in events]  # type: ignore[union-attr]
+
+
+def test_loop_after_loop(stub: LLMStub) -> None:
+    stub.script(*[reply(call("task_complete", finish_message="Hello!"))] * 2)
+    swarm = Swarm(Agent("lead", "You greet.", model=MODEL))
+    first = asyncio.run(swarm.aask("Hi"))
+    second = asyncio.run(swarm.aask("Hi", task_id=first.task_id))
+    assert second.usage.calls == 2
+    asyncio.run(swarm.aclose())
