@@ -44,6 +44,7 @@ class _Agent:
         self.tool_format: ToolFormat = spec.tool_format
         self.exclude_tools = list(spec.exclude_tools)
         self.sequential = spec.sequential
+        self.strict_tools = spec.strict_tools
         self._validate()
 
     @property
@@ -61,6 +62,7 @@ class _Agent:
             tool_format=self.tool_format,
             exclude_tools=self.exclude_tools,
             sequential=self.sequential,
+            strict_tools=self.strict_tools,
         )
 
     def _validate(self) -> None:
@@ -116,6 +118,7 @@ class MAILAgent(_Agent):
         exclude_tools: Sequence[str] | None = None,
         *,
         sequential: bool = False,
+        strict_tools: bool | None = None,
     ) -> None:
         is_supervisor = not isinstance(factory, str) and _supervises(factory)
         spec = AgentSpec(
@@ -129,6 +132,7 @@ class MAILAgent(_Agent):
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
             sequential=sequential,
+            strict_tools=strict_tools,
         )
         self._set_up(spec, actions, function)
 
@@ -200,6 +204,7 @@ class MAILAgentTemplate(_Agent):
         tool_format: the API whose formats it uses.
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, instead of at the same time.
+        strict_tools: whether text without a tool call is an error, instead of an answer; None for the swarm's setting.
         allowed_prefixes: the modules that references may name; None for all.
 
     Raises ConfigurationError for invalid settings.
@@ -219,6 +224,7 @@ class MAILAgentTemplate(_Agent):
         exclude_tools: Sequence[str] | None = None,
         *,
         sequential: bool = False,
+        strict_tools: bool | None = None,
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
         if can_complete_tasks is None:
@@ -234,6 +240,7 @@ class MAILAgentTemplate(_Agent):
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
             sequential=sequential,
+            strict_tools=strict_tools,
         )
         self._set_up(spec, actions, allowed_prefixes)
 

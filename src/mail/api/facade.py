@@ -18,10 +18,11 @@ from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
 from mail.api.agents import MAILAgentTemplate
 from mail.api.answers import Answer, Piece, read_answer
-from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, UserRole
+from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import ConfigurationError, MAILError
@@ -145,6 +146,8 @@ class Swarm:
     Args:
         lead: the agent that answers; it gives the swarm its name.
         deps: dependencies that actions get in their `ActionContext`.
+        output_type: what answers must be, unless `ask` says otherwise: a pydantic model, dataclass, `TypedDict`, `list[…]`
+            or JSON Schema. `ask` then returns answers whose `output` is such an object.
         database: where tasks are kept: in memory by default, a file, or another value of `[server.storage] database`.
         user_id, user_role: whose tasks these are.
 
@@ -169,6 +172,8 @@ class Swarm:
         breakpoint_tools: Sequence[str] = (),
         exclude_tools: Sequence[str] = (),
         task_message_limit: int | None = None,
+        output_type: Any = None,
+        strict_tools: bool = False,
         user_id: str = DEFAULT_USER,
         user_role: UserRole = "user",
     ) -> None:
@@ -199,6 +204,8 @@ class Swarm:
             description=description,
             keywords=keywords,
             public=public,
+            strict_tools=strict_tools,
+            output_type=output_type,
         )
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None

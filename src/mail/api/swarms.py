@@ -28,6 +28,7 @@ from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.output_schema import schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
@@ -78,6 +79,8 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
         self.keywords = list(spec.keywords)
         self.public = spec.public
         self.enable_db_agent_histories = spec.enable_db_agent_histories
+        self.strict_tools = spec.strict_tools
+        self.output_type = spec.output_type
         self._validate()
 
     @property
@@ -97,6 +100,8 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
             keywords=self.keywords,
             public=self.public,
             enable_db_agent_histories=self.enable_db_agent_histories,
+            strict_tools=self.strict_tools,
+            output_type=self.output_type,
         )
 
     def get_subswarm(
@@ -189,6 +194,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
         enable_db_agent_histories: has no effect; histories are always kept in the store.
         print_llm_streams: False silences every agent that prints its model's output.
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
+        strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
+        output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
     Raises ConfigurationError for invalid settings.
     """
@@ -213,6 +220,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
         print_llm_streams: bool = True,
         *,
         database: Store | str = IN_MEMORY,
+        strict_tools: bool = False,
+        output_type: Any = None,
     ) -> None:
         spec = SwarmSpec(
             name=name,
@@ -225,6 +234,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
             description=description,
             keywords=list(keywords),
             enable_db_agent_histories=enable_db_agent_histories,
+            strict_tools=strict_tools,
+            output_type=output_type,
         )
         super().__init__(spec, agents, actions)
         options = RuntimeOptions(
@@ -282,6 +293,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         *,
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
+        output_type: Any = None,
     ) -> Answered:
         """Send a message to the swarm and wait for its answer.
 
@@ -296,13 +308,23 @@ class MAILSwarm(_Swarm[MAILAgent]):
             breakpoint_tool_call_result: the results of breakpoint tools: JSON text, `{"content": …}`, a list of
                 `{"call_id": …, "content": …}`, or plain text.
             max_steps: maximum number of steps.
+            output_type: what the answer must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema. Its
+                text is then JSON.
 
         Returns the response, whose text is `response["message"]["body"]`, and the events.
 
         Raises BadRequest (always in manual mode), TaskNotFound, or TimeoutError.
         """
         submitted = await self._post(
-            body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
+            body,
+            subject,
+            msg_type,
+            entrypoint,
+            task_id,
+            resume_from,
+            breakpoint_tool_call_result,
+            max_steps,
+            output_type,
         )
         return await self._answer(submitted, await self._runtime.wait(submitted, timeout), show_events)
 
@@ -318,13 +340,22 @@ class MAILSwarm(_Swarm[MAILAgent]):
         *,
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
+        output_type: Any = None,
     ) -> "EventSourceResponse":
         """Send a message to the swarm and stream the events up to its answer, for at most `timeout` seconds.
 
         See `post_message`.
         """
         submitted = await self._post(
-            body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
+            body,
+            subject,
+            msg_type,
+            entrypoint,
+            task_id,
+            resume_from,
+            breakpoint_tool_call_result,
+            max_steps,
+            output_type,
         )
         return await self._runtime.stream(submitted, timeout)
 
@@ -342,10 +373,19 @@ class MAILSwarm(_Swarm[MAILAgent]):
         *,
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
+        output_type: Any = None,
     ) -> Answered:
         """Send a message to the swarm and run it until there is an answer. See `post_message`."""
         submitted = await self._post(
-            body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
+            body,
+            subject,
+            msg_type,
+            entrypoint,
+            task_id,
+            resume_from,
+            breakpoint_tool_call_result,
+            max_steps,
+            output_type,
         )
         answer = await self._runtime.run_and_wait(submitted, timeout, action_override)
         return await self._answer(submitted, answer, show_events)
@@ -566,6 +606,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         resume_from: str | None,
         result: Any,
         max_steps: int | None,
+        output_type: Any,
     ) -> Submitted:
         self._runtime.require_continuous()
         return await self._runtime.post(
@@ -577,6 +618,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             resume_from=resume_from,
             breakpoint_tool_call_result=result,
             max_steps=max_steps,
+            output_schema=None if output_type is None else schema_of(output_type),
         )
 
     async def _answer(self, submitted: Submitted, answer: MAILMessage, show_events: bool) -> Answered:
@@ -595,6 +637,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         task_message_limit: maximum number of steps of a task; None for the default.
         public: whether it is visible to other swarms.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
+        strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
+        output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
     Raises ConfigurationError for invalid settings.
     """
@@ -614,6 +658,9 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         keywords: Sequence[str] = (),
         public: bool = False,
         enable_db_agent_histories: bool = False,
+        *,
+        strict_tools: bool = False,
+        output_type: Any = None,
     ) -> None:
         spec = SwarmSpec(
             name=name,
@@ -627,6 +674,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             keywords=list(keywords),
             public=public,
             enable_db_agent_histories=enable_db_agent_histories,
+            strict_tools=strict_tools,
+            output_type=output_type,
         )
         super().__init__(spec, agents, actions)
 
@@ -664,7 +713,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             MAILAgentTemplate.from_entry(agent, actions, allowed_prefixes=allowed_prefixes)
             for agent in entry.agents
         ]
-        spec = swarm_spec(entry, [agent.spec for agent in agents], cores)
+        spec = swarm_spec(entry, [agent.spec for agent in agents], cores, resolver(allowed_prefixes))
         return cls.from_spec(spec, agents, list(actions.values()))
 
     def instantiate(

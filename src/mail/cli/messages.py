@@ -51,6 +51,12 @@ MESSAGE: tuple[Argument, ...] = (
         type=json_object,
     ),
     option("--webhook", help="A URL to notify when the task ends, or a JSON object.", type=json_or_text),
+    option(
+        "--output-schema",
+        help="The JSON Schema that the answer must fit, or @file.",
+        metavar="JSON",
+        type=json_object,
+    ),
     *CONDITIONS,
 )
 

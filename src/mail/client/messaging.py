@@ -46,6 +46,7 @@ class MessageOptions:
     idempotency_key: str | None = None
     generation: int | None = None
     webhook: str | Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, operation: str, **fields: Any) -> "SentMessage":
@@ -62,6 +63,7 @@ class MessageOptions:
             "task_id": self.task_id,
             "resume_from": self.resume_from,
             "webhook": {"url": self.webhook} if isinstance(self.webhook, str) else self.webhook,
+            "output_schema": self.output_schema,
             "kwargs": self.settings or None,
         }
         headers = {} if self.idempotency_key is None else {IDEMPOTENCY_KEY: self.idempotency_key}
@@ -227,6 +229,7 @@ class Messaging(Connection):
         idempotency_key: str | None = None,
         generation: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> JSONObject:
         """Send a message and wait for the answer: `{"response": …, "events": … or None}`.
@@ -245,6 +248,7 @@ class Messaging(Connection):
                 retries when the connection breaks.
             generation: the expected `generation` of the task; if it has changed, the message is refused.
             webhook: a URL to notify when the task ends, or an object with its `url`, `secret_ref` and `events`.
+            output_schema: the JSON Schema that the answer must fit; its value is `output` in the answer then.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
@@ -258,6 +262,7 @@ class Messaging(Connection):
             idempotency_key=idempotency_key,
             generation=generation,
             webhook=webhook,
+            output_schema=output_schema,
             settings=kwargs,
         )
         return await self._post(message if body is None else body, options, show_events=show_events)
@@ -276,6 +281,7 @@ class Messaging(Connection):
         idempotency_key: str | None = None,
         generation: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and stream the task's events, up to `task_complete` or `task_error`.
@@ -291,6 +297,7 @@ class Messaging(Connection):
             idempotency_key=idempotency_key,
             generation=generation,
             webhook=webhook,
+            output_schema=output_schema,
             settings=kwargs,
         )
         return await self._post_stream(message if body is None else body, options)
@@ -309,8 +316,16 @@ class Messaging(Connection):
             options.message("post_message", body=text, show_events=show_events)
         )
         if isinstance(answer, TaskOutcome):
-            return {"response": answer.response, "events": answer.events if show_events else None}
+            events = answer.events if show_events else None
+            more = await self._output(answer) if options.output_schema is not None else {}
+            return {"response": answer.response, "events": events, **more}
         return answer
+
+    async def _output(self, outcome: TaskOutcome) -> JSONObject:
+        """Return the field `output` of the answer of a task that was followed."""
+        task_id = outcome.events[-1]["data"]["task_id"]
+        task = await self._ask("get_task", task_id=task_id, fields="summary")
+        return {"output": task["output"]} if "output" in task else {}
 
     async def _post_stream(self, text: str, options: MessageOptions) -> EventStream:
         sent = options.message("post_message", body=text, stream=True)

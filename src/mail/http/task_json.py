@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import batched
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +21,7 @@ from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import OpenRequest
+from mail.core.task.output_schema import read_output
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size, message_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -150,6 +152,15 @@ class TaskSummary(Answered):
     )
 
 
+    output_schema: dict[str, Any] | None = Field(
+        default=None, description="Only if it has one: the JSON Schema that the answer of this generation must fit."
+    )
+    output: Any = Field(
+        default=None,
+        description="Only in `GET /task`, for a complete task with an output schema: the answer, which fits the schema.",
+    )
+
+
 class TaskRecord(TaskSummary):
     """A task with its events and waiting messages."""
 
@@ -207,20 +218,22 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
     }
 
 
-async def task_pieces(service: Service, task: Task) -> AsyncGenerator[bytes]:
-    """Yield a task as `TaskRecord`, in pieces of JSON."""
+async def task_pieces(
+    service: Service, task: Task, more: Mapping[str, Any] = MappingProxyType({})
+) -> AsyncGenerator[bytes]:
+    """Yield a task as `TaskRecord`, with `more` fields, in pieces of JSON."""
     store = service.runtime.store
     pacer = service.runtime.pacer if task_weight(task) > SLICE_BYTES else None
     events = read_timeline(store, task.key, upto=task.seq, pacer=pacer)
     mail = _read_mail(store, task)
-    async for piece in _record_pieces(service, task, events, mail):
+    async for piece in _record_pieces(service, task, events, mail, more):
         yield piece
 
 
 async def event_page(
-    service: Service, task: Task, after: int, limit: int | None
+    service: Service, task: Task, after: int, limit: int | None, more: Mapping[str, Any]
 ) -> tuple[AsyncGenerator[bytes], int | None]:
-    """Read a page of a task's events, and the first of its waiting messages.
+    """Read a page of a task's events, and the first of its waiting messages; add `more` fields.
 
     Returns the `TaskRecord` in pieces of JSON, and the last event if there are more.
     """
@@ -228,7 +241,7 @@ async def event_page(
     events = await store.read_events(task.key, after=after, limit=limit, max_bytes=EVENT_PAGE_BYTES)
     mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else after
-    pieces = _record_pieces(service, task, _each(events), _each(mail))
+    pieces = _record_pieces(service, task, _each(events), _each(mail), more)
     return pieces, last if events and last < task.seq else None
 
 
@@ -282,9 +295,13 @@ def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
 
 
 async def _record_pieces(
-    service: Service, task: Task, events: AsyncIterable[Event], mail: AsyncIterable[InboxEntry]
+    service: Service,
+    task: Task,
+    events: AsyncIterable[Event],
+    mail: AsyncIterable[InboxEntry],
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncGenerator[bytes]:
-    fields = task_summary(task)
+    fields = {**task_summary(task), **more}
     first = {name: fields.pop(name) for name in ("task_id", "task_owner", "task_contributors", "start_time")}
     yield to_json(first)[:-1] + b',"events":['
     async for piece in _event_pieces(service, task.task_id, events, as_text=True):
@@ -395,7 +412,16 @@ def task_summary(task: Task) -> dict[str, Any]:
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
         "seq": task.seq,
         "stored_bytes": task.stored_bytes,
+        **({} if (schema := task.generation.output_schema) is None else {"output_schema": schema}),
     }
+
+
+async def task_output(service: Service, task: Task) -> dict[str, Any]:
+    """Return the field `output` of a complete task with an output schema; nothing for other tasks."""
+    if task.generation.output_schema is None or task.status is not TaskStatus.COMPLETED:
+        return {}
+    answer = await service.runtime.store.wait_for_response(task.key, task.generation.number, seconds=0)
+    return {} if answer is None else {"output": read_output(answer)}
 
 
 def _waiting_for(task: Task) -> list[dict[str, Any]]:

@@ -489,7 +489,11 @@ class Draft:
     def _answer_unread(self) -> None:
         """Begin the generation that answers the unread questions."""
         self.move(Transition.RESUME)
-        self.generation = self.generation.next(answers_unread=True, joined=len(self.unread_questions) - 1)
+        self.generation = self.generation.next(
+            answers_unread=True,
+            joined=len(self.unread_questions) - 1,
+            output_schema=self.generation.output_schema,
+        )
         if self.before.is_overdue(self.clock.now().timestamp()):
             self.limits = self.before.limits.without_time()
 

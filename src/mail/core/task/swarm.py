@@ -17,7 +17,8 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
-from mail.errors import AgentUnavailable, ConfigurationError
+from mail.core.task.output_schema import OutputSchema, check_schema
+from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
 History = list[dict[str, Any]]
 """An agent's conversation with its model, as provider messages (or Responses items), oldest first."""
@@ -124,6 +125,7 @@ class AgentCore:
         can_complete_tasks: whether it is a supervisor, which may call `task_complete`.
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, in the order of its calls.
+        strict_tools: whether text without a tool call is an error (`mail.core.decisions.text_answers`).
     """
 
     function: AgentFunction
@@ -135,6 +137,7 @@ class AgentCore:
     tool_format: ToolFormat = "completions"
     exclude_tools: frozenset[str] = frozenset()
     sequential: bool = False
+    strict_tools: bool = False
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
@@ -161,6 +164,7 @@ class SwarmCore:
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
         protocol: the text that the `help` tool returns for `get_full_protocol`.
+        output_schema: the JSON Schema of answers to which nobody has given another.
 
     Raises ConfigurationError if its members contradict each other.
     """
@@ -176,6 +180,7 @@ class SwarmCore:
     keywords: tuple[str, ...] = ()
     public: bool = False
     protocol: str = ""
+    output_schema: OutputSchema | None = None
 
     def __post_init__(self) -> None:
         if not is_swarm_name(self.name):
@@ -201,6 +206,11 @@ class SwarmCore:
             raise ConfigurationError(f"swarm {self.name!r}: task_message_limit must be at least 1")
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
+        if self.output_schema is not None:
+            try:
+                check_schema(self.output_schema)
+            except BadRequest as error:
+                raise ConfigurationError(f"swarm {self.name!r}: {error.detail}") from error
 
     def agent(self, name: str) -> AgentCore:
         """Return the agent with this name; an agent that always fails if this version of the swarm lacks it."""

@@ -13,6 +13,7 @@ from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.task.limits import Budget
+from mail.core.task.output_schema import read_output
 from mail.errors import AnswerTooLarge, Subject
 from mail.http.access import RoleGate
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
@@ -78,6 +79,12 @@ class PostMessage(Given):
     webhook: GivenWebhook | None = Field(
         default=None, description="A webhook for the further events of the task."
     )
+    output_schema: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda schema: schema is None,  # the digests of idempotency keys stay as they were without it
+        description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. `response` "
+        "is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the schema itself.",
+    )
 
     def submission(self, terms: Terms) -> Submission:
         """Return the message for the runtime."""
@@ -97,6 +104,7 @@ class PostMessage(Given):
             expects=terms.expects,
             idempotency_key=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),
+            output_schema=self.output_schema,
         )
 
 
@@ -113,6 +121,11 @@ class Answer(Answered):
     pending_tool_calls: list[PendingToolCall] | None = Field(
         default=None,
         description="Only if the task waits at a breakpoint: the waiting tool calls, as in `GET /task`.",
+    )
+    output: Any = Field(
+        default=None,
+        description="Only if the task has an output schema, and is complete: the answer as the JSON value that "
+        "`response` is the text of.",
     )
 
 
@@ -202,6 +215,8 @@ async def post_message(request: Request) -> Response:
             task is not None and task.generation.breakpoint is not None
         ):  # another swarm's answer may have that subject
             more["pending_tool_calls"] = pending_calls(task)
+    elif submitted.expects_output and message.sender.address_type == "agent":
+        more["output"] = read_output(message)
     if body.show_events:
         return await answer_with_events(request, submitted, response, preference, headers, more)
     return JSON({"response": response, "events": None, **more}, headers=headers)
