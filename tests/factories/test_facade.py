@@ -69,7 +69,7 @@ def test_hello_world_and_a_conversation(stub: LLMStub) -> None:
 async def test_a_loop_that_runs(stub: LLMStub) -> None:
     script_research(stub)
     async with research() as swarm:
-        with pytest.raises(Exception, match="await swarm.aask"):
+        with pytest.raises(Exception, match=r"await swarm\.aask"):
             swarm.ask("What is MAIL?")
         *events, answer = [piece async for piece in swarm.stream("What is MAIL?")]
     assert str(answer) == "Agents that send each other mail."

@@ -36,6 +36,8 @@ class EmbeddedEngine:
         self._peers: Peers | None = None
         self._stopping: asyncio.Future[None] | None = None
         self._is_shut_down = False
+        self._blocks = 0
+        self._stops_with_blocks = False
 
     @property
     def swarm(self) -> SwarmCore:
@@ -139,14 +141,17 @@ class EmbeddedEngine:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Run the workers during the block, and afterwards only if they ran before."""
+        """Run the workers during the block, and afterwards only if they ran before or other blocks need them."""
         system = self._open()
-        was_working = system.is_working
-        await self.ensure()
+        if self._blocks == 0:
+            self._stops_with_blocks = not system.is_working
+        self._blocks += 1
         try:
+            await self.ensure()
             yield
         finally:
-            if not was_working:
+            self._blocks -= 1
+            if self._blocks == 0 and self._stops_with_blocks:
                 await system.stop()
 
     async def idle(self) -> None:

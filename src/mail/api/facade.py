@@ -8,6 +8,7 @@ They only fill in the templates of `mail.api.agents` and `mail.api.swarms`, and 
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
@@ -27,6 +28,9 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
+from mail.factories.base import check_model_options
+from mail.factories.models import close_clients
+from mail.factories.options import needs_chat
 from mail.swarms_json.entries import Factory
 
 if TYPE_CHECKING:
@@ -34,6 +38,24 @@ if TYPE_CHECKING:
 
 ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 """MAIL tools of no use to an agent that can write to nobody."""
+
+
+MODEL_PARAMETERS = (
+    "max_tokens",
+    "reasoning_effort",
+    "thinking_budget",
+    "memory",
+    "default_tool_choice",
+    "use_proxy",
+    "user_token",
+    "stream_tokens",
+    "print_llm_streams",
+)
+"""Parameters of an agent's model that litellm doesn't have, or that are not the same for all models."""
+
+
+STOP_SECONDS = 5.0
+"""Seconds that a swarm's thread may take to end."""
 
 
 class Agent:
@@ -48,7 +70,7 @@ class Agent:
         function: an agent function, in place of a model: async, from a history and a tool choice to text and calls.
         factory: builds such a function from the wiring and `options`; or its import string.
         can_complete_tasks: whether it may complete tasks; by default only the lead of the swarm.
-        tool_format: the API of the model: `responses` (the default) or `completions`.
+        tool_format: the API of the model: `responses`, or `completions`, the default if an option needs it.
         exclude_tools: MAIL tools that it may not call.
         comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
         sequential: whether its actions run one after the other.
@@ -68,7 +90,7 @@ class Agent:
         function: AgentFunction | None = None,
         factory: Factory | None = None,
         can_complete_tasks: bool | None = None,
-        tool_format: ToolFormat = "responses",
+        tool_format: ToolFormat | None = None,
         exclude_tools: Sequence[str] = (),
         comm_targets: Sequence[str] = (),
         enable_interswarm: bool = False,
@@ -83,7 +105,9 @@ class Agent:
         self.function = function
         self.factory = factory
         self.can_complete_tasks = can_complete_tasks
-        self.tool_format: ToolFormat = tool_format
+        self.tool_format: ToolFormat = tool_format or (
+            "completions" if model is not None and needs_chat(options) else "responses"
+        )
         self.exclude_tools = list(exclude_tools)
         self.comm_targets = list(comm_targets)
         self.enable_interswarm = enable_interswarm
@@ -94,7 +118,13 @@ class Agent:
             raise ConfigurationError(
                 f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
             )
-        self._factory(leads=False)
+        if model is not None:
+            own = {name: value for name, value in options.items() if name not in MODEL_PARAMETERS}
+            check_model_options(f"agent {name!r}", model, self.tool_format, own)
+        elif function is not None and options:
+            raise ConfigurationError(
+                f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
+            )
 
     def template(
         self,
@@ -130,10 +160,6 @@ class Agent:
             system = {"system": self.system} if self.system else {}
             return self.factory, {**system, **self.options}
         function = self.function
-        if self.options:
-            raise ConfigurationError(
-                f"agent {self.name!r}: options are for a model or a factory: {', '.join(self.options)}"
-            )
         return lambda **_wiring: function, {}
 
     def __repr__(self) -> str:
@@ -152,7 +178,7 @@ class Swarm:
         user_id, user_role: whose tasks these are.
 
     The other arguments are those of `MAILSwarmTemplate`. Used as an async context manager, the swarm works until the
-    end of the block; otherwise it works while somebody waits for an answer.
+    end of the block; with `ask` it works until `close`, and with `aask` alone while somebody waits for an answer.
 
     Raises ConfigurationError for invalid settings.
     """
@@ -209,6 +235,7 @@ class Swarm:
         )
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -235,7 +262,7 @@ class Swarm:
 
         Args:
             task_id: the id of a task to continue, or of a new one; by default a new task is created.
-            timeout: seconds to wait.
+            timeout: seconds to wait; the task continues afterwards.
 
         If the task pauses at a breakpoint tool, the answer has its calls in `pending`; continue with `reply`.
 
@@ -352,17 +379,26 @@ class Swarm:
         else:
             work.close()
             raise MAILError(f"{name} would block the running event loop; use: await swarm.a{name}(...)")
-        if self._home is None:
-            self._home = _Home()
+        with self._lock:
+            if self._home is None:
+                self._home = _Home()
+                self._home.run(self.running.runtime.start())
         return self._home.run(work)
 
 
 class _Home:
-    """The event loop, in a thread of its own, on which a swarm works for callers without one."""
+    """The event loop, in a thread of its own, on which a swarm works for callers without one.
+
+    It ends with `stop`, with the last reference to it, or with the process.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="mail-swarm", daemon=True).start()
+        thread = threading.Thread(
+            target=_run_until_stopped, args=(self._loop,), name="mail-swarm", daemon=True
+        )
+        self.stop = weakref.finalize(self, _stop, self._loop, thread)
+        thread.start()
 
     def run[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result."""
@@ -372,9 +408,30 @@ class _Home:
         finally:
             future.cancel()
 
-    def stop(self) -> None:
-        """End the loop."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(_end_tasks())
+        loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what still runs on the loop, such as litellm's own tasks, and close connections to models."""
+    await close_clients()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join(STOP_SECONDS)
 
 
 def members(lead: Agent) -> dict[str, list[str]]:

@@ -31,6 +31,7 @@ from mail.net.webhooks import HTTPWebhooks
 from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
 from mail.swarms_json.build import describe_swarm
 from mail.swarms_json.live import LiveSwarm
+from mail.swarms_json.load import find_source
 
 if TYPE_CHECKING:
     from mail.adapters.aws.queue import SQSQueue
@@ -214,13 +215,15 @@ def read_swarm(config: ServerConfig) -> SwarmCore:
 
 def build_configured(entry: SwarmEntry, config: ServerConfig) -> SwarmCore:
     """Build the configured swarm from its entry, which may import any module. Raises ConfigurationError."""
-    return with_protocol(
-        build_swarm(
+    try:
+        swarm = build_swarm(
             entry,
             task_message_limit=config.settings.task_message_limit,
             print_llm_streams=config.settings.print_llm_streams,
         )
-    )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{find_source(config.swarm.source)}: {error.detail}") from error
+    return with_protocol(swarm)
 
 
 def read_entry(config: ServerConfig) -> SwarmEntry:

@@ -3,18 +3,20 @@
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from copy import copy, deepcopy
 from functools import lru_cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.task.client_tools import TURN_TOOLS, caller_tools, task_tools
 from mail.core.task.swarm import History, ToolChoice
-from mail.errors import AgentUnavailable
+from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
 from mail.factories.models import ModelRequest, get_litellm, preload, traits_of
+from mail.factories.options import check_options, common_options, resolve_options
 from mail.factories.retry import RetryPolicy
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
 
@@ -124,7 +126,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         default_tool_choice: ToolChoice | None = None,
         **extra: Any,
     ) -> None:
-        """Take the wiring and the settings of the model; only a subclass with its own constructor may pass more.
+        """Take the wiring, the settings of the model, and any option of litellm's calls, such as `temperature`.
+
+        A subclass with its own constructor may pass more. Raises ConfigurationError for an unknown option.
 
         Args:
             llm: the model, by its name in litellm: `openai/gpt-5-mini`.
@@ -139,9 +143,17 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             stream_tokens: whether to stream replies.
             print_llm_streams: whether to print streamed replies to the console.
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
+            extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
         """
-        if extra and type(self).__init__ is LiteLLMAgentFunction.__init__:
-            raise TypeError(f"{type(self).__name__} got unexpected parameters: {', '.join(extra)}")
+        if type(self).__init__ is LiteLLMAgentFunction.__init__:
+            self.options = extra
+            check_model_options(f"agent {name!r}", llm, tool_format, extra)
+        else:
+            self.options = common_options(extra, llm, tool_format)
+        if use_proxy and not {"api_base", "base_url", "api_key"}.isdisjoint(self.options):
+            raise ConfigurationError(
+                f"agent {name!r}: use_proxy sets api_base and api_key; give only one of them"
+            )
         super().__init__(
             name=name,
             comm_targets=comm_targets,
@@ -198,7 +210,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             printer.end()
 
     def request(self, messages: History, tool_choice: ToolChoice = "required") -> ModelRequest:
-        """Return the request to the model. Raises AgentUnavailable if the proxy's address is missing."""
+        """Return the request to the model.
+
+        Raises AgentUnavailable if the proxy's address or an environment variable is missing.
+        """
         history = messages if self.memory else without_memory(messages)
         return ModelRequest(
             llm=self.llm,
@@ -214,6 +229,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             streams=self.stream_tokens,
             api_base=self._proxy() if self.use_proxy else None,
             api_key=self._proxy_key() if self.use_proxy else None,
+            options=resolve_options(f"agent {self.name!r}", self.options) if self.options else {},
         )
 
     def _proxy(self) -> str:
@@ -224,6 +240,13 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def _proxy_key(self) -> str:
         return self.user_token or os.environ.get(PROXY_KEY_VARIABLE) or NO_KEY
+
+
+def check_model_options(where: str, llm: str, tool_format: ToolFormat, options: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for an option that the calls of this model don't have."""
+    if options:
+        parameters = signature(LiteLLMAgentFunction).parameters
+        check_options(where, options, llm=llm, tool_format=tool_format, parameters=parameters)
 
 
 # ------------------------------------------------------------------------------------- streams on the console

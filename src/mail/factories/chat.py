@@ -11,6 +11,7 @@ from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
+from mail.factories.options import merge_options
 from mail.factories.retry import Cause
 from mail.factories.tools import forced_tool, make_tools, tool_choice_for
 
@@ -28,13 +29,13 @@ async def call_chat(
 ) -> ModelReply:
     """Call `litellm.acompletion`, for at most `seconds`."""
     reader = ChatReader(claude=request.traits.claude)
-    arguments = chat_arguments(request)
+    arguments = merge_options({**request.connection(seconds), **chat_arguments(request)}, request.options)
     if not arguments["stream"]:
-        response = await litellm.acompletion(**request.connection(seconds), **arguments)
+        response = await litellm.acompletion(**arguments)
         for choice in response.choices[:1]:  # some providers send none for an empty reply
             reader.take(choice.message, choice.finish_reason, on_piece)
         return reader.reply(getattr(response, "usage", None))
-    stream = await litellm.acompletion(**request.connection(seconds), **arguments)
+    stream = await litellm.acompletion(**arguments)
     usage = None
     try:
         async for chunk in stream:

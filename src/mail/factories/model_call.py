@@ -61,7 +61,8 @@ def uses_responses(request: ModelRequest) -> bool:
 async def _attempt(
     litellm: Any, wire: Wire, request: ModelRequest, left: float | None, on_piece: OnPiece
 ) -> tuple[str | None, list[AgentToolCall]]:
-    seconds = ATTEMPT_SECONDS if left is None else min(ATTEMPT_SECONDS, left)
+    longest = request.timeout or ATTEMPT_SECONDS
+    seconds = longest if left is None else min(longest, left)
     async with asyncio.timeout(seconds):
         reply = await wire(litellm, request, seconds, on_piece)
     report_usage(read_usage(request.llm, reply.usage), request.llm)
@@ -112,4 +113,5 @@ def _left(until: float | None) -> float | None:
 def _log(request: ModelRequest, failure: Failure, error: Exception, attempt: int, decision: object) -> None:
     """Log a failure; without the provider's text if it may contain the API key."""
     words = "" if failure.cause is Cause.ACCESS else f": {str(error).partition('\n')[0]}"
+    words = request.hide_secrets(words)
     logger.warning("%s, attempt %d: %s%s; %s", request.llm, attempt, failure.cause, words, decision)

@@ -8,8 +8,8 @@ import asyncio
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from inspect import isawaitable
@@ -119,10 +119,15 @@ def traits_of(llm: str) -> Traits:
     """Return the traits of a model; without an entry in litellm's table, those implied by its name."""
     info = _info(llm)
     return Traits(
-        claude="claude" in llm.lower() or llm.startswith("anthropic/"),
+        claude=is_claude(llm),
         reasons=bool(info.get("supports_reasoning")),
         adapts=bool(info.get("supports_adaptive_thinking")),
     )
+
+
+def is_claude(llm: str) -> bool:
+    """Return whether a model is one of Claude's, by its name."""
+    return "claude" in llm.lower() or llm.startswith("anthropic/")
 
 
 def context_window(llm: str) -> int | None:
@@ -174,6 +179,7 @@ class ModelRequest:
         tools: declared in the style of `tool_format`.
         streams: whether to stream the reply.
         api_base, api_key: address and key of the proxy, if one is used.
+        options: further options of the call, which take precedence over what is set here.
     """
 
     llm: str
@@ -188,7 +194,21 @@ class ModelRequest:
     max_tokens: int | None = None
     streams: bool = False
     api_base: str | None = None
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def timeout(self) -> float | None:
+        """The agent's timeout of one attempt, in seconds; None for the default."""
+        return self.options.get("timeout")
+
+    def hide_secrets(self, text: str) -> str:
+        """Return an error text without the key and the headers of the call."""
+        headers = self.options.get("extra_headers") or {}
+        for secret in (self.api_key, self.options.get("api_key"), *headers.values()):
+            if isinstance(secret, str) and secret:
+                text = text.replace(secret, "(hidden)")
+        return text
 
     def connection(self, seconds: float | None) -> dict[str, Any]:
         """Return the arguments of every litellm call: the destination, and no retries, which are done here."""

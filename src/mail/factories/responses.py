@@ -8,6 +8,7 @@ from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
+from mail.factories.options import merge_options
 from mail.factories.retry import Cause
 from mail.factories.tools import tool_choice_for
 
@@ -18,8 +19,11 @@ async def call_responses(
     litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece
 ) -> ModelReply:
     """Call `litellm.aresponses`, for at most `seconds`."""
-    arguments = responses_arguments(request)
-    response = await litellm.aresponses(**request.connection(seconds), **arguments)
+    options = dict(request.options)
+    if verbosity := options.pop("verbosity", None):
+        options["text"] = {**(options.get("text") or {}), "verbosity": verbosity}
+    arguments = merge_options({**request.connection(seconds), **responses_arguments(request)}, options)
+    response = await litellm.aresponses(**arguments)
     reader = ResponsesReader()
     if not request.streams:
         return reader.reply(litellm, response, on_piece)

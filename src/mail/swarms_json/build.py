@@ -24,6 +24,7 @@ from mail.core.task.action_context import current_context
 from mail.core.task.output_schema import OutputSchema, schema_of
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
+from mail.factories.options import choose_connection
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.signatures import Signature, signature_of, typed_arguments
@@ -64,6 +65,9 @@ def build_swarm(
     actions = build_actions(entry, resolve)
     agents = [agent_spec(agent, resolve) for agent in entry.agents]
     tools = {action.name: action for action in actions}
+    if allowed_prefixes is not None:
+        for agent in agents:
+            _refuse_connection(f"swarm {entry.name!r}, agent {agent.name!r}", agent.agent_params)
     functions = {
         agent.name: build_function(
             f"swarm {entry.name!r}, agent {agent.name!r}",
@@ -82,6 +86,14 @@ def build_swarm(
     return assemble(
         swarm_spec(entry, agents, actions, resolve), functions, task_message_limit=task_message_limit
     )
+
+
+def _refuse_connection(where: str, params: Mapping[str, Any]) -> None:
+    """Refuse options by which a swarm that was not written by the operator could send the server's keys elsewhere."""
+    if refused := choose_connection(params):
+        raise ConfigurationError(
+            f"{where}: {', '.join(refused)} can be set only in the server's own swarms.json, not in a loaded swarm"
+        )
 
 
 def swarm_spec(

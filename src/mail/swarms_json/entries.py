@@ -60,6 +60,7 @@ class AgentEntry(Entry):
     actions: list[str] = Field(default_factory=list, description="Names of the swarm's actions it may call.")
     agent_params: dict[str, Any] = Field(
         default_factory=dict,
+        repr=False,  # may hold keys
         description="Further parameters of the factory, such as llm and system. Strings that begin with python:: or "
         "url:: are replaced by what they refer to, at any depth.",
     )
@@ -143,7 +144,7 @@ class AgentSpec:
     factory: Factory
     comm_targets: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
-    agent_params: dict[str, Any] = field(default_factory=dict)
+    agent_params: dict[str, Any] = field(default_factory=dict, repr=False)  # may hold keys
     enable_entrypoint: bool = False
     enable_interswarm: bool = False
     can_complete_tasks: bool = False

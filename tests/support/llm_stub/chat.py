@@ -23,7 +23,8 @@ from support.llm_stub.wire import (
 
 KNOWN = (
     "model messages tools tool_choice stream stream_options max_tokens max_completion_tokens reasoning_effort "
-    "temperature top_p parallel_tool_calls response_format"
+    "temperature top_p parallel_tool_calls response_format seed stop user frequency_penalty presence_penalty "
+    "logit_bias service_tier verbosity metadata"
 )
 
 

@@ -26,7 +26,7 @@ from support.llm_stub.wire import (
 
 KNOWN = (
     "model input instructions include tools tool_choice stream store reasoning max_output_tokens temperature top_p "
-    "parallel_tool_calls text"
+    "parallel_tool_calls text user service_tier metadata truncation"
 )
 
 

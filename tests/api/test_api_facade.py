@@ -1,0 +1,245 @@
+"""`Agent` and `Swarm`: teams, conversations, dependencies, pauses and errors, on the real engine."""
+
+import asyncio
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail import ActionContext, Agent, Answer, MAILSwarmTemplate, Swarm, action
+from mail.core.task.events import EventKind
+from mail.errors import AgentUnavailable, BadRequest, ConfigurationError, MAILError, TaskFailed
+from mail.testing.agents import Policy, View, call, complete, output, request, respond, scripted, wait
+
+
+@dataclass
+class Deps:
+    prices: dict[str, int]
+
+
+@action
+async def price(ctx: ActionContext[Deps], drink: str) -> dict[str, Any]:
+    """Look up a price."""
+    return {
+        "price": ctx.deps.prices[drink],
+        "agent": ctx.agent,
+        "task": ctx.task_id,
+        "by": ctx.caller,
+        "id": ctx.call_id,
+    }
+
+
+def agent(name: str, policy: Policy, **settings: Any) -> Agent:
+    return Agent(name, function=scripted(policy, tool_format="responses"), **settings)
+
+
+def echo(view: View) -> list[Any]:
+    return [complete(f"{len(view.history)}: {view.mail.body}")]
+
+
+def ask_team(view: View) -> list[Any]:
+    if view.mail.sender == "clerk":
+        return [complete(view.mail.body)]
+    return [request("clerk", view.mail.body), wait()]
+
+
+def clerk(view: View) -> list[Any]:
+    return [respond("lead", f"about {view.mail.body}")]
+
+
+def pausing(view: View) -> list[Any]:
+    return [complete("paid")] if "sure" in str(view.history) else [call("confirm", amount=3)]
+
+
+@action
+def confirm(amount: int) -> str:
+    """Confirm a payment."""
+    raise NotImplementedError
+
+
+def targets(swarm: Swarm) -> dict[str, list[str]]:
+    return {each.name: each.comm_targets for each in swarm.template.agents}
+
+
+class TestTeams:
+    def test_both_directions_and_shared_members(self) -> None:
+        writer = agent("writer", echo)
+        left, right = agent("left", echo, team=[writer]), agent("right", echo, team=[writer])
+        swarm = Swarm(agent("lead", echo, team=[left, right]))
+        assert targets(swarm) == {
+            "lead": ["left", "right"],
+            "left": ["lead", "writer"],
+            "right": ["lead", "writer"],
+            "writer": ["left", "right"],
+        }
+        assert isinstance(swarm.template, MAILSwarmTemplate)
+        assert (swarm.name, swarm.template.entrypoint) == ("lead", "lead")
+        assert [each.can_complete_tasks for each in swarm.template.agents] == [True, False, False, False]
+
+    def test_circles(self) -> None:
+        lead = agent("lead", echo)
+        member = agent("member", echo, team=[lead])
+        lead.team.append(member)
+        assert targets(Swarm(lead)) == {"lead": ["member"], "member": ["lead"]}
+
+    def test_two_agents_of_one_name(self) -> None:
+        with pytest.raises(ConfigurationError, match="two agents are called 'a'"):
+            Swarm(agent("lead", echo, team=[agent("a", echo), agent("a", echo)]))
+
+    def test_an_action_of_two_agents(self) -> None:
+        def ping() -> str:
+            """Ping."""
+            return "pong"
+
+        shared = action(ping)
+        swarm = Swarm(agent("lead", echo, actions=[shared], team=[agent("a", echo, actions=[shared])]))
+        assert [each.name for each in swarm.template.to_core().actions.values()] == ["ping"]
+        assert [each.name for each in Agent("b", model="openai/x", actions=[ping]).actions] == ["ping"]
+
+    @pytest.mark.parametrize("settings", [{}, {"model": "openai/x", "function": scripted(echo)}])
+    def test_one_kind_of_agent(self, settings: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match="agent 'a': give it one of model"):
+            Agent("a", **settings)
+
+    def test_an_agent_alone_writes_to_nobody(self) -> None:
+        (alone,) = Swarm(Agent("lead", model="openai/x")).template.agents
+        function: Any = alone.instantiate({}).function
+        names = {tool["name"] for tool in function.tools}
+        assert "task_complete" in names
+        assert not {"send_request", "send_response", "send_interrupt", "send_broadcast"} & names
+
+    async def test_a_factory(self) -> None:
+        def factory(name: str, greeting: str, **_wiring: Any) -> Any:
+            return scripted(lambda view: [complete(f"{greeting} from {name}")], tool_format="responses")
+
+        async with Swarm(Agent("lead", factory=factory, greeting="Hello")) as swarm:
+            assert str(await swarm.aask("Hi")) == "Hello from lead"
+
+
+class TestAsking:
+    def test_a_team_and_a_conversation(self) -> None:
+        swarm = Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)]))
+        answer = swarm.ask("tea")
+        assert (str(answer), f"{answer}", answer.text) == ("about tea",) * 3
+        again = swarm.ask("milk", task_id=answer.task_id)
+        assert (again.text, again.task_id) == ("about milk", answer.task_id)
+        assert swarm.ask("x", task_id="mine").task_id == "mine"
+        swarm.close()
+
+    def test_callers_in_several_threads(self) -> None:
+        swarm = Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)]))
+        with ThreadPoolExecutor(4) as threads:
+            assert [str(each) for each in threads.map(swarm.ask, "abcd")] == [
+                f"about {each}" for each in "abcd"
+            ]
+        swarm.close()
+
+    async def test_in_a_running_loop(self) -> None:
+        swarm = Swarm(agent("lead", echo))
+        with pytest.raises(MAILError, match=re.escape("await swarm.aask(...)")):
+            swarm.ask("Hi")
+        assert (await swarm.aask("Hi")).text == "1: Hi"
+        await swarm.aclose()
+
+    async def test_events_and_the_answer(self) -> None:
+        async with Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)])) as swarm:
+            *events, answer = [piece async for piece in swarm.stream("tea")]
+        assert isinstance(answer, Answer)
+        assert answer.text == "about tea"
+        kinds = [event.kind for event in events if not isinstance(event, Answer)]
+        assert (kinds[0], kinds[-1]) == (EventKind.NEW_MESSAGE, EventKind.TASK_COMPLETE)
+
+    def test_a_database(self, tmp_path: Path) -> None:
+        database = str(tmp_path / "mail.db")
+        first = Swarm(agent("lead", echo), database=database)
+        answer = first.ask("one")
+        first.close()
+        second = Swarm(agent("lead", echo), database=database)
+        again = second.ask("two", task_id=answer.task_id)
+        second.close()
+        assert int(again.text.partition(":")[0]) > int(answer.text.partition(":")[0])
+
+    async def test_actions_have_context_and_dependencies(self) -> None:
+        def policy(view: View) -> list[Any]:
+            return (
+                [complete(str(view.history))]
+                if "price" in str(view.history)
+                else [call("price", drink="tea")]
+            )
+
+        lead = agent("lead", policy, actions=[price])
+        async with Swarm(lead, deps=Deps({"tea": 2}), user_id="ann") as swarm:
+            text = (await swarm.aask("How much?", task_id="t1")).text
+        for part in ('"price":2', '"agent":"lead"', '"task":"t1"', '"by":"user:ann@lead"'):
+            assert part in text
+        with pytest.raises(ConfigurationError, match="needs dependencies of type Deps"):
+            Swarm(lead)
+
+
+class TestPauses:
+    def test_a_pause_is_answered(self) -> None:
+        swarm = Swarm(agent("lead", pausing, actions=[confirm]), breakpoint_tools=["confirm"])
+        answer = swarm.ask("Pay")
+        assert answer.is_paused
+        assert str(answer) == "lead waits for the result of confirm(amount=3)"
+        (pending,) = answer.pending
+        assert (pending.name, pending.arguments) == ("confirm", {"amount": 3})
+        assert str(swarm.reply(answer, "sure")) == "paid"
+        second = swarm.ask("Pay")
+        assert str(swarm.reply(second.task_id, {second.pending[0].call_id: "sure"})) == "paid"
+        with pytest.raises(BadRequest, match="waits for no tool result"):
+            swarm.reply(second, "sure")
+        swarm.close()
+
+
+class TestErrors:
+    def test_a_task_that_fails_raises_its_cause(self) -> None:
+        async def broken(_history: Any, _choice: Any) -> Any:
+            raise AgentUnavailable("the model is on holiday")
+
+        swarm = Swarm(Agent("lead", function=broken))
+        with pytest.raises(TaskFailed, match="the model is on holiday") as raised:
+            swarm.ask("Hi", task_id="t1")
+        assert (raised.value.task_id, raised.value.status) == ("t1", "failed")
+        swarm.close()
+
+    def test_a_timeout_leaves_the_task_alone(self) -> None:
+        release = asyncio.Event()
+
+        async def slow(history: Any, _choice: Any) -> Any:
+            await release.wait()
+            return None, output([complete("late")], tool_format="responses", prefix=f"call{len(history)}")
+
+        swarm = Swarm(Agent("lead", function=slow))
+        with pytest.raises(TimeoutError):
+            swarm.ask("Hi", task_id="t1", timeout=0.01)
+        assert swarm._home is not None
+        swarm._home._loop.call_soon_threadsafe(release.set)
+        assert str(swarm.ask("Well?", task_id="t1")) == "late"
+        swarm.close()
+
+    async def test_a_stream_that_takes_too_long(self) -> None:
+        release = asyncio.Event()
+
+        async def slow(_history: Any, _choice: Any) -> Any:
+            await release.wait()
+            return None, output([complete("late")], tool_format="responses", prefix="call")
+
+        async with Swarm(Agent("lead", function=slow)) as swarm:
+            with pytest.raises(TimeoutError):
+                async for _ in swarm.stream("Hi", timeout=0.01):
+                    pass
+            release.set()
+
+    async def test_questions_at_the_same_time(self) -> None:
+        swarm = Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)]))
+        answers = await asyncio.gather(*(swarm.aask(each) for each in "abcd"))
+        assert [str(each) for each in answers] == [f"about {each}" for each in "abcd"]
+        await swarm.aclose()
+
+    def test_options_of_a_function(self) -> None:
+        with pytest.raises(ConfigurationError, match="a function takes no options, but got: temperature"):
+            Agent("a", function=scripted(echo), temperature=0)

@@ -1,0 +1,304 @@
+"""`@action` on functions with type hints: their schema, their calls, their results and their context."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from mail import ActionContext, MAILAction, action
+from mail.errors import ConfigurationError, ToolCallFault
+from mail.swarms_json.build import build_action
+from mail.swarms_json.entries import ActionEntry
+from mail.swarms_json.references import resolver
+
+
+class Size(Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Order(BaseModel):
+    drink: str
+    day: date | None = None
+
+
+@dataclass
+class Deps:
+    prices: dict[str, int]
+
+
+@action
+async def search(query: str, limit: int = 3, site: str | None = None) -> str:
+    """Search the web.
+
+    Finds pages, the best first.
+
+    Args:
+        query: What to look
+            for.
+        limit (int): How many pages.
+        site: Only pages of this site.
+
+    Returns:
+        The pages.
+    """
+    return f"{limit} of {query} at {site}"
+
+
+def everything(
+    sizes: list[Size],
+    at: Point,
+    order: Order,
+    kind: Literal["a", "b"] = "a",
+    note: Annotated[str, "A note."] = "",
+    level: Annotated[int, Field(ge=1, description="A level.")] = 1,
+    depth: int = Field(2, le=3, description="A depth."),
+) -> Any:
+    """Take everything."""
+    return {
+        "sizes": sizes,
+        "at": at,
+        "order": order,
+        "kind": kind,
+        "note": note,
+        "level": level,
+        "depth": depth,
+    }
+
+
+def price(ctx: ActionContext[Deps], drink: str) -> int:
+    """Return a price."""
+    return ctx.deps.prices[drink]
+
+
+DOCSTRINGS = {
+    "google": "Do it.\n\nArgs:\n    city: Which city.\n",
+    "numpy": "Do it.\n\nParameters\n----------\ncity : str\n    Which city.\n",
+    "sphinx": "Do it.\n\n:param city: Which city.\n:returns: text\n",
+}
+
+
+def properties(made: MAILAction) -> dict[str, Any]:
+    found: dict[str, Any] = made.parameters["properties"]
+    return found
+
+
+def test_the_schema_of_a_function() -> None:
+    assert (search.name, search.description) == ("search", "Search the web.\n\nFinds pages, the best first.")
+    assert search.parameters["required"] == ["query"]
+    assert properties(search)["query"] == {"type": "string", "description": "What to look for."}
+    assert properties(search)["limit"] == {"type": "integer", "default": 3, "description": "How many pages."}
+    assert properties(search)["site"]["description"] == "Only pages of this site."
+    assert search.to_tool_dict()["parameters"] == search.parameters
+
+
+@pytest.mark.parametrize("style", DOCSTRINGS)
+def test_styles_of_docstrings(style: str) -> None:
+    def act(city: str) -> str:
+        return city
+
+    act.__doc__ = DOCSTRINGS[style]
+    made = action(act)
+    assert (made.description, properties(made)["city"]["description"]) == ("Do it.", "Which city.")
+
+
+def test_a_docstring_without_arguments_stays() -> None:
+    def act(city: str) -> str:
+        """Do it.
+
+        Note:
+            Only in summer.
+        """
+        return city
+
+    assert "Only in summer." in action(act).description
+
+
+async def test_arguments_arrive_as_their_types() -> None:
+    made = action(everything)
+    found = properties(made)
+    assert [found[name]["description"] for name in ("note", "level", "depth")] == [
+        "A note.",
+        "A level.",
+        "A depth.",
+    ]
+    assert (found["level"]["minimum"], found["depth"]["maximum"], found["depth"]["default"]) == (1, 3, 2)
+    assert made.parameters["required"] == ["sizes", "at", "order"]
+    given = {"sizes": ["small"], "at": {"x": 1}, "order": {"drink": "tea", "day": "2026-01-02"}, "kind": "b"}
+    assert json.loads(await made(given)) == {
+        "sizes": ["small"],
+        "at": {"x": 1, "y": 0},
+        "order": {"drink": "tea", "day": "2026-01-02"},
+        "kind": "b",
+        "note": "",
+        "level": 1,
+        "depth": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({}, "query: Field required"),
+        ({"query": "x", "limit": "many"}, "limit: Input should be a valid integer"),
+        ({"query": "x", "limt": 3}, "limt: Extra inputs are not permitted"),
+    ],
+)
+async def test_wrong_arguments_are_explained_to_the_agent(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(
+        ToolCallFault, match=f"search was not run, its arguments are wrong: {problem}.*Expected"
+    ):
+        await search(arguments)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("text", "text"),
+        (Size.SMALL, '"small"'),
+        (3, "3"),
+        (None, "null"),
+        ({"a": [1]}, '{"a":[1]}'),
+        (Point(1), '{"x":1,"y":0}'),
+        (Order(drink="tea"), '{"drink":"tea","day":null}'),
+    ],
+)
+async def test_results_are_text_or_json(result: Any, text: str) -> None:
+    @action
+    def act(n: int) -> Any:
+        """Act."""
+        return result
+
+    assert await act({"n": 1}) == text
+
+
+async def test_a_result_that_json_can_t_express() -> None:
+    @action
+    def act() -> object:
+        """Act."""
+        return object()
+
+    with pytest.raises(TypeError, match="act must return text or what JSON can express, but returned object"):
+        await act({})
+
+
+async def test_a_unit_test_calls_the_function() -> None:
+    assert await search("MAIL", limit=1) == "1 of MAIL at None"
+    assert await search({"query": "MAIL"}) == "3 of MAIL at None"
+    priced = action(price)
+    assert priced(ActionContext(deps=Deps({"tea": 2})), "tea") == 2
+    with pytest.raises(TypeError, match="takes one dictionary of arguments, or their model"):
+        MAILAction("a", "b", {"type": "object", "properties": {}}, lambda _: "x")("tea")
+
+
+async def test_the_context_is_not_an_argument() -> None:
+    made = action(price)
+    assert list(properties(made)) == ["drink"]
+    assert await made.with_deps(Deps({"tea": 2}))({"drink": "tea"}) == "2"
+    with pytest.raises(ConfigurationError, match="'price' needs dependencies of type Deps, not NoneType"):
+        made.with_deps(None)
+
+
+async def test_the_context_of_documented_forms() -> None:
+    @action(description="Order.")
+    async def order(ctx: ActionContext[Deps], wish: Order) -> str:
+        return f"{wish.drink} for {ctx.deps.prices[wish.drink]}"
+
+    @action(description="Order.", parameters=order.parameters)
+    async def order_by_dict(arguments: dict[str, Any], ctx: ActionContext[Deps]) -> str:
+        return f"{arguments['drink']} for {ctx.deps.prices[arguments['drink']]}"
+
+    for made in (order, order_by_dict):
+        assert list(properties(made)) == ["drink", "day"]
+        assert await made.with_deps(Deps({"tea": 2}))({"drink": "tea"}) == "tea for 2"
+
+
+def test_bound_arguments_are_not_shown() -> None:
+    def act(city: str, key: str) -> str:
+        """Act."""
+        return city + key
+
+    made = action(name="act", description="Act.")(partial(act, key="secret"))
+    assert list(properties(made)) == ["city"]
+
+
+async def test_any_name_and_any_keyword() -> None:
+    @action
+    def act(schema: str, _hidden: int = 1, **more: Any) -> Any:
+        """Act."""
+        return [schema, _hidden, more]
+
+    assert await act({"schema": "s", "_hidden": 2, "colour": "red"}) == '["s",2,{"colour":"red"}]'
+
+
+def unknown_type(thing: object, other: Deps) -> None:
+    """Act."""
+
+
+def listed(*cities: str) -> None:
+    """Act."""
+
+
+def untyped(city, limit: int = 3) -> None:  # type: ignore[no-untyped-def]
+    """Act."""
+
+
+def unresolved(city: Missing) -> None:  # type: ignore[name-defined]  # noqa: F821
+    """Act."""
+
+
+def opaque(thing: Opaque) -> None:
+    """Act."""
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (listed, r"agents can't use \*cities; take a list instead"),
+        (untyped, "annotate its argument 'city' with a type"),
+        (unresolved, "the annotation 'Missing' of 'city' can't be evaluated"),
+        (opaque, "its arguments have no JSON Schema"),
+    ],
+)
+def test_what_agents_can_t_use(function: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"action '{function.__name__}': {problem}"):
+        action(function)
+
+
+@pytest.mark.parametrize("name", ["search", "everything"])
+async def test_swarms_json_needs_no_parameters(name: str) -> None:
+    entry = ActionEntry(name="act", function=f"python::{__name__}:{name}")
+    made = build_action(entry, resolver())
+    function = globals()[name]
+    plain = function if isinstance(function, MAILAction) else action(function)
+    assert (made.parameters, made.description) == (plain.parameters, plain.description)
+    with pytest.raises(ToolCallFault, match=r"(act|search) was not run"):
+        await made.function({"nothing": 1})
+
+
+async def takes_a_dictionary(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments)
+
+
+async def test_swarms_json_still_hands_over_a_dictionary() -> None:
+    made = build_action(
+        ActionEntry(name="act", function=f"python::{__name__}:takes_a_dictionary"), resolver()
+    )
+    assert await made.function({"more": 1}) == '{"more": 1}'

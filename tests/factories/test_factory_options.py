@@ -1,0 +1,177 @@
+"""Options of model calls: they reach the provider over both APIs, typos get a hint, and keys stay secret."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from factory_agents import GPT, prompt
+from support.llm_stub import LLMStub, bad_request, call, reply
+
+from mail import Agent, Swarm
+from mail.core.protocol.calls import ToolFormat
+from mail.errors import AgentUnavailable, ConfigurationError, ModelError
+from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
+from mail.factories.models import load_litellm
+from mail.factories.options import known_names, read_names
+from mail.swarms_json.build import build_swarm
+from mail.swarms_json.entries import SwarmEntry
+
+KEY = "sk-secret-of-ours"
+CLAUDE = "anthropic/claude-sonnet-4-5"
+
+
+def agent(tool_format: ToolFormat = "responses", **options: Any) -> LiteLLMAgentFunction:
+    wiring: dict[str, Any] = {"name": "boss", "comm_targets": [], "tool_format": tool_format}
+    return LiteLLMSupervisorFunction(**{"llm": "openai/gpt-4o", **wiring, **options})
+
+
+async def ask(stub: LLMStub, function: LiteLLMAgentFunction) -> dict[str, Any]:
+    stub.script(reply(call("help")))
+    await function([prompt()])
+    return stub.requests[-1].body
+
+
+def test_the_list_is_litellm_s_own() -> None:
+    found = {group: frozenset(names) for group, names in read_names(load_litellm()).items()}
+    assert found == known_names(), "run scripts/litellm_options.py"
+
+
+@pytest.mark.parametrize("tool_format", ["responses", "completions"])
+async def test_options_reach_the_provider(stub: LLMStub, tool_format: ToolFormat) -> None:
+    options = {"temperature": 0, "top_p": 0.5, "parallel_tool_calls": False, "user": "ann"}
+    headers = {"X-Team": "search"}
+    function = agent(tool_format, **options, extra_headers=headers, api_key=KEY, timeout=30)
+    body = await ask(stub, function)
+    assert {name: body[name] for name in options} == options
+    assert stub.requests[-1].headers["x-team"] == "search"
+    assert stub.requests[-1].key == KEY
+
+
+async def test_options_of_one_api(stub: LLMStub) -> None:
+    body = await ask(stub, agent("completions", seed=7, stop=["END"], frequency_penalty=0.5))
+    assert (body["seed"], body["stop"], body["frequency_penalty"]) == (7, ["END"], 0.5)
+    body = await ask(stub, agent("responses", truncation="auto", verbosity="low", llm=GPT))
+    assert (body["truncation"], body["text"]) == ("auto", {"verbosity": "low"})
+    with pytest.raises(
+        ConfigurationError, match="'seed' is an option of the other API; set tool_format to 'completions'"
+    ):
+        agent("responses", seed=7)
+    assert Agent("a", model=GPT, seed=7).tool_format == "completions"
+    assert Agent("a", model=GPT, temperature=0).tool_format == "responses"
+
+
+async def test_claude_takes_the_options_of_chat(stub: LLMStub) -> None:
+    body = await ask(stub, agent("responses", llm=CLAUDE, temperature=0.5, top_k=3, thinking_budget=None))
+    assert (body["temperature"], body["top_k"]) == (0.5, 3)
+
+
+async def test_another_address(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = stub.environ["OPENAI_BASE_URL"]
+    for name in stub.environ:
+        monkeypatch.delenv(name)
+    for tool_format in ("responses", "completions"):
+        for name in ("api_base", "base_url"):
+            await ask(stub, agent(tool_format, **{name: base}, api_key=KEY))  # type: ignore[arg-type]
+    assert len(stub.requests) == 4
+
+
+async def test_keys_by_reference(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = agent(api_key="${OUR_KEY}", extra_headers={"X-Token": "${OUR_TOKEN}"})
+    with pytest.raises(AgentUnavailable, match=r"its api_key is \$\{OUR_KEY\}, but this variable is not set"):
+        await function([prompt()])
+    monkeypatch.setenv("OUR_KEY", KEY)
+    monkeypatch.setenv("OUR_TOKEN", "token")
+    await ask(stub, function)
+    assert (stub.requests[-1].key, stub.requests[-1].headers["x-token"]) == (KEY, "token")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("temprature", "Did you mean 'temperature'"),
+        ("api_bse", "Did you mean 'api_base'"),
+        ("reasoning_efort", "Did you mean 'reasoning_effort'"),
+        ("sytem", "Did you mean 'system'"),
+        ("wobble_factor_xyz", "extra_body"),
+        ("messages", "the engine sends the agent's history"),
+        ("tool_choice", "use default_tool_choice"),
+        ("stream", "use stream_tokens"),
+        ("max_completion_tokens", "use max_tokens"),
+        ("num_retries", "retry_policy"),
+    ],
+)
+def test_what_is_not_an_option(name: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"agent 'boss': '{name}' is not an option.*{problem}"):
+        agent(**{name: 1})
+    with pytest.raises(ConfigurationError, match=f"agent 'boss': '{name}' is not an option.*{problem}"):
+        Agent("boss", model=GPT, **{name: 1})
+
+
+def test_a_timeout_is_a_number() -> None:
+    with pytest.raises(ConfigurationError, match="timeout must be a number of seconds"):
+        agent(timeout="10")
+
+
+def entry(**params: Any) -> SwarmEntry:
+    boss = {
+        "name": "boss",
+        "factory": "python::mail.factories:LiteLLMSupervisorFunction",
+        "agent_params": {"llm": GPT, **params},
+        "enable_entrypoint": True,
+        "can_complete_tasks": True,
+    }
+    return SwarmEntry.model_validate(
+        {"name": "office", "version": "1", "entrypoint": "boss", "agents": [boss]}
+    )
+
+
+async def test_swarms_json(stub: LLMStub) -> None:
+    function: Any = build_swarm(entry(user="ann", api_key=KEY)).agents["boss"].function
+    assert (await ask(stub, function))["user"] == "ann"
+    with pytest.raises(
+        ConfigurationError, match=r"swarm 'office', agent 'boss'.*'temprature'.*'temperature'"
+    ):
+        build_swarm(entry(temprature=0))
+
+
+def test_a_loaded_swarm_can_t_send_keys_elsewhere() -> None:
+    build_swarm(entry(temperature=0), allowed_prefixes=["mail"])
+    for params in ({"api_base": "http://elsewhere"}, {"extra_headers": {}}, {"api_key": "${AWS_SECRET}"}):
+        with pytest.raises(ConfigurationError, match=r"only in the server's own swarms\.json"):
+            build_swarm(entry(**params), allowed_prefixes=["mail"])
+
+
+async def test_keys_stay_secret(stub: LLMStub, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "mail")
+    function = agent(api_key=KEY, extra_headers={"X-Token": "very-secret"})
+    stub.script(bad_request(f"the key {KEY} or very-secret is bad"))
+    with pytest.raises(ModelError) as raised:
+        await function([prompt()])
+    template = Swarm(Agent("boss", model=GPT, api_key=KEY)).template
+    shown = [
+        raised.value,
+        function,
+        function.request([prompt()]),
+        template.spec,
+        entry(api_key=KEY),
+        caplog.text,
+    ]
+    shown.append(json.dumps([template.to_core().agents["boss"].comm_targets]))
+    assert caplog.records
+    for each in shown:
+        assert KEY not in f"{each} {each!r}"
+        assert "very-secret" not in f"{each} {each!r}"
+
+
+async def test_a_subclass_keeps_its_own_parameters(stub: LLMStub) -> None:
+    class Own(LiteLLMAgentFunction):
+        def __init__(self, colour: str = "red", **wiring: Any) -> None:
+            super().__init__(**wiring, weight=3)
+            self.colour = colour
+
+    own = Own(name="own", comm_targets=[], llm="openai/gpt-4o", colour="blue", temperature=0.5, debug=True)
+    assert (own.colour, own.extra["weight"], own.extra["debug"]) == ("blue", 3, True)
+    body = await ask(stub, own)
+    assert body["temperature"] == 0.5
+    assert not {"weight", "debug"} & body.keys()
