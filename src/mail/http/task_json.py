@@ -151,9 +151,9 @@ class TaskSummary(Answered):
         "server's limits."
     )
 
-
     output_schema: dict[str, Any] | None = Field(
-        default=None, description="Only if it has one: the JSON Schema that the answer of this generation must fit."
+        default=None,
+        description="Only if it has one: the JSON Schema that the answer of this generation must fit.",
     )
     output: Any = Field(
         default=None,

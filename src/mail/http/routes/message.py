@@ -81,7 +81,9 @@ class PostMessage(Given):
     )
     output_schema: dict[str, Any] | None = Field(
         default=None,
-        exclude_if=lambda schema: schema is None,  # the digests of idempotency keys stay as they were without it
+        exclude_if=lambda schema: (
+            schema is None
+        ),  # the digests of idempotency keys stay as they were without it
         description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. `response` "
         "is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the schema itself.",
     )
