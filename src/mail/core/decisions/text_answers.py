@@ -7,8 +7,8 @@
 | anything else: a response, results of its actions, an error | the answer to the last agent that waits for it; if there is none, the task's answer, if it is the agent that has to give it |
 | a broadcast of an agent | a remark, unless nothing else would happen: then as above |
 
-As long as the agent, or the task, waits for others that can still answer, text that would be the task's answer is a
-remark.
+Text is a remark, too, as long as the agent waits for answers that can still come, or has other mail to read; and, if it
+would be the task's answer, as long as other agents wait for answers.
 """
 
 from mail.core.protocol.mail_tools import MAILTool, SendResponse, TaskComplete
@@ -38,6 +38,8 @@ def interpret(
     if is_agent and kind == "broadcast" and can_wait:
         return None
     if can_wait and any(request.sender == name for request in draft.requests):
+        return None
+    if not is_person and draft.has_mail_for(name):
         return None
     asked = _last_request(draft, name, sender.address if is_person else None)
     if asked is not None and not (is_person and agent.can_complete_tasks and asked.sender):
