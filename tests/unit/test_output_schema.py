@@ -6,7 +6,14 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel
 
-from mail.core.task.output_schema import MAX_SCHEMA_BYTES, answer_tool, check_schema, fit, read_object, schema_of
+from mail.core.task.output_schema import (
+    MAX_SCHEMA_BYTES,
+    answer_tool,
+    check_schema,
+    fit,
+    read_object,
+    schema_of,
+)
 from mail.errors import BadRequest, ToolCallFault
 
 
@@ -85,7 +92,10 @@ def test_what_models_make_of_json(schema: dict[str, Any], text: str, answer: str
     ("schema", "problem"),
     [
         ({"type": "strin"}, "at #/type"),
-        ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "may only refer to the schema itself"),
+        (
+            {"properties": {"a": {"$ref": "https://example.com/a.json"}}},
+            "may only refer to the schema itself",
+        ),
         ({"$ref": "#/$defs/a"}, "there is no '#/$defs/a'"),
         ({"items": {"pattern": "(?=a)b"}}, "the pattern '(?=a)b' is not supported, at #/items"),
         ({"allOf": [{"patternProperties": {}}]}, "patternProperties is not supported, at #/allOf/0"),

@@ -69,7 +69,10 @@ async def test_the_results_of_an_action_lead_to_the_agent_that_asked() -> None:
         return "42"
 
     outcome = await run(
-        [request("worker")], "It is 42.", worker=[[call("look_up")], "I found 42"], actions={"look_up": look_up}
+        [request("worker")],
+        "It is 42.",
+        worker=[[call("look_up")], "I found 42"],
+        actions={"look_up": look_up},
     )
     assert outcome.answer == "It is 42."
     assert taken(outcome)[0] == ("worker", "send_response")
@@ -77,7 +80,9 @@ async def test_the_results_of_an_action_lead_to_the_agent_that_asked() -> None:
 
 async def test_a_response_leads_to_the_last_agent_that_waits() -> None:
     """The worker asks the other agent before it answers the supervisor."""
-    outcome = await run([request("worker")], "done", worker=[[request("other")], "passed on"], other=["known"])
+    outcome = await run(
+        [request("worker")], "done", worker=[[request("other")], "passed on"], other=["known"]
+    )
     assert [message.message.body for message in outcome.messages[1:]] == [
         "please",
         "please",
@@ -120,7 +125,8 @@ async def test_an_interrupt_is_answered_and_a_broadcast_is_not() -> None:
         other=["heard"],
     )
     assert sorted(taken(outcome), key=str) == sorted(
-        [("worker", "send_response"), ("worker", None), ("other", None), ("supervisor", "task_complete")], key=str
+        [("worker", "send_response"), ("worker", None), ("other", None), ("supervisor", "task_complete")],
+        key=str,
     )
     assert outcome.answer == "done"
 

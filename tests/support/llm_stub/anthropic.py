@@ -28,7 +28,9 @@ INTERLEAVED = "interleaved-thinking-2025-05-14"
 THINKING = ("thinking", "redacted_thinking")
 
 
-KNOWN = "model messages system max_tokens tools tool_choice stream thinking output_config temperature top_p top_k"
+KNOWN = (
+    "model messages system max_tokens tools tool_choice stream thinking output_config temperature top_p top_k"
+)
 
 
 def body(reply: Reply, request: Mapping[str, Any], issued: Issued) -> dict[str, Any]:
