@@ -106,12 +106,61 @@ async def test_a_breakpoint_is_answered(stub: LLMStub, dialect: Dialect) -> None
     assert "Oslo" in str(stub.requests[1].body.get("messages") or stub.requests[1].body["input"])
 
 
-async def test_text_alone_is_told_to_the_agent(stub: LLMStub) -> None:
-    stub.script(reply(text("It is sunny.")), reply(call("task_complete", finish_message="It is sunny.")))
-    async with Rig(swarm_of(RESPONSES[0])) as rig:
-        outcome = await rig.ask("What is the weather?")
-    assert outcome.answer == "It is sunny."
-    assert "text alone reaches nobody" in str(stub.requests[1].body["input"])
+@of(ALL)
+async def test_a_swarm_of_models_that_call_no_tools_completes_a_task(stub: LLMStub, dialect: Dialect) -> None:
+    """Each model answers in plain text, except to ask the other one."""
+    stub.script(
+        reply(call("send_request", target="worker", subject="Weather", body="Oslo?")),
+        reply(text("It is sunny.")),
+        to="You are the supervisor",
+    )
+    stub.script(reply(call("look_up", city="Oslo")), reply(text("Sunny.")), to="You are the worker")
+    async with Rig(swarm_of(dialect)) as rig:
+        outcome = await rig.ask("What is the weather in Oslo?")
+        again = reply(text("Still sunny."))
+        stub.script(again, to="You are the supervisor")
+        later = await rig.ask("And now?", task_id=outcome.key.task_id)
+    assert (outcome.answer, later.answer) == ("It is sunny.", "Still sunny.")
+    assert [event.extra["taken_as"] for event in outcome.of(EventKind.TEXT_ANSWER)] == [
+        "send_response",
+        "task_complete",
+    ]
+    assert "It is sunny." in str(stub.requests[-1].body), "the model remembers what it said"
+
+
+SCORES: dict[str, Any] = {
+    "type": "object",
+    "properties": {"scores": {"type": "array", "items": {"$ref": "#/$defs/score"}}},
+    "required": ["scores"],
+    "$defs": {"score": {"type": "integer", "maximum": 10}},
+}
+
+
+@of(ALL)
+async def test_the_answer_fits_the_output_schema(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(
+        reply(call("task_complete", output={"scores": [9, 11]})),
+        reply(text("Sorry, I can't.")),
+        reply(call("task_complete", output={"scores": [9, 10]})),
+    )
+    async with HTTPServer(swarm_of(dialect)) as server:
+        answer = await server.ask(body="Rate it.", output_schema=SCORES, task_id="t")
+        task = await server.task("t")
+    assert answer == {"response": '{"scores":[9,10]}', "events": None, "output": {"scores": [9, 10]}}
+    assert (task["output"], task["output_schema"]) == ({"scores": [9, 10]}, SCORES)
+    offered, second, third = (str(request.body) for request in stub.requests)
+    assert "'maximum': 10" in offered, "the model sees the schema"
+    assert "finish_message" not in offered
+    assert "at /scores/1: 11 is greater than the maximum of 10" in second
+    assert "it is not JSON" in third
+
+
+@of(ALL)
+async def test_text_that_fits_the_output_schema_is_the_answer(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(reply(text('```json\n{"scores": [7]}\n```')))
+    async with Rig(swarm_of(dialect)) as rig:
+        outcome = await rig.ask("Rate it.", output_schema=SCORES)
+    assert outcome.answer == '{"scores":[7]}'
 
 
 # ----------------------------------------------------------------------------------------------------- what it costs

@@ -25,7 +25,7 @@ def load(name: str) -> list[Any]:
 
 TASKS = load("tasks.json")
 
-LATER = {"joined", "stored_bytes", "retry_until", "problem", "unanswered", "resumptions"}
+LATER = {"joined", "stored_bytes", "retry_until", "problem", "unanswered", "resumptions", "output_schema"}
 """The fields that were added after the version whose tasks are stored here."""
 
 
@@ -58,6 +58,14 @@ def test_a_task_of_an_earlier_version_has_no_resumptions_and_one_of_this_version
     assert task.resumptions == ()
     resumed = replace(task, resumptions=(Resumption(seq=7, agent="supervisor", portions=2),))
     assert read_task(write_task(resumed)) == resumed
+
+
+def test_a_task_of_an_earlier_version_has_no_output_schema_and_one_of_this_version_keeps_it() -> None:
+    task = read_task(json.dumps(TASKS[-1]))
+    assert task.generation.output_schema is None
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    typed = replace(task, generation=replace(task.generation, output_schema=schema))
+    assert read_task(write_task(typed)) == typed
 
 
 def test_fields_that_are_named_anew_are_read() -> None:

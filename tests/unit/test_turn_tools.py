@@ -436,14 +436,6 @@ async def test_no_tool_call_at_all_is_an_error() -> None:
     assert len(outcome.of(EventKind.AGENT_ERROR)) == 1
 
 
-async def test_text_without_a_tool_call_is_an_error() -> None:
-    outcome, _, letters = await after(call("text_output", content="Hello, user!"))
-    assert [letter.subject for letter in letters] == ["::tool_call_error::"]
-    assert outcome.of(EventKind.TOOL_CALL)[0].extra["tool_name"] == "text_output"
-    assert len(outcome.of(EventKind.AGENT_ERROR)) == 1
-    assert outcome.answer == "done"
-
-
 async def test_text_of_an_agent_stays_in_its_history() -> None:
     def policy(view: View) -> Any:
         return [call("text_output", content="Hello!")] if len(view.messages) == 1 else [complete()]

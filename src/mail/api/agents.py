@@ -46,6 +46,7 @@ class _Agent:
         self.exclude_tools = list(spec.exclude_tools)
         self.sequential = spec.sequential
         self.mcp = spec.mcp
+        self.strict_tools = spec.strict_tools
         self._validate()
 
     @property
@@ -64,6 +65,7 @@ class _Agent:
             exclude_tools=self.exclude_tools,
             sequential=self.sequential,
             mcp=self.mcp,
+            strict_tools=self.strict_tools,
         )
 
     def _validate(self) -> None:
@@ -120,6 +122,7 @@ class MAILAgent(_Agent):
         *,
         sequential: bool = False,
         mcp: MCPOption = (),
+        strict_tools: bool | None = None,
     ) -> None:
         is_supervisor = not isinstance(factory, str) and _supervises(factory)
         spec = AgentSpec(
@@ -134,6 +137,7 @@ class MAILAgent(_Agent):
             exclude_tools=list(exclude_tools or ()),
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
+            strict_tools=strict_tools,
         )
         self._set_up(spec, actions, function)
 
@@ -206,6 +210,7 @@ class MAILAgentTemplate(_Agent):
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, instead of at the same time.
         mcp: MCP servers whose tools it may call (see `mail.mcp.servers.read_servers`).
+        strict_tools: whether text without a tool call is an error, instead of an answer; None for the swarm's setting.
         allowed_prefixes: the modules that references may name; None for all.
 
     Raises ConfigurationError for invalid settings.
@@ -226,6 +231,7 @@ class MAILAgentTemplate(_Agent):
         *,
         sequential: bool = False,
         mcp: MCPOption = (),
+        strict_tools: bool | None = None,
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
         if can_complete_tasks is None:
@@ -242,6 +248,7 @@ class MAILAgentTemplate(_Agent):
             exclude_tools=list(exclude_tools or ()),
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
+            strict_tools=strict_tools,
         )
         self._set_up(spec, actions, allowed_prefixes)
 

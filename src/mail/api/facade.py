@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from copy import copy
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
@@ -25,9 +25,10 @@ from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTempl
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.output_schema import read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
-from mail.errors import ConfigurationError, MAILError
+from mail.errors import ConfigurationError, MAILError, TaskFailed
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
@@ -211,6 +212,8 @@ class Swarm:
     Args:
         lead: the agent that answers; it gives the swarm its name.
         deps: dependencies that actions get in their `ActionContext`.
+        output_type: what answers must be, unless `ask` says otherwise: a pydantic model, dataclass, `TypedDict`, `list[…]`
+            or JSON Schema. `ask` then returns such an object (pass the type to `ask` for type checkers to know).
         database: where tasks are kept: in memory by default, a file, or another value of `[server.storage] database`.
         user_id, user_role: whose tasks these are.
 
@@ -235,6 +238,8 @@ class Swarm:
         breakpoint_tools: Sequence[str] = (),
         exclude_tools: Sequence[str] = (),
         task_message_limit: int | None = None,
+        output_type: Any = None,
+        strict_tools: bool = False,
         user_id: str = DEFAULT_USER,
         user_role: UserRole = "user",
     ) -> None:
@@ -265,6 +270,8 @@ class Swarm:
             description=description,
             keywords=keywords,
             public=public,
+            strict_tools=strict_tools,
+            output_type=output_type,
         )
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None
@@ -297,25 +304,77 @@ class Swarm:
 
     # ------------------------------------------------------------------------------------------- asking
 
-    def ask(self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS) -> Answer:
+    @overload
+    def ask(
+        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: None = None
+    ) -> Answer: ...
+    @overload
+    def ask[Model](
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: type[Model],
+    ) -> Model: ...
+    @overload
+    def ask(
+        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: Any
+    ) -> Any: ...
+
+    def ask(
+        self,
+        text: str,
+        *,
+        task_id: str | None = None,
+        timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
+    ) -> Any:
         """Ask the swarm something, and wait for the answer.
 
         Args:
             task_id: the id of a task to continue, or of a new one; by default a new task is created.
-            timeout: seconds to wait; the task continues afterwards.
+            timeout: seconds to wait.
+            output_type: what to return: an object of this pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
+                Schema. By default that of the swarm; if it has none, an `Answer`.
 
-        If the task pauses at a breakpoint tool, the answer has its calls in `pending`; continue with `reply`.
+        If the task pauses at a breakpoint tool, this returns an `Answer` with its calls in `pending`; continue with
+        `reply`.
 
         Raises TaskFailed if the task ends without an answer, BadRequest, or TimeoutError. Raises MAILError in a running
         event loop, where `aask` has to be awaited.
         """
-        return self._wait(self.aask(text, task_id=task_id, timeout=timeout), "ask")
+        work = self.aask(text, task_id=task_id, timeout=timeout, output_type=output_type)
+        return self._wait(work, "ask")
+
+    @overload
+    async def aask(
+        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: None = None
+    ) -> Answer: ...
+    @overload
+    async def aask[Model](
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: type[Model],
+    ) -> Model: ...
+    @overload
+    async def aask(
+        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: Any
+    ) -> Any: ...
 
     async def aask(
-        self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS
-    ) -> Answer:
+        self,
+        text: str,
+        *,
+        task_id: str | None = None,
+        timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
+    ) -> Any:
         """Ask the swarm something, and wait for the answer; see `ask`."""
-        return await self._ask(timeout, body=text, task_id=task_id)
+        return await self._ask(timeout, output_type, body=text, task_id=task_id)
 
     def reply(
         self,
@@ -323,16 +382,19 @@ class Swarm:
         result: str | Mapping[str, str],
         *,
         timeout: float | None = ANSWER_SECONDS,
-    ) -> Answer:
+        output_type: Any = None,
+    ) -> Any:
         """Give a paused task the result of its pending call, and wait for the answer.
 
         Args:
             answer: the answer with the pending calls, or the id of its task.
             result: the result; for several calls a mapping from their `call_id` to their results.
+            output_type: what to return, as in `ask`.
 
         Raises what `ask` does.
         """
-        return self._wait(self.areply(answer, result, timeout=timeout), "reply")
+        work = self.areply(answer, result, timeout=timeout, output_type=output_type)
+        return self._wait(work, "reply")
 
     async def areply(
         self,
@@ -340,13 +402,15 @@ class Swarm:
         result: str | Mapping[str, str],
         *,
         timeout: float | None = ANSWER_SECONDS,
-    ) -> Answer:
+        output_type: Any = None,
+    ) -> Any:
         """Give a paused task the result of its pending call; see `reply`."""
         given: Any = {"content": result}
         if isinstance(result, Mapping):
             given = [{"call_id": call_id, "content": content} for call_id, content in result.items()]
         return await self._ask(
             timeout,
+            output_type,
             task_id=answer.task_id if isinstance(answer, Answer) else answer,
             resume_from="breakpoint_tool_call",
             breakpoint_tool_call_result=given,
@@ -407,10 +471,22 @@ class Swarm:
     def __repr__(self) -> str:
         return f"Swarm({self.name!r})"
 
-    async def _ask(self, timeout: float | None, **fields: Any) -> Answer:
+    async def _ask(self, timeout: float | None, output_type: Any, **fields: Any) -> Any:
         runtime = self.running.runtime
-        submitted = await runtime.post(**fields)
-        return await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
+        schema = None if output_type is None else schema_of(output_type)
+        submitted = await runtime.post(output_schema=schema, **fields)
+        answer = await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
+        kind = self.template.output_type if output_type is None else output_type
+        if kind is None or answer.is_paused:
+            return answer
+        try:
+            return read_object(kind, answer.text)
+        except ValueError as error:
+            raise TaskFailed(
+                f"task {answer.task_id!r}: the answer fits the JSON Schema of output_type, but not its validators: {error}",
+                task_id=answer.task_id,
+                status="completed",
+            ) from error
 
     async def _answer(self, submitted: Submitted, message: "MAILMessage") -> Answer:
         task = await self.running.runtime.load_task(submitted.key.task_id)

@@ -28,6 +28,7 @@ from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.output_schema import schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
@@ -84,6 +85,8 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
         self.keywords = list(spec.keywords)
         self.public = spec.public
         self.enable_db_agent_histories = spec.enable_db_agent_histories
+        self.strict_tools = spec.strict_tools
+        self.output_type = spec.output_type
         self._validate()
 
     @property
@@ -103,6 +106,8 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
             keywords=self.keywords,
             public=self.public,
             enable_db_agent_histories=self.enable_db_agent_histories,
+            strict_tools=self.strict_tools,
+            output_type=self.output_type,
         )
 
     def get_subswarm(
@@ -195,6 +200,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
         enable_db_agent_histories: has no effect; histories are always kept in the store.
         print_llm_streams: False silences every agent that prints its model's output.
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
+        strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
+        output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
     Raises ConfigurationError for invalid settings.
     """
@@ -219,6 +226,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
         print_llm_streams: bool = True,
         *,
         database: Store | str = IN_MEMORY,
+        strict_tools: bool = False,
+        output_type: Any = None,
     ) -> None:
         spec = SwarmSpec(
             name=name,
@@ -231,6 +240,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
             description=description,
             keywords=list(keywords),
             enable_db_agent_histories=enable_db_agent_histories,
+            strict_tools=strict_tools,
+            output_type=output_type,
         )
         super().__init__(spec, agents, actions)
         options = RuntimeOptions(
@@ -289,6 +300,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
         drop_question: bool = False,
+        output_type: Any = None,
     ) -> Answered:
         """Send a message to the swarm and wait for its answer.
 
@@ -304,6 +316,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
                 `{"call_id": …, "content": …}`, or plain text.
             max_steps: maximum number of steps.
             drop_question: whether a message to a task that waits for an answer drops the question.
+            output_type: what the answer must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema. Its
+                text is then JSON.
 
         Returns the response, whose text is `response["message"]["body"]`, and the events.
 
@@ -319,6 +333,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             breakpoint_tool_call_result,
             max_steps,
             drop_question,
+            output_type,
         )
         return await self._answer(submitted, await self._runtime.wait(submitted, timeout), show_events)
 
@@ -335,6 +350,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
         drop_question: bool = False,
+        output_type: Any = None,
     ) -> "EventSourceResponse":
         """Send a message to the swarm and stream the events up to its answer, for at most `timeout` seconds.
 
@@ -350,6 +366,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             breakpoint_tool_call_result,
             max_steps,
             drop_question,
+            output_type,
         )
         return await self._runtime.stream(submitted, timeout)
 
@@ -368,6 +385,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
         drop_question: bool = False,
+        output_type: Any = None,
     ) -> Answered:
         """Send a message to the swarm and run it until there is an answer. See `post_message`."""
         submitted = await self._post(
@@ -380,6 +398,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             breakpoint_tool_call_result,
             max_steps,
             drop_question,
+            output_type,
         )
         answer = await self._runtime.run_and_wait(submitted, timeout, action_override)
         return await self._answer(submitted, answer, show_events)
@@ -601,6 +620,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         result: Any,
         max_steps: int | None,
         drop_question: bool,
+        output_type: Any,
     ) -> Submitted:
         self._runtime.require_continuous()
         return await self._runtime.post(
@@ -613,6 +633,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             breakpoint_tool_call_result=result,
             max_steps=max_steps,
             drop_question=drop_question,
+            output_schema=None if output_type is None else schema_of(output_type),
         )
 
     async def _answer(self, submitted: Submitted, answer: MAILMessage, show_events: bool) -> Answered:
@@ -631,6 +652,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         task_message_limit: maximum number of steps of a task; None for the default.
         public: whether it is visible to other swarms.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
+        strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
+        output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
     Raises ConfigurationError for invalid settings.
     """
@@ -650,6 +673,9 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         keywords: Sequence[str] = (),
         public: bool = False,
         enable_db_agent_histories: bool = False,
+        *,
+        strict_tools: bool = False,
+        output_type: Any = None,
     ) -> None:
         spec = SwarmSpec(
             name=name,
@@ -663,6 +689,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             keywords=list(keywords),
             public=public,
             enable_db_agent_histories=enable_db_agent_histories,
+            strict_tools=strict_tools,
+            output_type=output_type,
         )
         super().__init__(spec, agents, actions)
 
@@ -703,7 +731,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             )
             for agent in entry.agents
         ]
-        spec = swarm_spec(entry, [agent.spec for agent in agents], cores)
+        spec = swarm_spec(entry, [agent.spec for agent in agents], cores, resolver(allowed_prefixes))
         return cls.from_spec(spec, agents, list(actions.values()))
 
     def instantiate(

@@ -55,6 +55,12 @@ MESSAGE: tuple[Argument, ...] = (
     ),
     option("--webhook", help="A URL to notify when the task ends, or a JSON object.", type=json_or_text),
     DROP_QUESTION,
+    option(
+        "--output-schema",
+        help="The JSON Schema that the answer must fit, or @file.",
+        metavar="JSON",
+        type=json_object,
+    ),
     *CONDITIONS,
 )
 

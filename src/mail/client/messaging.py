@@ -55,6 +55,7 @@ class MessageOptions:
     live: bool = False
     deltas: bool = False
     drop_question: bool = False
+    output_schema: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, operation: str, **fields: Any) -> "SentMessage":
@@ -72,6 +73,7 @@ class MessageOptions:
             "resume_from": self.resume_from,
             "webhook": {"url": self.webhook} if isinstance(self.webhook, str) else self.webhook,
             "drop_question": self.drop_question or None,
+            "output_schema": self.output_schema,
             "kwargs": self.settings or None,
         }
         headers = {} if self.idempotency_key is None else {IDEMPOTENCY_KEY: self.idempotency_key}
@@ -257,6 +259,7 @@ class Messaging(Connection):
         generation: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
         drop_question: bool = False,
+        output_schema: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> JSONObject:
         """Send a message and wait for the answer.
@@ -280,6 +283,7 @@ class Messaging(Connection):
             webhook: a URL to notify when the task ends, or an object with its `url`, `secret_ref` and `events`.
             drop_question: whether a message to a task that waits for an answer drops the question; otherwise it is
                 refused with QuestionOpen.
+            output_schema: the JSON Schema that the answer must fit; its value is `output` in the answer then.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
@@ -294,6 +298,7 @@ class Messaging(Connection):
             generation=generation,
             webhook=webhook,
             drop_question=drop_question,
+            output_schema=output_schema,
             settings=kwargs,
         )
         return await self._post(message if body is None else body, options, show_events=show_events)
@@ -315,6 +320,7 @@ class Messaging(Connection):
         live: bool = False,
         deltas: bool = False,
         drop_question: bool = False,
+        output_schema: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and stream the task's events, up to `task_complete` or `task_error`.
@@ -334,6 +340,7 @@ class Messaging(Connection):
             live=live,
             deltas=deltas,
             drop_question=drop_question,
+            output_schema=output_schema,
             settings=kwargs,
         )
         return await self._post_stream(message if body is None else body, options)
@@ -359,12 +366,14 @@ class Messaging(Connection):
             options.message("post_message", body=text, show_events=show_events)
         )
         if isinstance(answer, TaskOutcome):
+            more = await self._output(answer) if options.output_schema is not None else {}
             return {
                 "response": answer.response,
                 "events": answer.events if show_events else None,
                 "task_id": answer.task_id,
                 "status": answer.status,
                 "pending_tool_calls": await self._pending_calls(answer),
+                **more,
             }
         return answer
 
@@ -374,6 +383,11 @@ class Messaging(Connection):
             return []
         task = await self._ask("get_task", task_id=outcome.task_id)
         return list(task.get("pending_tool_calls", ()))
+
+    async def _output(self, outcome: TaskOutcome) -> JSONObject:
+        """Return the field `output` of the answer of a task that was followed."""
+        task = await self._ask("get_task", task_id=outcome.task_id, fields="summary")
+        return {"output": task["output"]} if "output" in task else {}
 
     async def _post_stream(self, text: str, options: MessageOptions) -> EventStream:
         wanted = _live_options(live=options.live, deltas=options.deltas)

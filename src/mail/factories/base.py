@@ -10,7 +10,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.task.client_tools import TURN_TOOLS, caller_tools
+from mail.core.task.client_tools import TURN_TOOLS, caller_tools, task_tools
 from mail.core.task.provided_tools import PROVIDED_TOOLS, provided_tools
 from mail.core.task.swarm import History, ToolChoice
 from mail.errors import AgentUnavailable, ConfigurationError
@@ -83,11 +83,9 @@ class MAILAgentFunction(ABC):
         If the client requires a call of one of its tools, return only these.
         """
         from_client = caller_tools(self.tool_format)
-        return (
-            from_client
-            if TURN_TOOLS.get().is_required
-            else [*self.tools, *provided_tools(self.tool_format), *from_client]
-        )
+        if TURN_TOOLS.get().is_required:
+            return from_client
+        return [*task_tools(self.tools, self.tool_format), *provided_tools(self.tool_format), *from_client]
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format) + mail_tools(

@@ -22,6 +22,7 @@ from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.mailboxes import goes_out
+from mail.core.task.output_schema import read_output
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -176,6 +177,15 @@ class TaskSummary(Answered):
         "server's limits."
     )
 
+    output_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="Only if it has one: the JSON Schema that the answer of this generation must fit.",
+    )
+    output: Any = Field(
+        default=None,
+        description="Only in `GET /task`, for a complete task with an output schema: the answer, which fits the schema.",
+    )
+
 
 class TaskRecord(TaskSummary):
     """A task with its events and waiting messages."""
@@ -234,21 +244,23 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
     }
 
 
-async def task_pieces(service: Service, task: Task) -> AsyncGenerator[bytes]:
-    """Yield a task as `TaskRecord`, in pieces of JSON."""
+async def task_pieces(
+    service: Service, task: Task, more: Mapping[str, Any] = MappingProxyType({})
+) -> AsyncGenerator[bytes]:
+    """Yield a task as `TaskRecord`, with `more` fields, in pieces of JSON."""
     store = service.runtime.store
     pacer = service.runtime.pacer if task_weight(task) > SLICE_BYTES else None
     events = read_timeline(store, task.key, upto=task.seq, pacer=pacer)
     mail = _read_mail(store, task)
-    more = {"working": await service.runtime.working(task)}
+    more = {**more, "working": await service.runtime.working(task)}
     async for piece in _record_pieces(service, task, events, mail, more):
         yield piece
 
 
 async def event_page(
-    service: Service, task: Task, after: int, limit: int | None
+    service: Service, task: Task, after: int, limit: int | None, more: Mapping[str, Any]
 ) -> tuple[AsyncGenerator[bytes], int | None]:
-    """Read a page of a task's events, and the first of its waiting messages.
+    """Read a page of a task's events, and the first of its waiting messages; add `more` fields.
 
     Returns the `TaskRecord` in pieces of JSON, and the last event if there are more.
     """
@@ -256,7 +268,7 @@ async def event_page(
     events = await store.read_events(task.key, after=after, limit=limit, max_bytes=EVENT_PAGE_BYTES)
     mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else after
-    more = {"working": await service.runtime.working(task)}
+    more = {**more, "working": await service.runtime.working(task)}
     pieces = _record_pieces(service, task, _each(events), _each(mail), more)
     return pieces, last if events and last < task.seq else None
 
@@ -430,7 +442,16 @@ def task_summary(task: Task) -> dict[str, Any]:
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
         "seq": task.seq,
         "stored_bytes": task.stored_bytes,
+        **({} if (schema := task.generation.output_schema) is None else {"output_schema": schema}),
     }
+
+
+async def task_output(service: Service, task: Task) -> dict[str, Any]:
+    """Return the field `output` of a complete task with an output schema; nothing for other tasks."""
+    if task.generation.output_schema is None or task.status is not TaskStatus.COMPLETED:
+        return {}
+    answer = await service.runtime.store.wait_for_response(task.key, task.generation.number, seconds=0)
+    return {} if answer is None else {"output": read_output(answer)}
 
 
 def queued(task: Task) -> dict[str, int]:

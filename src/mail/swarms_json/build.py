@@ -21,8 +21,9 @@ from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.action_context import current_context
+from mail.core.task.output_schema import OutputSchema, schema_of
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
-from mail.errors import ConfigurationError, ToolCallFault
+from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import ToolServer, tool_servers
 from mail.mcp.tools import tool_sources
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
@@ -86,7 +87,9 @@ def build_swarm(
         )
         for each, agent in zip(entry.agents, agents, strict=True)
     }
-    return assemble(swarm_spec(entry, agents, actions), functions, task_message_limit=task_message_limit)
+    return assemble(
+        swarm_spec(entry, agents, actions, resolve), functions, task_message_limit=task_message_limit
+    )
 
 
 def _refuse_connection(where: str, params: Mapping[str, Any]) -> None:
@@ -111,8 +114,18 @@ def _located(entry: SwarmEntry, agent: AgentEntry, resolve: Resolve) -> Resolve:
     return located
 
 
-def swarm_spec(entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionCore]) -> SwarmSpec:
-    """Return the spec of an entry whose agents' references are resolved and whose actions are built."""
+def swarm_spec(
+    entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionCore], resolve: Resolve | None = None
+) -> SwarmSpec:
+    """Return the spec of an entry whose agents' references are resolved and whose actions are built.
+
+    Without `resolve`, its `output_type` is left out.
+    """
+    if entry.output_schema is not None and entry.output_type is not None:
+        raise ConfigurationError(f"swarm {entry.name!r}: give output_schema or output_type, not both")
+    output_type: Any = entry.output_schema
+    if entry.output_type is not None and resolve is not None:
+        output_type = resolve(entry.output_type)
     return SwarmSpec(
         name=entry.name,
         version=entry.version,
@@ -127,6 +140,8 @@ def swarm_spec(entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionC
         keywords=entry.keywords,
         public=entry.public,
         enable_db_agent_histories=entry.enable_db_agent_histories,
+        strict_tools=entry.strict_tools,
+        output_type=output_type,
     )
 
 
@@ -157,6 +172,7 @@ def agent_spec(
         exclude_tools=entry.exclude_tools,
         sequential=entry.sequential,
         mcp=mcp,
+        strict_tools=entry.strict_tools,
     )
 
 
@@ -187,9 +203,11 @@ def assemble(
         version=spec.version,
         entrypoint=spec.entrypoint,
         agents={
-            agent.name: replace(agent, exclude_tools=[*spec.exclude_tools, *agent.exclude_tools]).to_core(
-                functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS})
-            )
+            agent.name: replace(
+                agent,
+                exclude_tools=[*spec.exclude_tools, *agent.exclude_tools],
+                strict_tools=spec.strict_tools if agent.strict_tools is None else agent.strict_tools,
+            ).to_core(functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS}))
             for agent in spec.agents
         },
         actions=by_name,
@@ -198,7 +216,16 @@ def assemble(
         description=spec.description,
         keywords=tuple(spec.keywords),
         public=spec.public,
+        output_schema=output_schema(where, spec.output_type),
     )
+
+
+def output_schema(where: str, output_type: Any) -> OutputSchema | None:
+    """Return the schema of a type, or the schema itself. Raises ConfigurationError if it can't be used."""
+    try:
+        return None if output_type is None else schema_of(output_type)
+    except BadRequest as error:
+        raise ConfigurationError(f"{where}: {error.detail}") from error
 
 
 def _require_unique(what: str, names: Iterable[str]) -> None:
@@ -227,6 +254,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 tool_format=agent.tool_format,
                 exclude_tools=sorted(agent.exclude_tools),
                 sequential=agent.sequential,
+                strict_tools=agent.strict_tools or None,
             )
             for name, agent in swarm.agents.items()
         ],
@@ -245,6 +273,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
         description=swarm.description,
         keywords=list(swarm.keywords),
         public=swarm.public,
+        output_schema=swarm.output_schema,
     )
 
 

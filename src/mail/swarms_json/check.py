@@ -40,7 +40,9 @@ def check_agent(spec: AgentSpec) -> None:
 
 def check_swarm(spec: SwarmSpec) -> None:
     """Raise ConfigurationError for a swarm whose settings are wrong or don't fit together."""
-    written = replace(spec, agents=[_as_written(agent) for agent in spec.agents], actions=[])
+    written = replace(
+        spec, agents=[_as_written(agent) for agent in spec.agents], actions=[], output_type=None
+    )
     try:
         SwarmEntry.model_validate(written, from_attributes=True)
     except ValidationError as error:

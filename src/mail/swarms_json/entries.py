@@ -88,6 +88,10 @@ class AgentEntry(Entry):
     sequential: bool = Field(
         default=False, description="Whether its actions run one after the other, in the order of its calls."
     )
+    strict_tools: bool | None = Field(
+        default=None,
+        description="Whether text without a tool call is an error, instead of an answer; null for the swarm's setting.",
+    )
 
 
 class SwarmEntry(Entry):
@@ -115,6 +119,20 @@ class SwarmEntry(Entry):
     task_message_limit: int | None = Field(
         default=None, ge=1, description="Maximum number of steps of a task; null for the server's setting."
     )
+    strict_tools: bool = Field(
+        default=False,
+        description="Whether text of an agent without a tool call is an error. By default it is taken as the answer it "
+        "was meant for.",
+    )
+    output_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="The JSON Schema that final answers must fit; a message may give another.",
+    )
+    output_type: str | None = Field(
+        default=None,
+        description="Instead of output_schema: a pydantic model, dataclass or other type, as "
+        "python::package.module:name.",
+    )
     description: str = Field(default="", description="The description that users and other swarms see.")
     keywords: list[str] = Field(default_factory=list, description="Keywords for finding it.")
     public: bool = Field(default=False, description="Whether it is visible to other swarms.")
@@ -135,6 +153,7 @@ class AgentSpec:
         agent_params: further parameters of the factory, references resolved.
         sequential: whether its actions run one after the other.
         mcp: the servers whose tools it may call, with those of the swarm.
+        strict_tools: whether text without a tool call is an error; None for the swarm's setting.
     """
 
     name: str
@@ -149,6 +168,7 @@ class AgentSpec:
     exclude_tools: list[str] = field(default_factory=list)
     sequential: bool = False
     mcp: tuple[ToolServer, ...] = ()
+    strict_tools: bool | None = None
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -176,12 +196,16 @@ class AgentSpec:
             exclude_tools=frozenset(self.exclude_tools),
             sequential=self.sequential,
             tool_source=tool_source,
+            strict_tools=bool(self.strict_tools),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwarmSpec:
-    """The settings of a swarm, from a file or from Python; the fields are those of `SwarmEntry`."""
+    """The settings of a swarm, from a file or from Python; the fields are those of `SwarmEntry`.
+
+    `output_type` is the schema of answers, as a type or as the JSON Schema itself.
+    """
 
     name: str
     version: str
@@ -196,3 +220,5 @@ class SwarmSpec:
     keywords: list[str] = field(default_factory=list)
     public: bool = False
     enable_db_agent_histories: bool = False
+    strict_tools: bool = False
+    output_type: Any = None

@@ -86,6 +86,7 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock:
             breakpoint=paused_at if paused_at and paused_at.agent in swarm.agents else None,
             client_tools=task.generation.client_tools,
             notes=task.generation.notes,
+            output_schema=task.generation.output_schema,
         ),
         manual=task.manual,
         cancellation=cancelled and replace(cancelled, seq=0),

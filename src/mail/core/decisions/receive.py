@@ -42,7 +42,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.interswarm import OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
+from mail.core.task.task import Generation, Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, Subject, TaskNotFound
 
 FINGERPRINT = 12
@@ -125,6 +125,7 @@ def begin(
         title=title_of(message.payload.subject, message.payload.body),
         started=clock.now().isoformat(),
         limits=swarm_limits(swarm),
+        generation=Generation(output_schema=swarm.output_schema),
         parent_swarm=message.source_swarm,
         hops=hops,
     )
@@ -269,7 +270,7 @@ class _Reception:
         elif self.source == task.parent_swarm and not draft.is_running:
             abandon_breakpoint(draft)
             draft.move(Transition.RESUME)
-            draft.generation = draft.generation.next()
+            draft.generation = draft.generation.next(output_schema=self.swarm.output_schema)
             draft.limits = swarm_limits(self.swarm)
         if self.source == task.parent_swarm:
             self._limit_steps()

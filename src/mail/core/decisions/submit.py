@@ -46,6 +46,7 @@ from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
 from mail.core.task.mailboxes import goes_out, peer_mailbox
+from mail.core.task.output_schema import check_schema
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskStatus, Transition
 from mail.core.task.webhooks import Webhook
@@ -105,6 +106,7 @@ class Submission(Value):
         manual: whether to switch the task to manual mode (`mail.core.decisions.manual`).
         webhook: a webhook to add to the task.
         live: whether the caller will watch the task's live events; with `deltas`, the pieces of models' replies, too.
+        output_schema: the JSON Schema that the answer must fit; None for that of the swarm, if it has one.
     """
 
     body: str = ""
@@ -132,6 +134,7 @@ class Submission(Value):
     webhook: Webhook | None = None
     live: bool = False
     deltas: bool = False
+    output_schema: dict[str, Any] | None = None
 
     def evolve(self, **changes: Unpack[SubmissionChanges]) -> "Submission":
         """Return the submission with these changes."""
@@ -165,6 +168,8 @@ def admit(
         raise BadRequest("body must not be empty")
     if submission.expects is not None:
         _check_generation(task, submission, submission.expects)
+    if submission.output_schema is not None:
+        check_schema(submission.output_schema)
     if submission.client_tools is not None:
         submission.client_tools.check({*swarm.actions, *swarm.breakpoint_tools})
     if task is None:
@@ -190,6 +195,11 @@ def admit(
                 raise BadRequest(
                     f"agents of this swarm work on task {task.task_id!r}; use another task_id to write to "
                     f"{'other swarms' if submission.targets else submission.entrypoint}"
+                )
+            if submission.output_schema not in (None, task.generation.output_schema):
+                raise BadRequest(
+                    f"task {task.task_id!r} is running with another output_schema; wait for its answer, or use another "
+                    "task_id"
                 )
             draft.limits = _adjusted_limits(task.limits, submission, clock)
             if not (submission.targets or _is_by_agent(submission)):
@@ -289,7 +299,11 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: C
         owner=owner,
         contributors=(owner,),
         entrypoint=_entrypoint(swarm, submission),
-        generation=Generation(client_tools=submission.client_tools, notes=submission.notes),
+        generation=Generation(
+            client_tools=submission.client_tools,
+            notes=submission.notes,
+            output_schema=_output_schema(submission, swarm.output_schema),
+        ),
         manual=submission.manual,
         title=_title(submission),
         started=clock.now().isoformat(),
@@ -344,9 +358,20 @@ def _adjusted_limits(limits: Limits, submission: Submission, clock: Clock) -> Li
 
 def _resume(draft: Draft, submission: Submission) -> None:
     draft.move(Transition.RESUME)
-    draft.generation = draft.generation.next(client_tools=submission.client_tools, notes=submission.notes)
+    unanswered = draft.before.status is TaskStatus.PAUSED  # what it was asked for is still to come
+    given = draft.generation.output_schema if unanswered else draft.swarm.output_schema
+    draft.generation = draft.generation.next(
+        client_tools=submission.client_tools,
+        notes=submission.notes,
+        output_schema=_output_schema(submission, given),
+    )
     draft.entrypoint = submission.entrypoint or draft.entrypoint
     draft.limits = _limits(draft.swarm, submission, draft.clock)
+
+
+def _output_schema(submission: Submission, given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the submission's schema, or the `given` one; other swarms, which answer its targets, know none."""
+    return given if submission.output_schema is None and not submission.targets else submission.output_schema
 
 
 def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:

@@ -36,6 +36,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
+from mail.core.task.output_schema import fit
 from mail.core.task.swarm import AgentCore, FormResult
 from mail.core.task.task import TaskStatus, Transition
 from mail.errors import (
@@ -106,8 +107,9 @@ class ToolExecutor:
     def _send_response(self, tool: SendResponse) -> str:
         asked = self._request_of_owner(tool.target)
         if asked is not None:
+            body = self._fit(tool.body)
             self.draft.close_request(asked)
-            self.draft.answer_owner(create_agent_address(self.name), tool.body)
+            self.draft.answer_owner(create_agent_address(self.name), body)
             return "response sent to the user"
         target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
@@ -214,6 +216,8 @@ class ToolExecutor:
             raise ToolCallFault(
                 "the user has written meanwhile; read that first, then call task_complete again"
             )
+        if draft.generation.output_schema is not None:
+            tool = TaskComplete(finish_message=self._fit(tool.finish_message))
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,
             f"agent {self.name} called task_complete, full response to follow",
@@ -223,6 +227,11 @@ class ToolExecutor:
         draft.move(Transition.COMPLETE)
         draft.finish(message.sender, Subject.TASK_COMPLETE, tool.finish_message, message)
         return "task completed"
+
+    def _fit(self, answer: str) -> str:
+        """Return the task's answer as its output schema demands. Raises ToolCallFault."""
+        schema = self.draft.generation.output_schema
+        return answer if schema is None else fit(schema, answer)
 
     def _write(self, tool: MAILTool, request_id: str | None = None) -> MAILMessage:
         draft = self.draft

@@ -15,11 +15,12 @@ from types import MappingProxyType
 
 from mail.core.decisions.breakpoints import pause
 from mail.core.decisions.cancel import discard, is_discarded
+from mail.core.decisions.text_answers import TEXT_ALONE, interpret
 from mail.core.decisions.tools import ToolExecutor
 from mail.core.protocol.address import create_agent_address, parse_agent_address
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.mail_tools import read_call
+from mail.core.protocol.mail_tools import MAILTool, TaskComplete, read_call
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
@@ -27,6 +28,7 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW
+from mail.core.task.output_schema import written
 from mail.core.task.swarm import AgentCore, FormContext, FormResult, History, SwarmCore, UserQuestion
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
@@ -186,7 +188,7 @@ def prevent_stall(draft: Draft) -> None:
 
     If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
     """
-    if not draft.is_running or draft.has_mail or _waits_for_peers(draft):
+    if not draft.is_running or _can_wait(draft):
         return
     task = draft.before
     unanswered = "; ".join(
@@ -202,6 +204,11 @@ def prevent_stall(draft: Draft) -> None:
         "No agent of this task has any mail left, so nothing will happen by itself. Unanswered requests: "
         f"{unanswered or 'none'}. Write to an agent, or call task_complete.",
     )
+
+
+def _can_wait(draft: Draft) -> bool:
+    """Return whether anything will happen in the task by itself."""
+    return draft.has_mail or _waits_for_peers(draft)
 
 
 def _waits_for_peers(draft: Draft) -> bool:
@@ -266,6 +273,7 @@ class Settlement:
         self._questions: dict[str, UserQuestion] = {}
         self._faults = 0
         self._first_fault = ""
+        self._text: str | None = None
         self._last_reasoning: str | None = None
         self._unannounced: dict[str, object] | None = None
 
@@ -304,6 +312,7 @@ class Settlement:
         history: History = self.turn.prompts
         said: History = []
         self.tools.acts = any(output.receipts)
+        self._text = _text_alone(output)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
@@ -320,7 +329,11 @@ class Settlement:
             if result is not None:
                 history.append(call.create_response_msg(result))
         if not output.calls:
-            self._fault(ToolCallFault("every turn must call at least one tool"))
+            if self._text is None:
+                self._fault(ToolCallFault("every turn must call at least one tool"))
+            else:
+                history.append({"role": "assistant", "content": self._text})
+                self._take_text(self._text)
         if breakpoints:
             history += self._pause(breakpoints)
         if not (self.tools.forgets and len(output.calls) == 1):
@@ -377,10 +390,7 @@ class Settlement:
             self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}")
             return None
         if call.tool_name == TEXT_OUTPUT:
-            if not self.tools.is_finished:
-                self._fault(
-                    ToolCallFault("text alone reaches nobody; write to an agent or call task_complete")
-                )
+            self._take_text(self._text)
             return None
         try:
             result = self._read(call)
@@ -392,8 +402,50 @@ class Settlement:
             self._fault(fault)
             return f"ERROR: {fault.detail}"
 
+    def _take_text(self, text: str | None) -> None:
+        """Do what the agent's text stands for (`mail.core.decisions.text_answers`); None for text beside tool calls.
+
+        If the agent must call a tool, it is an error.
+        """
+        if self.tools.is_finished:
+            return
+        try:
+            must_call = self.agent.strict_tools or self.task.turn_tools(self.name).is_required
+            if text is None or must_call:
+                raise ToolCallFault(TEXT_ALONE)
+            tool = self._interpret(text)
+            taken_as, whom = "a remark", ""
+            if tool is not None:
+                whom = getattr(tool, "target", "")
+                taken_as = f"an answer to {whom}" if whom else "the answer to the task"
+            extra: dict[str, object] = {"taken_as": None if tool is None else tool.tool_name}
+            if whom:
+                extra["target"] = whom
+            if tool is None:
+                extra["content"] = text
+            words = f"agent {self.name} wrote text without a tool call; it is taken as {taken_as}"
+            self._emit(EventKind.TEXT_ANSWER, words, extra)
+            if tool is not None:
+                self.tools.perform(FormResult(tool))
+        except AgentFault as fault:
+            self._fault(fault)
+
+    def _interpret(self, text: str) -> MAILTool | None:
+        if self.turn.entry.seq == self.task.generation.limit_notice:
+            return TaskComplete(finish_message=text)
+        return interpret(
+            text,
+            self.draft,
+            self.name,
+            self.agent,
+            self.turn.entry.message,
+            can_wait=_can_wait(self.draft),
+        )
+
     def _read(self, call: AgentToolCall) -> FormResult:
         """Return the MAIL tool that a call, perhaps of a form, performs. Raises ToolCallFault."""
+        if call.tool_name == TaskComplete.tool_name and self.draft.generation.output_schema is not None:
+            return FormResult(TaskComplete(finish_message=written(call.tool_args)))
         form = self.swarm.form(self.agent, call.tool_name)
         if form is None or form.form is None:
             return FormResult(read_call(call))
@@ -520,3 +572,12 @@ class Settlement:
             self.draft.fail(text)
         else:
             self.draft.tell(reader, Subject.AGENT_ERROR, text)
+
+
+def _text_alone(output: Checkpoint) -> str | None:
+    """Return the text of an output that calls no tool of MAIL; None if there is no text, or such a call."""
+    said = [call for call in output.calls if call.tool_name not in BUILTIN_TOOLS]
+    if any(call.tool_name != TEXT_OUTPUT for call in said) or (output.calls and not said):
+        return None
+    text = output.text or "\n\n".join(str(call.tool_args.get("content", "")) for call in said)
+    return text if text.strip() else None

@@ -201,7 +201,13 @@ class Runtime:
             if task is not None and idempotency is not None:
                 earlier = find(task.submitted, idempotency, self._now())
                 if earlier is not None:
-                    submitted = Submitted(key, earlier.generation, earlier.after, earlier.seq)
+                    submitted = Submitted(
+                        key,
+                        earlier.generation,
+                        earlier.after,
+                        earlier.seq,
+                        task.generation.output_schema is not None,
+                    )
                     return None
             change = admit(task, self.swarm, caller, submission, self.clock)
             if unknown is not None:
@@ -210,7 +216,11 @@ class Runtime:
                 change = attach(task, change, hooks)
             change = self._traced(change)
             submitted = Submitted(
-                key, change.task.generation.number, task.seq if task else 0, change.task.seq
+                key,
+                change.task.generation.number,
+                task.seq if task else 0,
+                change.task.seq,
+                change.task.generation.output_schema is not None,
             )
             return change if idempotency is None else self._remembering(change, idempotency, submitted)
 

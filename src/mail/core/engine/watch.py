@@ -52,12 +52,14 @@ class Submitted:
             may end before the message is read; then the next one answers it.
         after: the seq of the last event before the message.
         seq: the seq of the message.
+        expects_output: whether the answer has to fit an output schema.
     """
 
     key: TaskKey
     generation: int
     after: int
     seq: int
+    expects_output: bool = False
 
 
 class Watch:

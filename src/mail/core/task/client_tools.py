@@ -4,16 +4,17 @@ They are breakpoint tools of one generation of one task. Only the task's entrypo
 tools; an agent function finds them with `caller_tools`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from pydantic import Field
 
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, ToolFormat
-from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.protocol.tool_schemas import tool_declaration
+from mail.core.protocol.mail_tools import MAIL_TOOLS, TaskComplete
+from mail.core.protocol.tool_schemas import declared_name, tool_declaration
 from mail.core.protocol.values import Value, value
+from mail.core.task.output_schema import OutputSchema, answer_tool
 from mail.errors import BadClientTools
 
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -74,10 +75,12 @@ class TurnTools:
 
     Attributes:
         is_required: whether the agent must call one of them, and nothing else.
+        output_schema: the JSON Schema that the task's answer must fit, if it has one.
     """
 
     tools: tuple[ClientTool, ...] = ()
     is_required: bool = False
+    output_schema: OutputSchema | None = None
 
 
 NO_CLIENT_TOOLS = TurnTools()
@@ -98,3 +101,20 @@ def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
             (declaration if style == "responses" else declaration["function"])["strict"] = tool.strict
         declarations.append(declaration)
     return declarations
+
+
+def task_tools(tools: Sequence[dict[str, Any]], style: ToolFormat = "completions") -> list[dict[str, Any]]:
+    """Return an agent's tools as this turn's task needs them: with an output schema, `task_complete` has an argument for it."""
+    schema = TURN_TOOLS.get().output_schema
+    if schema is None:
+        return [*tools]
+    name = TaskComplete.tool_name
+    complete = tool_declaration(name, _WITH_OUTPUT, answer_tool(schema), style)
+    return [complete if _names(tool, name) else tool for tool in tools]
+
+
+def _names(tool: dict[str, Any], name: str) -> bool:
+    return tool.get("type", "function") == "function" and declared_name(tool) == name
+
+
+_WITH_OUTPUT = "Finish the task: the output goes to the user as the final answer, and all agents stop."

@@ -111,6 +111,10 @@ class Draft:
         """Return whether this commit puts mail into a mailbox."""
         return any(mailbox in mailboxes for _, mailboxes, _ in self._outgoing)
 
+    def has_mail_for(self, mailbox: str) -> bool:
+        """Return whether a mailbox will contain mail."""
+        return mailbox in self._pending or self.wakes(mailbox)
+
     def end_turn(self, turn: Turn, *, consume: bool) -> None:
         """End `turn` with this commit; with `consume`, its message leaves the mailbox."""
         self._turn = turn
@@ -493,7 +497,11 @@ class Draft:
     def _answer_unread(self) -> None:
         """Begin the generation that answers the unread questions."""
         self.move(Transition.RESUME)
-        self.generation = self.generation.next(answers_unread=True, joined=len(self.unread_questions) - 1)
+        self.generation = self.generation.next(
+            answers_unread=True,
+            joined=len(self.unread_questions) - 1,
+            output_schema=self.generation.output_schema,
+        )
         if self.before.is_overdue(self.clock.now().timestamp()):
             self.limits = self.before.limits.without_time()
 

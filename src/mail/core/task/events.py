@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     AGENT_ERROR = "agent_error"
     HELP_CALLED = "help_called"
     BROADCAST_IGNORED = "broadcast_ignored"
+    TEXT_ANSWER = "text_answer"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
     TURN_DISCARDED = "turn_discarded"
     WEBHOOK_DELIVERED = "webhook_delivered"

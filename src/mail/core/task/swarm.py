@@ -17,7 +17,8 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
-from mail.errors import AgentUnavailable, ConfigurationError
+from mail.core.task.output_schema import OutputSchema, check_schema
+from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
 History = list[dict[str, Any]]
 """An agent's conversation with its model, as provider messages (or Responses items), oldest first."""
@@ -148,6 +149,7 @@ class AgentCore:
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, in the order of its calls.
         tool_source: provides further tools, if any.
+        strict_tools: whether text without a tool call is an error (`mail.core.decisions.text_answers`).
     """
 
     function: AgentFunction
@@ -160,6 +162,7 @@ class AgentCore:
     exclude_tools: frozenset[str] = frozenset()
     sequential: bool = False
     tool_source: ToolSource | None = None
+    strict_tools: bool = False
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
@@ -186,6 +189,7 @@ class SwarmCore:
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
         protocol: the text that the `help` tool returns for `get_full_protocol`.
+        output_schema: the JSON Schema of answers to which nobody has given another.
 
     Raises ConfigurationError if its members contradict each other.
     """
@@ -201,6 +205,7 @@ class SwarmCore:
     keywords: tuple[str, ...] = ()
     public: bool = False
     protocol: str = ""
+    output_schema: OutputSchema | None = None
 
     def __post_init__(self) -> None:
         if not is_swarm_name(self.name):
@@ -226,6 +231,11 @@ class SwarmCore:
             raise ConfigurationError(f"swarm {self.name!r}: task_message_limit must be at least 1")
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
+        if self.output_schema is not None:
+            try:
+                check_schema(self.output_schema)
+            except BadRequest as error:
+                raise ConfigurationError(f"swarm {self.name!r}: {error.detail}") from error
 
     async def warm_up(self) -> None:
         """Look for the tools of all agents' sources, so that first turns don't wait and problems are logged early."""

@@ -10,7 +10,7 @@ When a task stops, its mail stays in the mailboxes; resuming the task makes that
 """
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from itertools import compress
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of, peer_of
+from mail.core.task.output_schema import OutputSchema
 from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
 from mail.core.task.usage import NO_USAGE, Usage
 from mail.core.task.webhooks import TaskWebhook
@@ -102,6 +103,7 @@ class Generation:
         answers: answers so far to a person who has written to several swarms.
         client_tools: tools that the caller runs.
         notes: data that the caller wants returned; the engine only stores it.
+        output_schema: the JSON Schema that the answer must fit.
     """
 
     number: int = 1
@@ -118,6 +120,7 @@ class Generation:
     answers: tuple[Answer, ...] = ()
     client_tools: ClientTools | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    output_schema: OutputSchema | None = None
 
     def after_turn(self, *, is_step: bool, faults: dict[str, int]) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
@@ -136,6 +139,7 @@ class Generation:
             answers=self.answers,
             client_tools=self.client_tools,
             notes=self.notes,
+            output_schema=self.output_schema,
         )
 
     def next(
@@ -145,6 +149,7 @@ class Generation:
         joined: int = 0,
         client_tools: ClientTools | None = None,
         notes: dict[str, Any] | None = None,
+        output_schema: OutputSchema | None = None,
     ) -> "Generation":
         """Return the generation that follows this one."""
         return Generation(
@@ -153,6 +158,7 @@ class Generation:
             joined=joined,
             client_tools=client_tools,
             notes=notes or {},
+            output_schema=output_schema,
         )
 
 
@@ -244,8 +250,9 @@ class Task:
 
     def turn_tools(self, agent: str) -> TurnTools:
         """Return the caller's tools that the agent may call in a turn that begins now."""
-        tools = self.client_tools_of(agent)
-        return NO_CLIENT_TOOLS if tools is None else tools.in_turn(is_first=self.generation.turns == 0)
+        tools, schema = self.client_tools_of(agent), self.generation.output_schema
+        turn = NO_CLIENT_TOOLS if tools is None else tools.in_turn(is_first=self.generation.turns == 0)
+        return turn if schema is None else replace(turn, output_schema=schema)
 
     @property
     def max_steps(self) -> int:

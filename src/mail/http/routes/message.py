@@ -13,6 +13,7 @@ from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.task.limits import Budget
+from mail.core.task.output_schema import read_output
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import RoleGate
@@ -98,6 +99,14 @@ class PostMessage(GivenWithWarnings):
     webhook: GivenWebhook | None = Field(
         default=None, description="A webhook for the further events of the task."
     )
+    output_schema: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda schema: (
+            schema is None
+        ),  # the digests of idempotency keys stay as they were without it
+        description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. `response` "
+        "is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the schema itself.",
+    )
 
     def warnings(self) -> list[str]:
         """Return a warning for each field that is ignored, with where it belongs or what was probably meant."""
@@ -125,6 +134,7 @@ class PostMessage(GivenWithWarnings):
             webhook=None if self.webhook is None else self.webhook.webhook(),
             live=bool(self.stream and (self.live or self.deltas)),
             deltas=bool(self.deltas),
+            output_schema=self.output_schema,
         )
 
 
@@ -151,6 +161,11 @@ class Answer(Warned):
     status: TaskStatus = Field(description="The task's status with this answer.")
     pending_tool_calls: list[PendingToolCall] = Field(
         description="The tool calls that a paused task waits for, as in `GET /task`."
+    )
+    output: Any = Field(
+        default=None,
+        description="Only if the task has an output schema, and is complete: the answer as the JSON value that "
+        "`response` is the text of.",
     )
 
 
@@ -264,6 +279,9 @@ async def post_message(request: Request) -> Response:
         return accepted(request, submitted, preference, headers, more)
     response = message.message.body
     more |= await _state(service, submitted, message)
+    is_by_agent = message.sender.address_type == "agent"
+    if submitted.expects_output and is_by_agent and message.message.subject != Subject.BREAKPOINT_TOOL_CALL:
+        more["output"] = read_output(message)
     if body.show_events:
         return await answer_with_events(request, submitted, response, preference, headers, more)
     return JSON({"response": response, "events": None, **more}, headers=headers)

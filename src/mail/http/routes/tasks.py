@@ -29,6 +29,7 @@ from mail.http.task_json import (
     page_headers,
     snapshot_pieces,
     summaries_pieces,
+    task_output,
     task_pieces,
     task_summary,
     task_weight,
@@ -203,18 +204,19 @@ async def get_task(
         raise BadRequest("at returns the whole task as it was: leave out fields, after and limit")
     task = await load_task(service, caller, wanted)
     headers = {"ETag": etag(task.generation.number)} if at is None else {}
+    more = await task_output(service, task) if at is None else {}
     if fields is not None:
-        working = await service.runtime.working(task)
-        return JSON({**task_summary(task), "working": working}, headers=headers)
+        more["working"] = await service.runtime.working(task)
+        return JSON({**task_summary(task), **more}, headers=headers)
     if at is not None:
         pieces = snapshot_pieces(service, await service.runtime.store.read_snapshot(task.key, at))
     elif is_page:
-        pieces, last = await event_page(service, task, after or 0, limit)
+        pieces, last = await event_page(service, task, after or 0, limit, more)
         query = {"task_id": wanted} | ({"limit": str(limit)} if limit else {})
         following = None if last is None else str(last)
         headers |= page_headers(request, "/task", query, following, parameter="after")
     else:
-        pieces = task_pieces(service, task)
+        pieces = task_pieces(service, task, more)
     return await answer(service.large_answers, caller, pieces, headers, advice=ASK_FOR_LESS)
 
 
