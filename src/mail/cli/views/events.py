@@ -1,6 +1,5 @@
 """Views of a task's events: as a timeline, as a tree, or as they arrive in a stream."""
 
-import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -277,6 +276,8 @@ async def show_stream(
     learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
 ) -> Shown:
     """Print events as they arrive, up to the end, and pass the kind and data of each to `learn`."""
+    import asyncio
+
     from mail.client.stream import LIVE, PING, TERMINAL
 
     show, stopwatch = printer(output.stream), None

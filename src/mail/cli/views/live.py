@@ -1,6 +1,5 @@
 """Views of what agents do: a line that says who works on what, and how long each took."""
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -99,9 +98,11 @@ class StatusLine:
 
     async def run(self) -> None:
         """Redraw the line again and again, until cancelled."""
+        from asyncio import sleep
+
         try:
             while True:
-                await asyncio.sleep(FRAME_SECONDS)
+                await sleep(FRAME_SECONDS)
                 self._frame += 1
                 self._draw()
         finally:
