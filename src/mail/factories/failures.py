@@ -24,6 +24,8 @@ QUOTA = "insufficient_quota"
 NO_SUCH_MODEL = "model_not_found"
 """OpenAI's code for an unknown model; other providers send only the status 404."""
 
+_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.\[\]-]{0,60}")
 
 
@@ -62,21 +64,21 @@ def _of_connection(litellm: Any, error: Exception) -> Failure | None:
     chain = [each for each in _chain(error) if not _is_litellms(each)]
     if any(_is_response(litellm, each) for each in chain):
         return None
+    if any(isinstance(each, httpx.ConnectError) for each in chain):  # later ones are broken connections
+        for each in chain:
+            if isinstance(each, ssl.SSLError) and not isinstance(each, _BROKEN_OFF):
+                reason = getattr(each, "verify_message", None) or each.reason or type(each).__name__
+                return Failure(Cause.TLS, hint=reason)
     causes = (
-        (ssl.SSLError, Cause.TLS),
         (socket.gaierror, Cause.UNKNOWN_HOST),
         (ConnectionRefusedError, Cause.REFUSED),
         (httpx.TimeoutException, Cause.TIMEOUT),
-        ((ConnectionError, httpx.TransportError, litellm.openai.APIConnectionError), Cause.CONNECTION),
+        (
+            (ConnectionError, ssl.SSLError, httpx.TransportError, litellm.openai.APIConnectionError),
+            Cause.CONNECTION,
+        ),
     )
-    for kind, cause in causes:
-        for each in chain:
-            if isinstance(each, kind):
-                hint = ""
-                if isinstance(each, ssl.SSLError):
-                    hint = getattr(each, "verify_message", None) or each.reason or type(each).__name__
-                return Failure(cause, hint=hint)
-    return None
+    return next((Failure(cause) for kind, cause in causes for each in chain if isinstance(each, kind)), None)
 
 
 def _of_name_or_key(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
@@ -127,9 +129,7 @@ def _place(litellm: Any, error: Exception, request: ModelRequest) -> str:
 
     for each in _chain(error):
         if isinstance(each, httpx.RequestError) or _is_response(litellm, each):
-            with suppress(
-                RuntimeError, AttributeError
-            ):  # httpx raises the former for errors without a request
+            with suppress(RuntimeError, AttributeError):  # the former if the error has no request
                 url = each.request.url  # type: ignore[attr-defined]  # each of them has it
                 return f"{url.host}:{url.port}" if url.port else str(url.host)
     return provider_of(litellm, request.llm) or ""
