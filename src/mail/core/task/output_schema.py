@@ -80,11 +80,14 @@ def schema_of(kind: Any) -> OutputSchema:
     """
     if isinstance(kind, Mapping):
         schema = dict(kind)
+    elif isinstance(kind, str):  # pydantic would take it for the name of a type
+        raise BadRequest(f"output_type {_short(repr(kind))} has no JSON Schema: it is text")
     else:
         try:
             schema = TypeAdapter(kind).json_schema()
-        except (PydanticUserError, PydanticSchemaGenerationError) as error:
-            raise BadRequest(f"output_type {kind!r} has no JSON Schema: {error.message}") from error
+        except (PydanticUserError, PydanticSchemaGenerationError, TypeError) as error:
+            why = str(error).partition("\n")[0]
+            raise BadRequest(f"output_type {_short(repr(kind))} has no JSON Schema: {why}") from error
     return check_schema(schema)
 
 
