@@ -1,12 +1,15 @@
 """`Agent` and `Swarm` with language models: the short way to a swarm, against a stub of the providers."""
 
 import asyncio
+from typing import Any
 
 import pytest
-from support.llm_stub import LLMStub, call, reply
+from pydantic import BaseModel, field_validator
+from support.llm_stub import LLMStub, call, reply, text
 
 from mail import Agent, Swarm, action
 from mail.core.task.events import EventKind
+from mail.errors import BadRequest, ConfigurationError, TaskFailed
 
 MODEL = "openai/gpt-5-mini"
 
@@ -84,3 +87,71 @@ def test_loop_after_loop(stub: LLMStub) -> None:
     second = asyncio.run(swarm.aask("Hi", task_id=first.task_id))
     assert second.usage.calls == 2
     asyncio.run(swarm.aclose())
+
+
+class Report(BaseModel):
+    title: str
+    score: int
+
+    @field_validator("score")
+    @classmethod
+    def _small(cls, score: int) -> int:
+        if score > 10:
+            raise ValueError("too much")
+        return score
+
+
+class Strict(Report):
+    by: str
+
+
+def test_the_answer_is_an_object_of_the_output_type(stub: LLMStub) -> None:
+    """The first answer doesn't fit, and goes back to the model."""
+    stub.script(
+        reply(call("task_complete", output={"title": "MAIL"})),
+        reply(call("task_complete", output={"title": "MAIL", "score": 9})),
+        reply(call("task_complete", output=["a", "b"])),
+        reply(call("task_complete", finish_message="in words")),
+    )
+    swarm = Swarm(Agent("lead", "You rate.", model=MODEL))
+    assert swarm.ask("Rate it.", output_type=Report) == Report(title="MAIL", score=9)
+    assert "'score' is a required property" in str(stub.requests[1].body["input"])
+    assert swarm.ask("Name two.", output_type=list[str]) == ["a", "b"]
+    assert swarm.ask("And now?").text == "in words"
+    swarm.close()
+
+
+def test_the_output_type_of_a_swarm(stub: LLMStub) -> None:
+    stub.script(
+        reply(text('{"title": "MAIL", "score": 11}')),
+        reply(text('{"title": "MAIL", "score": 9}')),
+        reply(text('{"title": "MAIL", "score": 11, "by": "me"}')),
+        reply(call("task_complete", output=7)),
+    )
+    swarm = Swarm(Agent("lead", "You rate.", model=MODEL), output_type=Report)
+    report: Any = swarm.ask("Rate it.")
+    assert report == Report(title="MAIL", score=9)
+    assert "score: Value error, too much" in str(stub.requests[1].body["input"])
+    with pytest.raises(TaskFailed, match="not its validators"):
+        swarm.ask("Rate it again.", output_type=Strict)
+    assert swarm.ask("How much?", output_type={"type": "integer"}) == 7
+    swarm.close()
+
+
+async def test_the_documented_classes_take_an_output_type(stub: LLMStub) -> None:
+    stub.script(
+        reply(call("task_complete", output={"title": "MAIL", "score": 9})),
+        reply(call("task_complete", output=1)),
+    )
+    swarm = Swarm(Agent("lead", "You rate.", model=MODEL))
+    running = swarm.running
+    answer, _ = await running.post_message("Rate it.", output_type=Report)
+    assert Report.model_validate_json(answer.message.body) == Report(title="MAIL", score=9)
+    with pytest.raises(BadRequest, match="has no JSON Schema"):
+        await running.post_message("Rate it.", output_type=object())
+    await swarm.aclose()
+
+
+def test_an_output_type_that_has_no_schema_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has no JSON Schema"):
+        Swarm(Agent("lead", model=MODEL), output_type=Swarm)

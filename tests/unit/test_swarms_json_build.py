@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
@@ -325,9 +326,41 @@ def test_configuration_and_default_swarm_import_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+class Point(BaseModel):
+    x: int
+
+
+def test_answers_have_the_schema_of_a_type_or_the_given_one() -> None:
+    by_type = build(output_type=f"python::{HERE}:Point")
+    assert by_type.output_schema == Point.model_json_schema()
+    assert by_type.output_check is not None
+    schema = {"type": "array"}
+    assert build(output_schema=schema).output_schema == schema
+    assert build().output_schema is None
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"output_type": f"python::{HERE}:GLOBALS", "output_schema": {}}, "not both"),
+        ({"output_schema": {"type": "strin"}}, "at #/type"),
+        ({"output_type": f"python::{HERE}:PROMPT"}, "has no JSON Schema"),
+    ],
+)
+def test_an_output_schema_that_is_refused(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        build(**given)
+
+
+def test_an_agent_is_as_strict_as_it_says_or_as_the_swarm() -> None:
+    assert not build().agents["chief"].strict_tools
+    assert build(strict_tools=True).agents["chief"].strict_tools
+    assert not build(strict_tools=True, chief={"strict_tools": False}).agents["chief"].strict_tools
+
+
 def test_specs_and_entries_have_the_same_fields() -> None:
     """A check reads an entry's fields from a spec, and would take the default of a field that the spec lacks."""
     assert {field.name for field in fields(AgentSpec)} == set(AgentEntry.model_fields)
-    assert {field.name for field in fields(SwarmSpec)} | {"action_imports", "mcp"} == set(
+    assert {field.name for field in fields(SwarmSpec)} | {"action_imports", "mcp", "output_schema"} == set(
         SwarmEntry.model_fields
     )

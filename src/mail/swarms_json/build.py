@@ -21,7 +21,7 @@ from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.action_context import current_context
-from mail.core.task.output_schema import OutputSchema, schema_of
+from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import ToolServer, tool_servers
@@ -217,6 +217,7 @@ def assemble(
         keywords=tuple(spec.keywords),
         public=spec.public,
         output_schema=output_schema(where, spec.output_type),
+        output_check=check_of(spec.output_type),
     )
 
 

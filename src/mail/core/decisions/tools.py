@@ -230,8 +230,13 @@ class ToolExecutor:
 
     def _fit(self, answer: str) -> str:
         """Return the task's answer as its output schema demands. Raises ToolCallFault."""
-        schema = self.draft.generation.output_schema
-        return answer if schema is None else fit(schema, answer)
+        schema, swarm = self.draft.generation.output_schema, self.draft.swarm
+        if schema is None:
+            return answer
+        answer = fit(schema, answer)
+        if swarm.output_check is not None and schema == swarm.output_schema:
+            swarm.output_check(answer)
+        return answer
 
     def _write(self, tool: MAILTool, request_id: str | None = None) -> MAILMessage:
         draft = self.draft

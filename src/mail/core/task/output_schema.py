@@ -13,6 +13,7 @@ from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import ValidationError as InvalidObject
 from pydantic_core import (
     PydanticSerializationError,
     SchemaError,
@@ -23,6 +24,7 @@ from pydantic_core import (
     to_json,
 )
 
+from mail.core.protocol.error_text import explain
 from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest, Subject, ToolCallFault
 
@@ -78,11 +80,14 @@ def schema_of(kind: Any) -> OutputSchema:
     """
     if isinstance(kind, Mapping):
         schema = dict(kind)
+    elif isinstance(kind, str):  # pydantic would take it for the name of a type
+        raise BadRequest(f"output_type {_short(repr(kind))} has no JSON Schema: it is text")
     else:
         try:
             schema = TypeAdapter(kind).json_schema()
-        except (PydanticUserError, PydanticSchemaGenerationError) as error:
-            raise BadRequest(f"output_type {kind!r} has no JSON Schema: {error.message}") from error
+        except (PydanticUserError, PydanticSchemaGenerationError, TypeError) as error:
+            why = str(error).partition("\n")[0]
+            raise BadRequest(f"output_type {_short(repr(kind))} has no JSON Schema: {why}") from error
     return check_schema(schema)
 
 
@@ -229,6 +234,21 @@ def read_object(kind: Any, text: str) -> Any:
     Raises ValueError if a validator of the type refuses it.
     """
     return from_json(text) if isinstance(kind, Mapping) else TypeAdapter(kind).validate_json(text)
+
+
+def check_of(kind: Any) -> Callable[[str], None] | None:
+    """Return the check of answers by the validators of a type; it raises ToolCallFault. None for a schema."""
+    if kind is None or isinstance(kind, Mapping):
+        return None
+    adapter = TypeAdapter(kind)
+
+    def check(answer: str) -> None:
+        try:
+            adapter.validate_json(answer)
+        except InvalidObject as error:
+            raise ToolCallFault(f"the answer doesn't fit the output type: {explain(error)}") from error
+
+    return check
 
 
 def answer_tool(schema: OutputSchema) -> dict[str, Any]:

@@ -190,6 +190,7 @@ class SwarmCore:
         task_message_limit: steps a task may take before its supervisor must finish it.
         protocol: the text that the `help` tool returns for `get_full_protocol`.
         output_schema: the JSON Schema of answers to which nobody has given another.
+        output_check: checks answers that fit this schema; raises ToolCallFault.
 
     Raises ConfigurationError if its members contradict each other.
     """
@@ -206,6 +207,7 @@ class SwarmCore:
     public: bool = False
     protocol: str = ""
     output_schema: OutputSchema | None = None
+    output_check: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         if not is_swarm_name(self.name):
