@@ -1,8 +1,8 @@
 """Actions in Python: a function with the name, description and parameters that agents see."""
 
 import inspect
-from collections.abc import Callable, Collection
-from typing import Any, Self, overload
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Self, TypedDict, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,10 +12,27 @@ from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.context import CURRENT_CALL
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
-from mail.swarms_json.build import ConvertsToAction, argument_model, as_action_function, build_action
+from mail.swarms_json.build import (
+    ConvertsToAction,
+    argument_model,
+    as_action_function,
+    as_async,
+    build_action,
+)
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
 from mail.utils.parsing import read_python_string
+
+NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
+
+
+class ActionOptions(TypedDict, total=False):
+    """The options of an action; see `MAILAction`."""
+
+    idempotent: bool
+    sequential: bool
+    needs_approval: NeedsApproval
+    approval_timeout: float | None
 
 
 def idempotency_key() -> str:
@@ -35,6 +52,9 @@ class MAILAction:
             model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
+        needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
+            the arguments, a dictionary, returns True. The function may be a coroutine function.
+        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
         model: checks the arguments in place of `parameters`, and fills in its defaults.
 
     Attributes:
@@ -52,6 +72,8 @@ class MAILAction:
         *,
         idempotent: bool = False,
         sequential: bool = False,
+        needs_approval: NeedsApproval = False,
+        approval_timeout: float | None = None,
         model: type[BaseModel] | None = None,
     ) -> None:
         self.name = name
@@ -59,6 +81,8 @@ class MAILAction:
         self.parameters = parameters
         self.idempotent = idempotent
         self.sequential = sequential
+        self.needs_approval = needs_approval
+        self.approval_timeout = approval_timeout
         self._model = model
         self._form: Form | None = None
         self._reads_mail = False
@@ -77,6 +101,8 @@ class MAILAction:
         style: ToolFormat = "responses",
         idempotent: bool = False,
         sequential: bool = False,
+        needs_approval: NeedsApproval = False,
+        approval_timeout: float | None = None,
     ) -> Self:
         """Return an action whose arguments are the fields of a model.
 
@@ -95,6 +121,8 @@ class MAILAction:
             found,
             idempotent=idempotent,
             sequential=sequential,
+            needs_approval=needs_approval,
+            approval_timeout=approval_timeout,
             model=model,
         )
 
@@ -122,6 +150,8 @@ class MAILAction:
         action.parameters = dict(core.parameters)
         action.idempotent = core.idempotent
         action.sequential = core.sequential
+        action.needs_approval = core.needs_approval
+        action.approval_timeout = core.approval_timeout
         action.function = core.function
         action._model = None
         action._form, action._reads_mail = core.form, core.reads_mail
@@ -145,6 +175,10 @@ class MAILAction:
             sequential=self.sequential,
             form=self._form,
             reads_mail=self._reads_mail,
+            needs_approval=as_async(self.needs_approval)
+            if callable(self.needs_approval)
+            else self.needs_approval,
+            approval_timeout=self.approval_timeout,
         )
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
@@ -195,6 +229,8 @@ def action(
     style: ToolFormat = "responses",
     idempotent: bool = False,
     sequential: bool = False,
+    needs_approval: NeedsApproval = False,
+    approval_timeout: float | None = None,
 ) -> Callable[[Callable[..., Any]], MAILAction]: ...
 
 
@@ -209,6 +245,8 @@ def action(
     style: ToolFormat = "responses",
     idempotent: bool = False,
     sequential: bool = False,
+    needs_approval: NeedsApproval = False,
+    approval_timeout: float | None = None,
 ) -> MAILAction | Callable[[Callable[..., Any]], MAILAction]:
     """Turn a function into a `MAILAction`; a decorator, to be used with parentheses or without.
 
@@ -220,9 +258,18 @@ def action(
         style: the API that the schema is for.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
+        needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
+            the arguments, a dictionary, returns True.
+        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
 
     Raises ConfigurationError if the description or the arguments are missing.
     """
+    options: ActionOptions = {
+        "idempotent": idempotent,
+        "sequential": sequential,
+        "needs_approval": needs_approval,
+        "approval_timeout": approval_timeout,
+    }
 
     def decorate(decorated: Callable[..., Any]) -> MAILAction:
         called = name or str(getattr(decorated, "__name__", ""))
@@ -232,25 +279,14 @@ def action(
         if model is not None and parameters is not None:
             raise ConfigurationError(f"action {called!r}: give it a model or parameters, not both")
         if parameters is not None:
-            return MAILAction(
-                called, text, parameters, decorated, idempotent=idempotent, sequential=sequential
-            )
+            return MAILAction(called, text, parameters, decorated, **options)
         found = model or argument_model(decorated)
         if found is not None:
-            return MAILAction.from_pydantic_model(
-                found, decorated, called, text, style=style, idempotent=idempotent, sequential=sequential
-            )
+            return MAILAction.from_pydantic_model(found, decorated, called, text, style=style, **options)
         if inspect.signature(decorated).parameters:
             raise ConfigurationError(
                 f"action {called!r}: annotate its argument with a pydantic model, or give a model or parameters"
             )
-        return MAILAction(
-            called,
-            text,
-            {"type": "object", "properties": {}},
-            decorated,
-            idempotent=idempotent,
-            sequential=sequential,
-        )
+        return MAILAction(called, text, {"type": "object", "properties": {}}, decorated, **options)
 
     return decorate if function is None else decorate(function)

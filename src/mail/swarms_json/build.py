@@ -18,7 +18,14 @@ from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of
-from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
+from mail.core.task.swarm import (
+    AGENT_FUNCTION,
+    ActionCore,
+    ActionFunction,
+    AgentFunction,
+    ApprovalPredicate,
+    SwarmCore,
+)
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
@@ -301,7 +308,20 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
         parameters=action.parameters,
         idempotent=action.idempotent,
         sequential=action.sequential,
+        needs_approval=_needs_approval(action, resolve, where),
+        approval_timeout=action.approval_timeout,
     )
+
+
+def _needs_approval(action: ActionEntry, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
+    if isinstance(action.needs_approval, bool):
+        return action.needs_approval
+    found = resolve(action.needs_approval)
+    if not callable(found):
+        raise ConfigurationError(
+            f"{where}action {action.name!r}: needs_approval: {action.needs_approval!r} is not a function"
+        )
+    return as_async(found)
 
 
 def import_action(reference: str, resolve: Resolve) -> ActionCore:

@@ -15,7 +15,7 @@ from mail.errors import ConfigurationError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
@@ -37,6 +37,7 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
 CREATE INDEX running_tasks ON tasks (deadline) WHERE status = 'running';
+CREATE INDEX paused_tasks ON tasks (deadline) WHERE status = 'paused';
 CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
@@ -110,6 +111,10 @@ CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
 """,
     3: """
 CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
+""",
+    4: """
+UPDATE tasks SET deadline = NULL WHERE status = 'paused';
+CREATE INDEX paused_tasks ON tasks (deadline) WHERE status = 'paused';
 """,
 }
 """The migration from each earlier version of the schema to the next."""

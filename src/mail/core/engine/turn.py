@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
+from mail.core.decisions.approvals import approved_checkpoint, is_progress, settle_approved
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.turn import (
     AgentFailure,
@@ -129,7 +130,15 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._work_task: asyncio.Task[TurnOutput] | None = None
         self._is_interrupted = False
         self._stopped_by: StoreError | None = None
-        self._kept = earlier = turn.checkpoint
+        self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
+        earlier = turn.checkpoint
+        if (
+            earlier is not None
+            and (earlier.approved or self._approved is not None)
+            and (self._approved is None or not is_progress(earlier, self._approved))
+        ):
+            earlier = None  # of calls whose results are stored
+        self._kept = earlier
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
 
     def interrupt(self) -> None:
@@ -150,12 +159,17 @@ class AgentTurn[T: Turn](LeasedTurn):
         )
 
     async def run(self, seconds: float) -> TaskChange | None:
-        """Run the turn, for `seconds` at most, and commit it; None if it may not run."""
+        """Run the turn, for `seconds` at most, and commit it; None if it may not run.
+
+        If calls of the agent have been approved, only they run: in a turn without a model call that leaves its message.
+        """
         turn = self.turn
         now = self._clock.now().timestamp()
         if turn.task.is_overdue(now):
             return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
-        if (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None:
+        if self._approved is None and (
+            (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None
+        ):
             if turn.task.generation.limit_notice is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
@@ -197,6 +211,15 @@ class AgentTurn[T: Turn](LeasedTurn):
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
+        if self._approved is not None:
+            reached, failure = (
+                (self._kept, output.reason) if isinstance(output, AgentFailure) else (output, "")
+            )
+            return await self.commit(
+                lambda task: self._within_limit(
+                    task, settle_approved(task, self._swarm, self.turn, reached, failure, self._clock)
+                )
+            )
         mail = await self._mail() if self._reads_mail(output) else ()
         return await self.commit(
             lambda task: self._within_limit(
@@ -259,13 +282,18 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _work(self, history: History) -> TurnOutput:
         agent = self._agent
-        output = self.turn.checkpoint or await self._call(agent, history)
+        output: TurnOutput
+        if self._approved is not None:
+            output = self._kept or approved_checkpoint(self._approved)
+        else:
+            output = self._kept or await self._call(agent, history)
         if isinstance(output, AgentFailure) or not (agent.actions or self._builtins):
             return output
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
             sequential=agent.sequential,
+            has_person=self.turn.task.parent_swarm is None,
             caller=self.turn.task.instance,
             meter=self._meter,
             tracer=self._tracer,
@@ -303,7 +331,8 @@ class AgentTurn[T: Turn](LeasedTurn):
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:
         """Return the action that the engine runs for a call; None if the tool is not an action."""
         if self._swarm.runs_as_action(agent, tool):
-            return self._swarm.actions[tool]
+            action = self._swarm.actions[tool]
+            return action if self._approved is None else replace(action, needs_approval=False)
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 

@@ -88,6 +88,7 @@ class _StoredCheckpoint:
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
     replies: list[Any] | None = None
+    approved: bool = False
 
 
 _CHECKPOINT = TypeAdapter(_StoredCheckpoint)
@@ -110,8 +111,9 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         usage=checkpoint.usage,
         models=checkpoint.models,
         replies=replies,
+        approved=checkpoint.approved,
     )
-    return _CHECKPOINT.dump_json(stored).decode()
+    return _CHECKPOINT.dump_json(stored, exclude=None if checkpoint.approved else {"approved"}).decode()
 
 
 def read_checkpoint(text: str | bytes) -> Checkpoint:
@@ -123,6 +125,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
         receipts=stored.receipts,
         usage=stored.usage,
         models=stored.models,
+        approved=stored.approved,
     )
 
 
