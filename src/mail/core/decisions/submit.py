@@ -460,8 +460,10 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             clock=draft.clock,
         )
         draft.send(words, [waiting.agent])
-        if not is_run:
+        if is_run:  # the agent reads the results first, and may answer then
+            draft.add_unread_question(waiting.agent, draft.last_seq)
+        else:
             draft.note_resumption(waiting.agent)
-        _note_question(draft, submission, waiting.agent)
+            _note_question(draft, submission, waiting.agent)
     elif not is_run:
         announce_results(draft, waiting, results)
