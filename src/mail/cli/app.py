@@ -18,7 +18,7 @@ from mail.cli.version import version
 from mail.server.__main__ import server
 
 GROUPS = {
-    "task": "List, show, watch, cancel and fork your tasks.",
+    "task": "List, show, watch, approve, cancel and fork your tasks.",
     "dead-letter": "List, redrive and discard messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
 }

@@ -145,6 +145,15 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
     before = draft.generation
     draft.move(Transition.RESUME)
     draft.generation = before.next(client_tools=before.client_tools, notes=before.notes)
+    for call in waiting.calls:
+        if call.approval is None:
+            draft.emit(
+                EventKind.BREAKPOINT_TOOL_CALL,
+                f"agent {waiting.agent} still waits for {call.name} with args: {call.arguments}",
+                agent=waiting.agent,
+                tool_call_id=call.call_id,
+                **({"needs_approval": True} if call.needs_approval else {}),
+            )
     pause_at(draft, waiting)
 
 
