@@ -213,15 +213,16 @@ async def test_breakpoint_tools_beside_calls_that_need_approval() -> None:
     assert bank.paid == [{"to": "b"}]
 
 
-async def test_text_sent_with_the_decision_follows_the_result() -> None:
-    rig, _ = paying(call("pay", to="bob"))
+async def test_the_agent_reads_text_sent_with_the_decision_together_with_the_result() -> None:
+    rig, bank = paying(call("pay", to="bob"))
     async with rig:
         paused = await rig.ask()
-        await decide(rig, paused, {"decision": "approve"}, body="be quick")
+        done = await decide(rig, paused, {"decision": "approve"}, body="be quick")
         history = await rig.history("supervisor", paused.key)
-    roles = [entry["role"] for entry in history]
-    assert roles[:4] == ["user", "assistant", "tool", "assistant"]
-    assert "be quick" in str(history)
+    assert bank.paid == [{"to": "bob"}]
+    assert (done.answer, done.task.generation.number) == ("SUCCESS: paid bob", 2)
+    assert [entry["role"] for entry in history] == ["user", "assistant", "tool", "user", "assistant", "tool"]
+    assert "be quick" in history[3]["content"]
 
 
 async def large(arguments: dict[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
 from mail.core.protocol.address import Principal
 from mail.core.protocol.calls import AgentToolCall, tool_result
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import Value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
@@ -178,13 +179,20 @@ def has_approved(waiting: Breakpoint) -> bool:
     return any(call.approval is not None and call.approval.is_approved for call in waiting.calls)
 
 
-def run_approved(draft: Draft, waiting: Breakpoint) -> None:
-    """Have the engine run the approved calls of a task that resumes, and then wake the agent with all results."""
-    decided = replace(waiting, calls=tuple(call for call in waiting.calls if call.approval is not None))
-    draft.approved_calls = (*draft.approved_calls, decided)
-    lines = [_describe(call, call.approval) for call in decided.calls if call.approval is not None]
+def run_approved(draft: Draft, waiting: Breakpoint, words: MAILMessage | None = None) -> None:
+    """Have the engine run the approved calls of a task that resumes, and then wake the agent with all results.
+
+    The agent reads the `words` that the person has sent with the decision together with the results.
+    """
+    lines = [_describe(call, call.approval) for call in waiting.calls if call.approval is not None]
     draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+    woken_by = None
+    if words is not None:
+        woken_by = draft.last_seq
+        draft.send(words, [waiting.agent])
     draft.note_resumption(waiting.agent, to_come=1)
+    calls = tuple(call for call in waiting.calls if call.approval is not None)
+    draft.approved_calls = (*draft.approved_calls, replace(waiting, calls=calls, woken_by=woken_by))
 
 
 def expire_approvals(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
@@ -242,7 +250,7 @@ def is_progress(checkpoint: Checkpoint, waiting: Breakpoint) -> bool:
 def settle_approved(
     task: Task, swarm: SwarmCore, turn: Turn, reached: Checkpoint | None, failure: str, clock: Clock
 ) -> TaskChange | None:
-    """Store the results of decided calls, as far as the turn has come; the message of the turn stays.
+    """Store the results of decided calls, as far as the turn has come; the agent reads the message of the turn later.
 
     `failure` is why the turn came no further, if it failed. None if the results are stored already.
     """
@@ -252,7 +260,7 @@ def settle_approved(
     if waiting is None:
         return None
     draft = Draft(task, swarm, clock)
-    draft.end_turn(turn, consume=False)
+    draft.end_turn(turn, consume=turn.entry.seq == waiting.woken_by)
     receipts = (
         {}
         if reached is None

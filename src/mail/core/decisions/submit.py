@@ -447,8 +447,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
     add_results(draft, waiting, results)
     _resume(draft, submission)
     send_answers(draft, caller, waiting, results)
-    if is_run:
-        run_approved(draft, waiting)
+    words = None
     if submission.body:
         words = compose_message(
             "request",
@@ -459,11 +458,12 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             body=submission.body,
             clock=draft.clock,
         )
-        draft.send(words, [waiting.agent])
-        if is_run:  # the agent reads the results first, and may answer then
-            draft.add_unread_question(waiting.agent, draft.last_seq)
-        else:
-            draft.note_resumption(waiting.agent)
-            _note_question(draft, submission, waiting.agent)
-    elif not is_run:
+    if is_run:
+        run_approved(draft, waiting, words)
+    elif words is None:
         announce_results(draft, waiting, results)
+    else:
+        draft.send(words, [waiting.agent])
+        draft.note_resumption(waiting.agent)
+    if words is not None:
+        _note_question(draft, submission, waiting.agent)

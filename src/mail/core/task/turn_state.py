@@ -136,11 +136,16 @@ class PausedCall:
 
 @value(kw_only=True)
 class Breakpoint:
-    """Why a task is paused: `agent` needs the results of `calls`, or their approval, from the user."""
+    """Why a task is paused: `agent` needs the results of `calls`, or their approval, from the user.
+
+    Attributes:
+        woken_by: the seq of a message that only wakes the engine to run approved calls, and that the agent does not read.
+    """
 
     agent: str
     tool_format: ToolFormat
     calls: tuple[PausedCall, ...]
+    woken_by: int | None = None
 
     @property
     def approve_by(self) -> float | None:
