@@ -58,7 +58,7 @@ function approvalIn(part, decision) {
   try {
     return { call_id, decision: "edit", arguments: JSON.parse(text) };
   } catch {
-    throw new Error("The arguments are not JSON.");
+    throw new api.Problem(400, "The arguments are not JSON.");
   }
 }
 
