@@ -5,6 +5,7 @@
     │   ├── UnknownEntrypoint
     │   ├── NotPaused               a breakpoint result for a task that isn't paused
     │   ├── BadBreakpointResult
+    │   ├── BadApproval             a decision that is not for a waiting call, or can't be applied
     │   ├── NotCancellable          the task has ended already
     │   ├── BadClientTools          tools sent by a client
     │   ├── TaskMovedOn
@@ -120,6 +121,10 @@ class NotPaused(BadRequest):
 
 class BadBreakpointResult(BadRequest):
     """The breakpoint results don't match the tool calls that wait for them."""
+
+
+class BadApproval(BadRequest):
+    """The decision is not for a call that waits for approval, or can't be applied."""
 
 
 class NotCancellable(BadRequest):

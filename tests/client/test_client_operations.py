@@ -19,7 +19,9 @@ def test_each_method_has_an_operation() -> None:
     methods = {
         name for name, _ in inspect.getmembers(MAILClient, inspect.isfunction) if not name.startswith("_")
     }
-    assert methods - OPERATIONS.keys() == {"post_message_stream", "login", "aclose"}
+    assert methods - OPERATIONS.keys() == {
+        "post_message_stream", "approve", "reject", "login", "aclose",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "path"), [("a b/c", "a%20b%2Fc"), (".", "%2E"), ("..", "%2E%2E")])

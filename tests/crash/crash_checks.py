@@ -171,11 +171,9 @@ def _turns(found: Snapshot) -> Iterator[str]:
     )
     if max(reported.values(), default=0) > 1:
         yield f"2. a call was reported twice: {reported}"
-    waiting = (
-        {each.call_id for each in found.task.generation.breakpoint.calls}
-        if found.task.generation.breakpoint
-        else set()
-    )
+    paused_at = found.task.generation.breakpoint
+    waits = found.task.approved_calls if paused_at is None else (paused_at, *found.task.approved_calls)
+    waiting = {call.call_id for each in waits for call in each.calls}
     made: set[str] = set()
     for name, history in found.histories.items():
         text = [json.dumps(entry) for entry in history]
@@ -254,11 +252,12 @@ def in_the_end(found: Snapshot, logs: Logs, owner: str, deaths: int) -> Iterator
     ran = Counter(read_lines(logs.actions))
     known = {action: f"{action}: {UNKNOWN}" not in answers[2] for action in RESULTS}
     texts = {action: RESULTS[action] if known[action] else UNKNOWN for action in RESULTS}
-    expected = expected_answers(texts["hold"], texts["book"], texts["file"])
+    expected = expected_answers(texts["hold"], texts["book"], texts["file"], texts["pay"])
     if answers[1:] != expected:
         yield f"the answers are {answers[1:]}, not {expected}"
     if [json.loads(item["arguments"]) for item in json.loads(answers[0])] != [
-        {"room": f"look: room 7, hold: {texts['hold']}", "band": f"book: {texts['book']}"}
+        {"room": f"look: room 7, hold: {texts['hold']}", "band": f"book: {texts['book']}"},
+        {},
     ]:
         yield f"the user was asked {answers[0]}"
     for action in RESULTS:

@@ -5,6 +5,7 @@ from crash_points import WHERE, MortalPoints
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
 from support.faults.points import append_line, read_lines
 
+from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
@@ -22,6 +23,7 @@ STEPS = [
         task_id=TASK_ID,
         resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
         breakpoint_tool_call_result={"content": APPROVAL},
+        approvals=(GivenApproval(decision="approve"),),
     ),
     Submission(body=FOLLOW_UP, task_id=TASK_ID, resume_from=ResumeFrom.USER_RESPONSE, subject="Follow up"),
 ]

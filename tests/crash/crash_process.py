@@ -15,7 +15,7 @@ from typing import Any
 from crash_checks import Logs, Snapshot, asked_again, at_rest, in_the_end, read
 from crash_clients import ANN, BOB, Clients, Violation
 from crash_points import WHERE, MortalPoints
-from crash_scenario import IDEMPOTENT, POLICIES, RESULTS, TASK_ID
+from crash_scenario import APPROVED, IDEMPOTENT, POLICIES, RESULTS, TASK_ID
 from crash_worlds import AheadClock, SQLiteWorld, World
 from support.faults.points import FaultyPort, append_line, read_lines
 
@@ -130,7 +130,13 @@ class Life:
         swarm = build_swarm(
             POLICIES,
             actions={
-                name: ActionCore(name, self._action(name), idempotent=name in IDEMPOTENT) for name in RESULTS
+                name: ActionCore(
+                    name,
+                    self._action(name),
+                    idempotent=name in IDEMPOTENT,
+                    needs_approval=name in APPROVED,
+                )
+                for name in RESULTS
             },
             breakpoint_tools=frozenset({"approve"}),
             task_message_limit=100,

@@ -5,7 +5,7 @@ the answers are the same however often the server dies. The one thing that may d
 action that is not idempotent and was caught in the middle is not repeated, and its agent says so.
 
     ann: plan ──► chief ─► scout: look up (idempotent) and hold (not) at once, clerk: book (not), a broadcast, interrupts
-                  chief: approve? ──► PAUSED ──► ann: yes
+                  chief: approve? and pay (not idempotent), which needs approval ──► PAUSED ──► ann: yes, and she approves
                   chief ─► scout: file it (not idempotent), and completes at once: that request is stashed
     ann: and? ──► the stash is delivered, scout files, chief completes
     bob: ping, and at once ping again ──► two answers, whether or not the second came into a running task;
@@ -54,17 +54,25 @@ def chief(view: View) -> list[Call]:
             return [complete(f"UNEXPECTED {mail.subject} {mail.body}")]
         return [
             request("scout", "file the papers", "File"),
-            complete(f"{mail.body}; {answers['Re: Room']}; {answers['Re: Band']}"),
+            complete(f"{mail.body}; {answers['Re: Room']}; {answers['Re: Band']}; {paid(view)}"),
         ]
     if mail.subject == "Re: File":
-        return [complete(f"{answers['Re: Room']}; {answers['Re: Band']}; {mail.body}")]
+        return [complete(f"{answers['Re: Room']}; {answers['Re: Band']}; {paid(view)}; {mail.body}")]
     if {"Re: Room", "Re: Band"} <= answers.keys() and "::action_complete::" not in {
         letter.subject for letter in view.messages
     }:
-        return [call("approve", room=answers["Re: Room"], band=answers["Re: Band"])]
+        return [call("approve", room=answers["Re: Room"], band=answers["Re: Band"]), call("pay")]
     if mail.subject == "Re: Room":
         return [interrupt("clerk", "hurry up", "Hurry"), wait("the band")]
     return [wait("more")]
+
+
+def paid(view: View) -> str:
+    """What has become of the payment that ann has approved."""
+    if f"SUCCESS: {RESULTS['pay']}" in view.results:
+        return f"pay: {RESULTS['pay']}"
+    is_unknown = any(result.startswith("ERROR: the outcome is unknown") for result in view.results)
+    return f"pay: {UNKNOWN}" if is_unknown else f"UNEXPECTED {view.results}"
 
 
 def scout(view: View) -> list[Call]:
@@ -100,14 +108,15 @@ def outcome(view: View) -> str:
 
 POLICIES: dict[str, Any] = {"chief": chief, "scout": scout, "clerk": clerk}
 
-RESULTS = {"look": "room 7", "hold": "key 2", "book": "band 3", "file": "paper 5"}
+RESULTS = {"look": "room 7", "hold": "key 2", "book": "band 3", "file": "paper 5", "pay": "bill 9"}
 IDEMPOTENT = {"look"}
+APPROVED = {"pay"}
 
 
 PONGS = [f"pong for bob: {ping}" for ping in PINGS]
 
 
-def expected_answers(hold: str, book: str, file: str) -> list[str]:
+def expected_answers(hold: str, book: str, file: str, pay: str) -> list[str]:
     """The answers to ann's second and third message, given what became of the actions that may not be repeated."""
     room, band, paper = f"look: room 7, hold: {hold}", f"book: {book}", f"file: {file}"
-    return [f"approve: {APPROVAL}; {room}; {band}", f"{room}; {band}; {paper}"]
+    return [f"approve: {APPROVAL}; {room}; {band}; pay: {pay}", f"{room}; {band}; pay: {pay}; {paper}"]

@@ -30,7 +30,7 @@ def test_the_points_are_everywhere(zygote: Zygote) -> None:
         for where in (
             "submit", "store.load", "store.open_turn", "store.save_checkpoint", "store.commit",
             "store.list_ready", "store.read_events", "queue.publish", "queue.take",
-            "agent chief", "agent scout", "agent clerk", "action look", "action book", "action file",
+            "agent chief", "agent scout", "agent clerk", "action look", "action book", "action file", "action pay",
         ):  # fmt: skip
             assert f"{when} {where}" in seen
     for statement in ("PRAGMA", "CREATE", "BEGIN", "INSERT", "UPDATE", "DELETE", "COMMIT", "SELECT"):

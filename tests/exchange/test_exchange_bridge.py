@@ -558,6 +558,8 @@ def stuck(view: View) -> Any:
             return [call("ask_for_help", bead_id="b-1", **HELP), call("ask_for_help", bead_id="b-2", **HELP)]
         case "Hold it.":
             return [call("hold", what="the door")]
+        case "Pay Bob.":
+            return [complete(view.results[-1])] if view.results else [call("pay", to="Bob")]
         case body:
             return [complete(f"{view.mail.subject}: {body}")]
 
@@ -572,6 +574,10 @@ class TestQuestions:
 
     def swarm(self, stack: AsyncExitStack, **place: Any) -> MAILSwarm:
         actions = [ask_for_help, MAILAction("hold", "Hold it.", {"what": "text"}, lambda what: what)]
+        schema = {"type": "object", "properties": {"to": {"type": "string"}}}
+        actions.append(
+            MAILAction("pay", "Pay.", schema, lambda given: f"paid {given['to']}", needs_approval=True)
+        )
         agents = agent("echo", stuck, supervises=True, actions=actions)
         swarm = template(agents, breakpoint_tools=["hold"]).instantiate(
             {"user_token": "x"}, "bridge", **place
@@ -626,6 +632,24 @@ class TestQuestions:
         await exchange.send(ANN, echo_id(bridge), {"held": True})
         await bridge.step()
         assert '{"held": true}' in (await self.heard(exchange)).content
+
+    @pytest.mark.parametrize(
+        ("reply", "result"),
+        [(" Approve ", "SUCCESS: paid Bob"), ("No, he is rich.", "it was not run: No, he is rich.")],
+    )
+    async def test_a_call_is_approved_or_rejected_by_mail(
+        self, exchange: Any, bridge: ExchangeBridge, reply: str, result: str
+    ) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Pay Bob.")
+        await bridge.step()
+        question = (await self.heard(exchange)).content
+        assert question == (
+            'echo asks for approval of pay with {"to": "Bob"}. '
+            "Reply 'approve' to run it; any other reply rejects it, as the reason."
+        )
+        await exchange.send(ANN, echo_id(bridge), reply)
+        await bridge.step()
+        assert (await self.heard(exchange)).content.endswith(result)
 
     async def test_a_question_that_is_not_sent_is_not_answered(
         self, exchange: Any, bridge: ExchangeBridge

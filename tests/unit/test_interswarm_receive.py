@@ -10,9 +10,10 @@ from mail.core.engine.runtime import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
+from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, Forbidden, MAILError, TaskNotFound
-from mail.testing.agents import View, build_agent, build_swarm, complete, request, respond, wait
+from mail.testing.agents import View, build_agent, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Rig
 
 TASK = "task-1"
@@ -135,6 +136,28 @@ async def peer() -> AsyncIterator[Peer]:
     async with Rig(swarm) as rig:
         rig.runtime.peers = Swallow()
         yield Peer(rig)
+
+
+async def test_nobody_can_approve_a_call_in_a_task_of_another_swarm() -> None:
+    async def pay(_arguments: dict[str, Any]) -> str:
+        raise AssertionError("nobody has approved it")
+
+    def payer(view: View) -> Any:
+        return [respond("supervisor@home", view.results[-1])] if view.results else [call("pay")]
+
+    swarm = build_swarm(
+        {"supervisor": lambda view: [wait()], "worker": payer},
+        actions={"pay": ActionCore("pay", pay, needs_approval=True)},
+    )
+    async with Rig(swarm) as rig:
+        rig.runtime.peers = Swallow()
+        peer = Peer(rig)
+        await peer.forward()
+        [answer] = await peer.outgoing()
+        assert answer.message.body.startswith(
+            "ERROR: it was not run: a person must approve this call, and nobody"
+        )
+        assert (await peer.task()).status is not TaskStatus.PAUSED
 
 
 class TestWhose:

@@ -1,9 +1,9 @@
 """Actions in Python: a function with the name, description and parameters that agents see."""
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from copy import copy
-from typing import Any, Self, get_origin, overload
+from typing import Any, Self, TypedDict, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,11 +14,28 @@ from mail.core.task.action_context import SWARM_DEPS
 from mail.core.task.context import CURRENT_CALL
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
-from mail.swarms_json.build import ConvertsToAction, as_action_function, build_action, typed_action
+from mail.swarms_json.build import (
+    ConvertsToAction,
+    as_action_function,
+    as_async,
+    build_action,
+    typed_action,
+)
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
 from mail.swarms_json.signatures import Signature, signature_of
 from mail.utils.parsing import read_python_string
+
+NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
+
+
+class ActionOptions(TypedDict, total=False):
+    """The options of an action; see `MAILAction`."""
+
+    idempotent: bool
+    sequential: bool
+    needs_approval: NeedsApproval
+    approval_timeout: float | None
 
 
 def idempotency_key() -> str:
@@ -38,6 +55,9 @@ class MAILAction:
             model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
+        needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
+            the arguments, a dictionary, returns True. The function may be a coroutine function.
+        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
         model: checks the arguments in place of `parameters`, and fills in its defaults.
 
     Attributes:
@@ -55,6 +75,8 @@ class MAILAction:
         *,
         idempotent: bool = False,
         sequential: bool = False,
+        needs_approval: NeedsApproval = False,
+        approval_timeout: float | None = None,
         model: type[BaseModel] | None = None,
     ) -> None:
         self.name = name
@@ -62,6 +84,8 @@ class MAILAction:
         self.parameters = parameters
         self.idempotent = idempotent
         self.sequential = sequential
+        self.needs_approval = needs_approval
+        self.approval_timeout = approval_timeout
         self._model = model
         self._form: Form | None = None
         self._reads_mail = False
@@ -82,6 +106,8 @@ class MAILAction:
         style: ToolFormat = "responses",
         idempotent: bool = False,
         sequential: bool = False,
+        needs_approval: NeedsApproval = False,
+        approval_timeout: float | None = None,
     ) -> Self:
         """Return an action whose arguments are the fields of a model.
 
@@ -100,6 +126,8 @@ class MAILAction:
             found,
             idempotent=idempotent,
             sequential=sequential,
+            needs_approval=needs_approval,
+            approval_timeout=approval_timeout,
             model=model,
         )
 
@@ -127,6 +155,8 @@ class MAILAction:
         action.parameters = dict(core.parameters)
         action.idempotent = core.idempotent
         action.sequential = core.sequential
+        action.needs_approval = core.needs_approval
+        action.approval_timeout = core.approval_timeout
         action.function = core.function
         action._model = None
         action._typed, action._deps = None, Any
@@ -144,6 +174,8 @@ class MAILAction:
         signature: Signature | None = None,
         idempotent: bool = False,
         sequential: bool = False,
+        needs_approval: NeedsApproval = False,
+        approval_timeout: float | None = None,
     ) -> Self:
         """Return an action whose arguments are the parameters of a function, by their type hints and defaults.
 
@@ -159,6 +191,8 @@ class MAILAction:
             raise _undescribed(name)
         action = cls.from_core(core)
         action._typed, action._deps = function, signature.deps
+        action.needs_approval, action.approval_timeout = needs_approval, approval_timeout
+        action._validate()
         return action
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -207,6 +241,10 @@ class MAILAction:
             sequential=self.sequential,
             form=self._form,
             reads_mail=self._reads_mail,
+            needs_approval=as_async(self.needs_approval)
+            if callable(self.needs_approval)
+            else self.needs_approval,
+            approval_timeout=self.approval_timeout,
         )
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
@@ -258,6 +296,8 @@ def action(
     style: ToolFormat = "responses",
     idempotent: bool = False,
     sequential: bool = False,
+    needs_approval: NeedsApproval = False,
+    approval_timeout: float | None = None,
 ) -> Callable[[Callable[..., Any]], MAILAction]: ...
 
 
@@ -272,6 +312,8 @@ def action(
     style: ToolFormat = "responses",
     idempotent: bool = False,
     sequential: bool = False,
+    needs_approval: NeedsApproval = False,
+    approval_timeout: float | None = None,
 ) -> MAILAction | Callable[[Callable[..., Any]], MAILAction]:
     """Turn a function into a `MAILAction`; a decorator, to be used with parentheses or without.
 
@@ -285,12 +327,21 @@ def action(
         style: the API that the schema is for.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
+        needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
+            the arguments, a dictionary, returns True.
+        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
 
     Raises ConfigurationError if the description or the arguments are missing.
     """
     frame = inspect.currentframe()
     namespace = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
     del frame
+    options: ActionOptions = {
+        "idempotent": idempotent,
+        "sequential": sequential,
+        "needs_approval": needs_approval,
+        "approval_timeout": approval_timeout,
+    }
 
     def decorate(decorated: Callable[..., Any]) -> MAILAction:
         called = name or str(getattr(decorated, "__name__", ""))
@@ -303,23 +354,20 @@ def action(
                 called,
                 description,
                 signature=signature,
-                idempotent=idempotent,
-                sequential=sequential,
+                **options,
             )
         text = description or inspect.getdoc(decorated)
         if not text:
             raise _undescribed(called)
         found = model if parameters is not None else model or signature.model
         if found is not None:
-            return MAILAction.from_pydantic_model(
-                found, decorated, called, text, style=style, idempotent=idempotent, sequential=sequential
-            )
+            return MAILAction.from_pydantic_model(found, decorated, called, text, style=style, **options)
         if parameters is None and signature.parameters:
             raise ConfigurationError(
                 f"action {called!r}: annotate its argument with a pydantic model or another type than a dictionary, or give a model or parameters"
             )
         schema = {"type": "object", "properties": {}} if parameters is None else parameters
-        return MAILAction(called, text, schema, decorated, idempotent=idempotent, sequential=sequential)
+        return MAILAction(called, text, schema, decorated, **options)
 
     return decorate if function is None else decorate(function)
 

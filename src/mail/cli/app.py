@@ -1,5 +1,6 @@
 """Every command of `mail`. Those that perform an operation of a server come from the tables of their nouns."""
 
+import argparse
 import inspect
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from mail.cli.version import version
 from mail.server.__main__ import server
 
 GROUPS = {
-    "task": "List, show, watch, cancel and fork your tasks.",
+    "task": "List, show, watch, approve, cancel and fork your tasks.",
     "dead-letter": "List, redrive and discard messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
 }
@@ -66,6 +67,18 @@ def _typer_command(command: Command) -> Callable[..., None]:
     return perform
 
 
+def _parser(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser that raises typer's error for text that `read` refuses."""
+
+    def parse(text: str) -> Any:
+        try:
+            return read(text)
+        except argparse.ArgumentTypeError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return parse
+
+
 def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
     """Return the type of an argument as typer declares it, and the default."""
     kind: Any = argument.type if argument.type in (int, float) else str
@@ -79,6 +92,8 @@ def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
     settings: dict[str, Any] = {"help": argument.help}
     if argument.minimum is not None:
         settings |= {"min": argument.minimum, "max": argument.maximum}
+    if argument.type not in (str, int, float):
+        settings["parser"] = _parser(argument.type)
     if argument.metavar:
         settings["metavar"] = argument.metavar
     if not argument.is_flag and argument.is_required:

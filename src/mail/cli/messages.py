@@ -17,7 +17,7 @@ from mail.cli.command import (
     switch,
     texts,
 )
-from mail.cli.session import Session, UsageError, status_after
+from mail.cli.session import Session, UsageError, status_after, waits_for_approval
 from mail.cli.views.events import printer, read_line, show_answer, show_stream, stopwatch_for
 from mail.errors import MAILError
 
@@ -84,7 +84,9 @@ async def message(session: Session, given: Namespace) -> None:
         session.output.text("")
     session.output.text(answer["response"])
     session.show_warnings("; ".join(answer.get("warnings") or ()))
-    session.show_status(shown["task_id"], shown["status"])
+    session.show_status(
+        shown["task_id"], shown["status"], waits_for_approval=waits_for_approval(answer["response"])
+    )
 
 
 async def message_stream(session: Session, given: Namespace) -> None:
@@ -98,7 +100,7 @@ async def message_stream(session: Session, given: Namespace) -> None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
     session.set_status(stream.task_id, shown.status)
     show_answer(shown, session.output)
-    session.show_status(stream.task_id, shown.status)
+    session.show_status(stream.task_id, shown.status, waits_for_approval=waits_for_approval(shown.answer))
 
 
 async def message_interswarm(session: Session, given: Namespace) -> None:

@@ -67,6 +67,17 @@ def status_after(kinds: Iterable[str]) -> Status | None:
     return status
 
 
+def waits_for_approval(answer: str | None) -> bool:
+    """Return whether the answer of a paused task lists a call that waits for approval."""
+    try:
+        calls = json.loads(answer or "")
+    except ValueError:
+        return False
+    return isinstance(calls, list) and any(
+        isinstance(call, dict) and call.get("needs_approval") is True for call in calls
+    )
+
+
 class Session:
     """One run of `mail`: a single command, or the commands of `mail client`.
 
@@ -144,14 +155,22 @@ class Session:
         if warnings and not self.output.as_json:
             self.output.text(f"warning: {warnings}")
 
-    def show_status(self, task_id: str | None, status: str | None) -> None:
-        """Print which task an answer belongs to, and what to do if it is paused at calls of breakpoint tools."""
+    def show_status(
+        self, task_id: str | None, status: str | None, *, waits_for_approval: bool = False
+    ) -> None:
+        """Print which task an answer belongs to, and what to do if it is paused at calls."""
         if task_id is None or self.output.as_json:
             return
         if self.is_prompt:
             failed = " has failed" if status == Status.FAILED else ""
             self.output.text(f"task {task_id}{failed}", style="dim")
-        if status == Status.PAUSED:
+        if status == Status.PAUSED and waits_for_approval:
+            words = "task-approve" if self.is_prompt else "mail task approve"
+            self.output.text(
+                f"The task waits for approval. Decide with\n  {words} {shlex.quote(task_id)}\n"
+                f"  {words.replace('approve', 'reject')} {shlex.quote(task_id)} --reason 'why not'"
+            )
+        elif status == Status.PAUSED:
             line = answer_line(task_id)
             command = line if self.is_prompt else client_command(self.client.base_url, line)
             self.output.text(f"The task waits for the results of these calls. Answer with\n  {command}")

@@ -1,14 +1,16 @@
-"""The commands about tasks: `mail task list`, `show`, `watch`, `cancel`, `fork`."""
+"""The commands about tasks: `mail task list`, `show`, `watch`, `cancel`, `fork`, `approve`, `reject`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli.command import Command, Completes, Namespace, option, positional, switch
+from mail.cli.command import Command, Completes, Namespace, json_object, option, positional, switch
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, Status
+from mail.cli.session import Session, Status, status_after, waits_for_approval
 from mail.cli.views.events import show_answer, show_stream
 
 TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK, uses_last_task=True)
+
+CALL = option("--call", metavar="ID", help="The id of the call. [default: all on which nobody has decided]")
 
 
 async def list_tasks(session: Session, given: Namespace) -> None:
@@ -47,7 +49,8 @@ async def watch(session: Session, given: Namespace) -> None:
     if view.state == Status.PAUSED and not view.pending_tool_calls and not session.output.as_json:
         session.output.text("The task waits for a message.")
     else:
-        session.show_status(given.task_id, view.state)
+        undecided = any(call.needs_approval and not call.decision for call in view.pending_tool_calls)
+        session.show_status(given.task_id, view.state, waits_for_approval=undecided)
 
 
 async def fork(session: Session, given: Namespace) -> None:
@@ -62,6 +65,32 @@ async def fork(session: Session, given: Namespace) -> None:
         shown = await show_stream(session.client, stream, session.output, learn=session.learn)
         show_answer(shown, session.output)
         session.set_status(stream.task_id, shown.status)
+
+
+async def approve(session: Session, given: Namespace) -> None:
+    """Approve calls, and print the task's answer."""
+    answer = await session.client.approve(
+        given.task_id, given.call, given.arguments, reason=given.reason, show_events=True
+    )
+    _show_decided(session, given.task_id, answer)
+
+
+async def reject(session: Session, given: Namespace) -> None:
+    """Reject calls, and print the task's answer."""
+    answer = await session.client.reject(given.task_id, given.reason, given.call, show_events=True)
+    _show_decided(session, given.task_id, answer)
+
+
+def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> None:
+    events = answer["events"] or []
+    for event in events:
+        session.learn(event["event"], event["data"])
+    status = status_after(event["event"] for event in events)
+    session.add_task(task_id)
+    session.set_status(task_id, status)
+    session.output.result(answer, lambda: session.output.text(answer["response"]))
+    if status is not Status.COMPLETED:
+        session.show_status(task_id, status, waits_for_approval=waits_for_approval(answer["response"]))
 
 
 def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
@@ -132,6 +161,36 @@ COMMANDS = (
                 minimum=0,
                 help="Seconds to wait until everything has stopped. [default: 10]",
             ),
+        ),
+    ),
+    Command(
+        name="task-approve",
+        shell_name="task approve",
+        summary="Approve calls of a task that wait for approval; the server then runs them.",
+        details="Exit codes: 3 the task has failed, 4 it is paused again.",
+        handler=approve,
+        arguments=(
+            TASK,
+            CALL,
+            option(
+                "--arguments",
+                metavar="JSON",
+                type=json_object,
+                help="Run the call with these arguments instead of the model's.",
+            ),
+            option("--reason", help="A note for the task's timeline.", default=""),
+        ),
+    ),
+    Command(
+        name="task-reject",
+        shell_name="task reject",
+        summary="Reject calls of a task that wait for approval; they are not run.",
+        details="Exit codes: 3 the task has failed, 4 it is paused again.",
+        handler=reject,
+        arguments=(
+            TASK,
+            CALL,
+            option("--reason", help="The reason, which the agent reads.", default=""),
         ),
     ),
     Command(

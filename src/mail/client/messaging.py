@@ -345,6 +345,56 @@ class Messaging(Connection):
         )
         return await self._post_stream(message if body is None else body, options)
 
+    async def approve(
+        self,
+        task_id: str,
+        call_id: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        reason: str = "",
+        show_events: bool = False,
+    ) -> JSONObject:
+        """Approve a call that waits for approval, so that the server runs it, and wait for the task's answer.
+
+        Args:
+            call_id: the call; by default, all calls of the task on which nobody has decided yet.
+            arguments: arguments for the call, instead of the model's.
+            reason: a note for the task's timeline.
+
+        Returns what `post_message` returns: `pending_tool_calls` if other calls still wait. Raises MAILClientError.
+        """
+        edited = None if arguments is None else dict(arguments)
+        decision = "approve" if edited is None else "edit"
+        return await self._decide(task_id, decision, call_id, edited, reason, show_events)
+
+    async def reject(
+        self, task_id: str, reason: str = "", call_id: str | None = None, *, show_events: bool = False
+    ) -> JSONObject:
+        """Reject a call that waits for approval, by default all of the task, and wait for the task's answer.
+
+        The agent reads the reason. Returns and raises as `approve`.
+        """
+        return await self._decide(task_id, "reject", call_id, None, reason, show_events)
+
+    async def _decide(
+        self,
+        task_id: str,
+        decision: str,
+        call_id: str | None,
+        arguments: JSONObject | None,
+        reason: str,
+        show_events: bool,
+    ) -> JSONObject:
+        given = {"decision": decision, "call_id": call_id, "arguments": arguments, "reason": reason}
+        approval = {name: value for name, value in given.items() if value not in (None, "")}
+        return await self.post_message(
+            "",
+            task_id=task_id,
+            resume_from="breakpoint_tool_call",
+            show_events=show_events,
+            approvals=[approval],
+        )
+
     async def watch_task(
         self, task_id: str, after: int | str | None = None, *, live: bool = False, deltas: bool = False
     ) -> EventStream:

@@ -22,6 +22,8 @@ from weakref import WeakValueDictionary
 
 from mail.api.runtime import ANSWER_SECONDS
 from mail.api.swarms import MAILSwarm
+from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import ResumeFrom
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import create_agent_address, create_user_address
@@ -108,6 +110,10 @@ MAX_REPLIES = 8
 IN_REPLY_TO = "in_reply_to"
 FAILED = "failed"
 ASKS = "asks"
+
+APPROVE = "approve"
+"""The mail that approves a call; case and whitespace are ignored."""
+
 
 ANSWERS_KEPT_SECONDS = 10 * 366 * 86_400.0
 """How long a task remembers which mails have answered its questions; it remembers the last 64 of them."""
@@ -306,6 +312,12 @@ class ExchangeBridge:
             asks.append({"call_id": call.call_id, "name": call.name})
             if request is None:
                 arguments = json.dumps(call.arguments, ensure_ascii=False)
+                if call.needs_approval:
+                    texts.append(
+                        f"{conversation.agent} asks for approval of {call.name} with {arguments}. "
+                        f"Reply {APPROVE!r} to run it; any other reply rejects it, as the reason."
+                    )
+                    continue
                 texts.append(f"{conversation.agent} waits for the result of {call.name} with {arguments}")
             else:
                 asks[-1]["subject"] = request.subject
@@ -360,8 +372,12 @@ class ExchangeBridge:
             task_id=task_id,
             resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
             breakpoint_tool_call_result=[
-                {"call_id": call.call_id, "content": message.message.body} for call in calls
-            ],
+                {"call_id": call.call_id, "content": message.message.body}
+                for call in calls
+                if not call.needs_approval
+            ]
+            or None,
+            approvals=[_decision(call, message.message.body) for call in calls if call.is_undecided],
             idempotency_key=key,
         )
 
@@ -386,6 +402,13 @@ def _waiting_calls(task: Task | None) -> tuple[PausedCall, ...]:
     if task is None or task.generation.breakpoint is None:
         return ()
     return task.generation.breakpoint.calls
+
+
+def _decision(call: PausedCall, text: str) -> GivenApproval:
+    """Return the decision on a call that needs approval, from the text of a mail."""
+    if " ".join(text.split()).casefold() == APPROVE:
+        return GivenApproval(call_id=call.call_id, decision="approve")
+    return GivenApproval(call_id=call.call_id, decision="reject", reason=text[:MAX_REASON])
 
 
 def agent_id(swarm: str, agent: str) -> UUID:

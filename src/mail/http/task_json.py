@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.auth.keys import Caller
+from mail.core.decisions.approvals import decision_name
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
 from mail.core.protocol.clock import format_time
@@ -77,11 +78,21 @@ class QueuedMessage(Answered):
 
 
 class PendingToolCall(Answered):
-    """A breakpoint tool call that waits for its result."""
+    """A call that waits for the user: for the result of a breakpoint tool, or for the approval of an action."""
 
     call_id: str
     name: str
     arguments: dict[str, Any]
+    needs_approval: bool = Field(
+        default=False,
+        description="Whether the server runs the call once a person has approved it; absent if not.",
+    )
+    approve_by: str | None = Field(
+        default=None, description="When the call counts as rejected if nobody decides; absent for never."
+    )
+    decision: Literal["approve", "edit", "reject"] | None = Field(
+        default=None, description="The decision, while other calls still wait; absent if there is none."
+    )
     asks: OpenUserQuestion | None = Field(
         default=None,
         description="The request to the owner that the call has sent, if it asks the user: a message whose subject "
@@ -490,9 +501,17 @@ def _awaited(task: Task, swarm: str, request: OpenRequest | None) -> dict[str, A
 
 
 def pending_call(call: PausedCall) -> dict[str, Any]:
-    """Return a waiting breakpoint tool call as `PendingToolCall`."""
-    shown = asdict(call)
-    return {name: value for name, value in shown.items() if name != "asks" or value is not None}
+    """Return a waiting call as `PendingToolCall`."""
+    shown: dict[str, Any] = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+    if call.asks is not None:
+        shown["asks"] = asdict(call.asks)
+    if call.needs_approval:
+        shown["needs_approval"] = True
+    if call.approve_by is not None:
+        shown["approve_by"] = format_time(call.approve_by)
+    if call.approval is not None:
+        shown["decision"] = decision_name(call.approval)
+    return shown
 
 
 def pending_calls(task: Task) -> list[dict[str, Any]]:

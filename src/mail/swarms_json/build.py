@@ -22,7 +22,14 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.action_context import current_context
 from mail.core.task.output_schema import OutputSchema, check_of, schema_of
-from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
+from mail.core.task.swarm import (
+    AGENT_FUNCTION,
+    ActionCore,
+    ActionFunction,
+    AgentFunction,
+    ApprovalPredicate,
+    SwarmCore,
+)
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import ToolServer, tool_servers
 from mail.mcp.tools import tool_sources
@@ -404,6 +411,8 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
         parameters=action.parameters,
         idempotent=action.idempotent,
         sequential=action.sequential,
+        needs_approval=_needs_approval(action, resolve, where),
+        approval_timeout=action.approval_timeout,
     )
     states_parameters = "parameters" in action.model_fields_set
     if isinstance(found, ConvertsToAction):
@@ -426,6 +435,17 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
             declared, function=function, description=action.description or text, parameters=parameters
         )
     return replace(declared, function=as_action_function(action.name, found, action.parameters))
+
+
+def _needs_approval(action: ActionEntry, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
+    if isinstance(action.needs_approval, bool):
+        return action.needs_approval
+    found = resolve(action.needs_approval)
+    if not callable(found):
+        raise ConfigurationError(
+            f"{where}action {action.name!r}: needs_approval: {action.needs_approval!r} is not a function"
+        )
+    return as_async(found)
 
 
 def import_action(reference: str, resolve: Resolve) -> ActionCore:

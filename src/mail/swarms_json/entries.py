@@ -54,6 +54,19 @@ class ActionEntry(Entry):
         description="Whether it runs alone: after the calls before it in its turn, and before those after it. Other "
         "actions of a turn run at the same time.",
     )
+    needs_approval: bool | str = Field(
+        default=False,
+        description="Whether a person must approve a call before the function runs: true, or a Python function of the "
+        "call's arguments that returns a bool, as python::package.module:name.",
+    )
+    approval_timeout: float | None = Field(
+        default=None,
+        gt=0,
+        le=10_000_000,
+        allow_inf_nan=False,
+        strict=False,
+        description="Seconds after which a call that nobody has decided on counts as rejected; without it, never.",
+    )
 
 
 class AgentEntry(Entry):

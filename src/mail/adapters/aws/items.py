@@ -237,10 +237,10 @@ def encode_counts(task: Task) -> Item:
 
 
 def encode_running(task: Task) -> Item:
-    """Encode the keys of a task with work in the index of running tasks; none if it has stopped."""
-    if not (task.is_running or task.has_outbound_mail):
+    """Encode the keys of a task with work, or with approvals that expire, in the index of running tasks; else none."""
+    deadline = task.deadline if task.is_running or task.status is TaskStatus.PAUSED else None
+    if deadline is None and not (task.is_running or task.has_outbound_mail):
         return {}
-    deadline = task.deadline if task.is_running else None
     return {
         "running": string(shard(partition(task.key))),
         "due": number(NEVER if deadline is None else deadline),

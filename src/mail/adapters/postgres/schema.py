@@ -14,7 +14,7 @@ from mail.core.protocol.error_text import hide_credentials
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 LOCK = 0x6D61696C
 """The advisory lock under which tables are created, so that servers that start together do so one by one."""
@@ -49,6 +49,7 @@ CREATE TABLE mail.tasks (
 CREATE INDEX tasks_of_instance ON mail.tasks (instance, born);
 CREATE INDEX tasks_in_order ON mail.tasks (born);
 CREATE INDEX running_tasks ON mail.tasks (due) WHERE status = 'running';
+CREATE INDEX paused_tasks ON mail.tasks (due) WHERE status = 'paused';
 CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON mail.tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON mail.tasks (instance, born) WHERE dead;
@@ -140,6 +141,10 @@ DROP INDEX mail.wake_ups_in_order;
 CREATE INDEX wake_ups_in_order ON mail.wake_ups (swarm, is_delivery, tier, round, place);
 CREATE INDEX wake_ups_of_callers ON mail.wake_ups (swarm, tier, instance, round) WHERE NOT is_delivery;
 CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = 'running';
+""",
+    2: """
+UPDATE mail.tasks SET due = NULL WHERE status = 'paused';
+CREATE INDEX paused_tasks ON mail.tasks (due) WHERE status = 'paused';
 """,
 }
 """The migration from each earlier version of the schema to the next."""

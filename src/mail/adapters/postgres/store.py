@@ -307,7 +307,9 @@ class PostgresStore:
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         rows = await self._sql.fetch(
-            "SELECT instance, task_id FROM mail.tasks WHERE status = 'running' AND due <= %s", (now,)
+            "SELECT instance, task_id FROM mail.tasks WHERE status = 'running' AND due <= %s"
+            " UNION ALL SELECT instance, task_id FROM mail.tasks WHERE status = 'paused' AND due <= %s",
+            (now, now),
         )
         return [TaskKey(instance, task_id) for instance, task_id in rows]
 

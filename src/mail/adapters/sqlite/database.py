@@ -16,7 +16,7 @@ from mail.errors import ConfigurationError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
@@ -38,6 +38,7 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
 CREATE INDEX running_tasks_with_deadline ON tasks (deadline) WHERE status = 'running' AND deadline IS NOT NULL;
+CREATE INDEX paused_tasks_with_deadline ON tasks (deadline) WHERE status = 'paused' AND deadline IS NOT NULL;
 CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
@@ -115,6 +116,10 @@ CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'runni
     4: """
 DROP INDEX running_tasks;
 CREATE INDEX running_tasks_with_deadline ON tasks (deadline) WHERE status = 'running' AND deadline IS NOT NULL;
+""",
+    5: """
+UPDATE tasks SET deadline = NULL WHERE status = 'paused';
+CREATE INDEX paused_tasks_with_deadline ON tasks (deadline) WHERE status = 'paused' AND deadline IS NOT NULL;
 """,
 }
 """The migration from each earlier version of the schema to the next."""

@@ -320,7 +320,9 @@ class SQLiteStore:
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         rows = self._read(
-            "SELECT instance, task_id FROM tasks WHERE status = 'running' AND deadline <= ?", (now,)
+            "SELECT instance, task_id FROM tasks WHERE status = 'running' AND deadline <= ?"
+            " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'paused' AND deadline <= ?",
+            (now, now),
         )
         return [TaskKey(instance, task_id) for instance, task_id in rows]
 

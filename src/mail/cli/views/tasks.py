@@ -30,12 +30,14 @@ class UserQuestion(BaseModel):
 
 
 class PendingCall(BaseModel):
-    """A breakpoint tool call that waits for its result; `asks` if it is a question to the task's owner."""
+    """A call that waits for its result or an approval; `asks` if it is a question to the task's owner."""
 
     call_id: str
     name: str
     arguments: dict[str, Any] = {}
     asks: UserQuestion | None = None
+    needs_approval: bool = False
+    decision: str | None = None
 
 
 class Awaited(BaseModel):

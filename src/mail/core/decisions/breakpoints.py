@@ -1,21 +1,27 @@
-"""Breakpoints: a task pauses at tools that its user runs, and resumes with their results. Pure functions."""
+"""Breakpoints: a task pauses at tools that its user runs, and resumes with their results. Pure functions.
+
+It also pauses at calls of actions that a person must approve (`mail.core.decisions.approvals`).
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypedDict
 
 from pydantic_core import from_json
 
 from mail.core.protocol.address import Principal, create_agent_address
-from mail.core.protocol.calls import AgentToolCall, tool_result
+from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.swarm import History, UserQuestion
+from mail.core.task.swarm import ActionCore, History, UserQuestion
 from mail.core.task.task import Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
 from mail.errors import BadBreakpointResult, NotPaused, QuestionOpen, Subject
+
+NO_ITEMS: Mapping[str, str] = MappingProxyType({})
 
 ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
 
@@ -24,11 +30,16 @@ MAX_ARGUMENTS = 500
 
 
 def pause(
-    draft: Draft, agent: str, calls: Sequence[AgentToolCall], questions: Mapping[str, UserQuestion]
+    draft: Draft,
+    agent: str,
+    calls: Sequence[AgentToolCall],
+    questions: Mapping[str, UserQuestion],
+    held: Mapping[str, ActionCore],
 ) -> None:
     """Pause the task until the user returns the results of these breakpoint tool calls of an agent.
 
-    `questions` to the user, by the ids of the calls that ask them, are sent too.
+    `questions` to the user, by the ids of the calls that ask them, are sent too. `held` are the actions of calls that
+    wait for an approval instead, by their ids.
     """
     asked = {call_id: _ask_owner(draft, agent, question) for call_id, question in questions.items()}
     paused = tuple(
@@ -37,14 +48,40 @@ def pause(
             name=call.tool_name,
             arguments=call.tool_args,
             asks=asked.get(call.tool_call_id),
+            **_terms(draft, held.get(call.tool_call_id)),
         )
         for call in calls
     )
-    reached = Breakpoint(agent=agent, tool_format=calls[0].tool_format, calls=paused)
+    item_ids = {call.tool_call_id: str(item["id"]) for call in calls if (item := _item(call)).get("id")}
+    pause_at(draft, Breakpoint(agent=agent, tool_format=calls[0].tool_format, calls=paused), item_ids)
+
+
+def pause_at(draft: Draft, reached: Breakpoint, item_ids: Mapping[str, str] = NO_ITEMS) -> None:
+    """Pause the task at a breakpoint; its answer has the calls, with the ids of their Responses items if known."""
     draft.generation = replace(draft.generation, breakpoint=reached)
     draft.move(Transition.PAUSE)
-    body = json.dumps([_describe_paused(call) for call in calls])
-    draft.finish(create_agent_address(agent), Subject.BREAKPOINT_TOOL_CALL, body)
+    waiting = [call for call in reached.calls if call.approval is None]
+    body = json.dumps(
+        [_describe_paused(call, reached.tool_format, item_ids.get(call.call_id)) for call in waiting]
+    )
+    draft.finish(create_agent_address(reached.agent), Subject.BREAKPOINT_TOOL_CALL, body)
+
+
+class _Terms(TypedDict, total=False):
+    """The fields of a paused call that waits for an approval."""
+
+    needs_approval: bool
+    approve_within: float | None
+    approve_by: float | None
+
+
+def _terms(draft: Draft, action: ActionCore | None) -> _Terms:
+    if action is None:
+        return {}
+    seconds = action.approval_timeout
+    if seconds is None:
+        return {"needs_approval": True}
+    return {"needs_approval": True, "approve_within": seconds, "approve_by": draft.time_in(seconds)}
 
 
 def _ask_owner(draft: Draft, agent: str, question: UserQuestion) -> OpenUserQuestion:
@@ -69,22 +106,25 @@ def _ask_owner(draft: Draft, agent: str, question: UserQuestion) -> OpenUserQues
     )
 
 
-def _describe_paused(call: AgentToolCall) -> dict[str, str]:
+def _item(call: AgentToolCall) -> Mapping[str, Any]:
+    """Return the item of a call in the Responses API; empty in the other one."""
+    return next((item for item in call.responses if item.get("call_id") == call.tool_call_id), {})
+
+
+def _describe_paused(call: PausedCall, tool_format: ToolFormat, item_id: str | None) -> dict[str, Any]:
     """Return a paused call as clients receive it, in the format of its API (SPEC, section 8)."""
-    arguments = json.dumps(call.tool_args)
-    if call.tool_format == "completions":
-        return {"arguments": arguments, "name": call.tool_name, "id": call.tool_call_id}
-    item = next(
-        (item for item in call.responses if item.get("call_id") == call.tool_call_id),
-        {},
-    )
+    arguments = json.dumps(call.arguments)
+    more = {"needs_approval": True} if call.needs_approval else {}
+    if tool_format == "completions":
+        return {"arguments": arguments, "name": call.name, "id": call.call_id, **more}
     return {
         "arguments": arguments,
-        "call_id": call.tool_call_id,
-        "name": call.tool_name,
+        "call_id": call.call_id,
+        "name": call.name,
         "type": "function_call",
-        "id": str(item.get("id") or call.tool_call_id),
+        "id": item_id or call.call_id,
         "status": "completed",
+        **more,
     }
 
 
@@ -94,15 +134,24 @@ def is_answer(waiting: Breakpoint | None, subject: str) -> bool:
     return any(question.is_answered_by(subject) for question in asked)
 
 
-def add_results(draft: Draft, given: Any) -> tuple[Breakpoint, dict[str, str]]:
-    """Add the user's results to the history of the waiting agent; return its breakpoint, and the results by call id."""
+def waiting_breakpoint(draft: Draft) -> Breakpoint:
+    """Return the breakpoint at which the task waits. Raises NotPaused."""
     waiting = draft.before.generation.breakpoint
     if waiting is None or draft.status is not TaskStatus.PAUSED:
         raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
-    results = read_results(given, waiting.calls)
+    return waiting
+
+
+def add_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -> None:
+    """Add results, by call id, to the history of the waiting agent, and those of breakpoint tools to the timeline."""
     history: History = []
     for call in waiting.calls:
-        content = results[call.call_id]
+        content = results.get(call.call_id)
+        if content is None:
+            continue
+        if call.needs_approval:
+            history.append(tool_result(waiting.tool_format, call.call_id, content))
+            continue
         if call.asks is not None and not content.strip():
             raise BadBreakpointResult("body must not be empty: it is the answer to a question")
         draft.emit(
@@ -112,8 +161,8 @@ def add_results(draft: Draft, given: Any) -> tuple[Breakpoint, dict[str, str]]:
         )
         result = content if call.asks is None else ANSWERED
         history.append(tool_result(waiting.tool_format, call.call_id, result))
-    draft.remember(waiting.agent, history)
-    return waiting, results
+    if history:
+        draft.remember(waiting.agent, history)
 
 
 def send_answers(draft: Draft, caller: Principal, waiting: Breakpoint, results: Mapping[str, str]) -> None:
@@ -169,17 +218,28 @@ def abandon_breakpoint(draft: Draft) -> None:
     if waiting is None:
         return
     note = "ERROR: the user sent a new message instead of this tool's result"
+    not_run = "ERROR: it was not run: the user sent a new message instead of a decision on this call"
     draft.remember(
-        waiting.agent, [tool_result(waiting.tool_format, call.call_id, note) for call in waiting.calls]
+        waiting.agent,
+        [
+            tool_result(waiting.tool_format, call.call_id, not_run if call.needs_approval else note)
+            for call in waiting.calls
+        ],
     )
 
 
-def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
+def read_results(given: Any, waiting: tuple[PausedCall, ...]) -> dict[str, str]:
     """Match the user's results with the waiting calls; return the content by call id.
 
     `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
-    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result.
+    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result. Calls that need
+    approval get none.
     """
+    calls = tuple(call for call in waiting if not call.needs_approval)
+    if not calls:
+        raise BadBreakpointResult(
+            f"these calls wait for an approval, not for a result: {_ids(waiting)}; give kwargs.approvals"
+        )
     value = _parse(given)
     if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):
         results = _read_list(value, calls)

@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from mail.core.decisions.turn import prevent_stall
 from mail.core.protocol.address import Principal, parse_agent_address
+from mail.core.protocol.calls import tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange
@@ -22,6 +23,7 @@ from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Generation, Task, TaskStatus
+from mail.core.task.turn_state import Breakpoint
 from mail.errors import BadRequest, Subject
 
 
@@ -83,7 +85,7 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock:
         generation=Generation(
             number=1 if run else 0,
             faults={agent: count for agent, count in task.generation.faults.items() if agent in swarm.agents},
-            breakpoint=paused_at if paused_at and paused_at.agent in swarm.agents else None,
+            breakpoint=_without_time(paused_at) if paused_at and paused_at.agent in swarm.agents else None,
             client_tools=task.generation.client_tools,
             notes=task.generation.notes,
             output_schema=task.generation.output_schema,
@@ -91,6 +93,11 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock:
         manual=task.manual,
         cancellation=cancelled and replace(cancelled, seq=0),
     )
+
+
+def _without_time(waiting: Breakpoint) -> Breakpoint:
+    """Return the breakpoint without time limits for approvals, as nobody has been asked in the fork."""
+    return replace(waiting, calls=tuple(replace(call, approve_by=None) for call in waiting.calls))
 
 
 class _Fork:
@@ -121,7 +128,7 @@ class _Fork:
                     agent=agent,
                     entries=len(history),
                 )
-                draft.remember(agent, history)
+                draft.remember(agent, [*history, *self._not_run(agent)])
         paused_at = old.generation.breakpoint
         if paused_at is not None and draft.before.generation.breakpoint is None:
             self._leave(draft.before.entrypoint, f"agent {paused_at.agent!r}, which waited for the user")
@@ -146,6 +153,14 @@ class _Fork:
             )
         prevent_stall(draft)
         return draft.seal()
+
+    def _not_run(self, agent: str) -> History:
+        """Return the results of calls of the agent that were approved for the first task, and wait to be run there."""
+        waiting = self._from.approved_calls_of(agent)
+        if waiting is None:
+            return []
+        note = "ERROR: it was not run: this task is a fork, and the call was decided on in another task"
+        return [tool_result(waiting.tool_format, call.call_id, note) for call in waiting.calls]
 
     def _send_mail(self) -> dict[int, int]:
         """Send the waiting mail again, in order; return the new seqs by the old ones."""

@@ -18,13 +18,23 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from pydantic import Field
 
+from mail.core.decisions.approvals import (
+    GivenApproval,
+    decide,
+    has_approved,
+    keep_waiting,
+    rejections,
+    run_approved,
+)
 from mail.core.decisions.breakpoints import (
     abandon_breakpoint,
     add_results,
     announce_results,
     is_answer,
+    read_results,
     require_no_question,
     send_answers,
+    waiting_breakpoint,
 )
 from mail.core.protocol.address import (
     EVERYONE,
@@ -94,6 +104,7 @@ class Submission(Value):
         ceiling: the upper limit of the caller's budgets.
         breakpoint_tool_call_result: the results of breakpoint tools, when resuming there.
         drop_question: whether a message to a paused task drops the question that the task asks. `user_response` does.
+        approvals: decisions on calls that need approval, when resuming there.
         message: a complete message, instead of `body`, `subject`, `msg_type` and `entrypoint`.
         is_direct: whether the entrypoint may be any agent of the swarm. If it can't complete tasks, its response does.
         targets: agents of other swarms, as `agent@swarm`, to write to instead of an entrypoint.
@@ -121,6 +132,7 @@ class Submission(Value):
     ceiling: Budget = NO_BUDGET
     breakpoint_tool_call_result: Any = None
     drop_question: bool = False
+    approvals: tuple[GivenApproval, ...] = ()
     message: MAILMessage | None = None
     is_direct: bool = False
     targets: tuple[str, ...] = ()
@@ -455,9 +467,21 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
 
 def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
     """Give the waiting agent its tool results, and wake it: by the text sent with them, if there is any."""
-    waiting, results = add_results(draft, submission.breakpoint_tool_call_result)
+    waiting = decide(draft, caller, waiting_breakpoint(draft), submission.approvals)
+    given = submission.breakpoint_tool_call_result
+    results: dict[str, str] = {}
+    if given is not None or all(not call.needs_approval for call in waiting.calls):
+        results = read_results(given, waiting.calls)
+    if any(call.approval is None and call.call_id not in results for call in waiting.calls):
+        keep_waiting(draft, waiting, has_more=bool(results or submission.body))
+        return
+    is_run = has_approved(waiting)
+    if not is_run:
+        results |= rejections(waiting)
+    add_results(draft, waiting, results)
     _resume(draft, submission)
     send_answers(draft, caller, waiting, results)
+    words = None
     if submission.body:
         words = compose_message(
             "request",
@@ -468,8 +492,12 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             body=submission.body,
             clock=draft.clock,
         )
+    if is_run:
+        run_approved(draft, waiting, words)
+    elif words is None:
+        announce_results(draft, waiting, results)
+    else:
         draft.send(words, [waiting.agent])
         draft.note_resumption(waiting.agent)
+    if words is not None:
         _note_question(draft, submission, waiting.agent)
-    else:
-        announce_results(draft, waiting, results)

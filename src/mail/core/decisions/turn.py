@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 
+from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.text_answers import TEXT_ALONE, interpret
@@ -29,8 +30,16 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.output_schema import written
-from mail.core.task.swarm import AgentCore, FormContext, FormResult, History, SwarmCore, UserQuestion
-from mail.core.task.task import Task
+from mail.core.task.swarm import (
+    ActionCore,
+    AgentCore,
+    FormContext,
+    FormResult,
+    History,
+    SwarmCore,
+    UserQuestion,
+)
+from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
@@ -147,9 +156,11 @@ def outgrow(
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
     """End a task whose time limit has passed, else expire its requests to other swarms.
 
-    Return None if it has stopped already, or has a later deadline.
+    Of a paused task, approvals expire. Return None if it has stopped already, or has a later deadline.
     """
     now = clock.now().timestamp()
+    if task.status is TaskStatus.PAUSED:
+        return expire_approvals(task, swarm, now, clock)
     if not task.is_running:
         return None
     if not task.is_overdue(now):
@@ -271,6 +282,7 @@ class Settlement:
         self._mail = mail
         self._client_tools = task.client_tools_of(self.name)
         self._questions: dict[str, UserQuestion] = {}
+        self._held: dict[str, ActionCore] = {}
         self._faults = 0
         self._first_fault = ""
         self._text: str | None = None
@@ -376,8 +388,11 @@ class Settlement:
         return f"{FAULTS_IN_A_ROW} faulty turns in a row; the last: {shown}"
 
     def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
-        """Return whether the user runs the tool: a breakpoint tool, or one of the caller's."""
+        """Return whether the user runs the tool, a breakpoint tool or one of the caller's, or must approve the call."""
         if call.tool_name in self.swarm.breakpoint_tools:
+            return True
+        if receipt is not None and receipt.state is Receipt.State.HELD:
+            self._held[call.tool_call_id] = self.swarm.actions[call.tool_name]
             return True
         tools = self._client_tools
         return tools is not None and receipt is None and tools.holds(call.tool_name)
@@ -385,6 +400,8 @@ class Settlement:
     def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
         """Process one call and return its tool result; None if it has one already, or gets it later."""
         if receipt is not None:
+            if receipt.state is Receipt.State.HELD:  # the task has just ended
+                return "ERROR: it was not run: nobody has approved it"
             return self._report_action(call, receipt)
         if call.tool_name in BUILTIN_TOOLS:
             self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}")
@@ -515,8 +532,10 @@ class Settlement:
         acted = [
             (call, receipt)
             for call, receipt in zip(output.calls, output.receipts, strict=True)
-            if receipt is not None
+            if receipt is not None and receipt.state is not Receipt.State.HELD
         ]
+        if not acted:
+            return
         body = "\n".join(
             f"{call.tool_name}: {'' if receipt.state is Receipt.State.DONE else 'ERROR: '}{receipt.content}"
             for call, receipt in acted
@@ -530,23 +549,36 @@ class Settlement:
         """Pause at breakpoint tools; return the results of calls that the user need not answer."""
         if self.draft.is_running:
             tools = self._client_tools
-            count = len(calls) if tools is None or tools.parallel else 1
-            for call in calls[:count]:
-                self._emit(
-                    EventKind.BREAKPOINT_TOOL_CALL,
-                    f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
-                )
+            excess: list[AgentToolCall] = []
+            if tools is not None and not tools.parallel:
+                excess = [call for call in calls if call.tool_call_id not in self._held][1:]
+            waiting = [call for call in calls if call not in excess]
+            for call in waiting:
+                self._emit_pause(call)
             questions = {
                 call.tool_call_id: self._questions[call.tool_call_id]
-                for call in calls[:count]
+                for call in waiting
                 if call.tool_call_id in self._questions
             }
-            pause(self.draft, self.name, calls[:count], questions)
+            pause(self.draft, self.name, waiting, questions, self._held)
             one = "ERROR: one tool at a time; call this one again when you have the other's result"
-            return [call.create_response_msg(one) for call in calls[count:]]
+            return [call.create_response_msg(one) for call in excess]
         reason = "the task is paused at another breakpoint; call the tool again"
         self._fault(ToolCallFault(reason))
         return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
+
+    def _emit_pause(self, call: AgentToolCall) -> None:
+        if call.tool_call_id in self._held:
+            self._emit(
+                EventKind.BREAKPOINT_TOOL_CALL,
+                f"agent {self.name} asks for approval of {call.tool_name} with args: {call.tool_args}",
+                {"needs_approval": True, "tool_call_id": call.tool_call_id},
+            )
+        else:
+            self._emit(
+                EventKind.BREAKPOINT_TOOL_CALL,
+                f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
+            )
 
     def _dead_letter(self, reason: str, attempts: int) -> None:
         """Make the turn's message a dead letter."""

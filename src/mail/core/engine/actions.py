@@ -23,14 +23,20 @@ UNKNOWN_OUTCOME = (
 )
 
 
+NOBODY_APPROVES = (
+    "it was not run: a person must approve this call, and nobody here can: the task belongs to another swarm"
+)
+
+
 class ActionRunner:
-    """Runs the actions that an agent has called in a turn.
+    """Runs the actions that an agent has called in a turn; those that need approval get a receipt that says so.
 
     Args:
         find: returns the action that runs for a tool; None for a tool that is no action.
         sequential: whether all actions of the agent run one after the other.
         caller: the instance of the task.
         keep: stores a checkpoint. Raises TaskFull or StoreError.
+        has_person: whether a person can approve calls of the task; without one, those that need approval fail.
     """
 
     def __init__(
@@ -39,6 +45,7 @@ class ActionRunner:
         keep: Callable[[Checkpoint], Awaitable[None]],
         *,
         sequential: bool,
+        has_person: bool,
         caller: str,
         meter: UsageMeter,
         tracer: Tracer,
@@ -47,6 +54,7 @@ class ActionRunner:
         self._find = find
         self._keep = keep
         self._sequential = sequential
+        self._has_person = has_person
         self._caller = caller
         self._meter = meter
         self._tracer = tracer
@@ -64,6 +72,11 @@ class ActionRunner:
             is_begun = receipt is not None and receipt.state is Receipt.State.STARTED
             if (receipt is not None and not is_begun) or (action is None and not is_begun):
                 continue
+            if action is not None and receipt is None and action.needs_approval is not False:
+                refusal = await self._hold(action, call)
+                if refusal is not None:
+                    checkpoint = checkpoint.with_receipt(index, refusal, self._meter)
+                    continue
             is_changed = True
             if action is None or (is_begun and not action.idempotent):  # None: its provider lacks it now
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
@@ -78,6 +91,17 @@ class ActionRunner:
         if is_changed:
             await self._keep(checkpoint)
         return checkpoint
+
+    async def _hold(self, action: ActionCore, call: AgentToolCall) -> Receipt | None:
+        """Return the receipt of a call that may not run before a person has approved it; None if it may."""
+        if not await _needs_approval(action, call):
+            return None
+        if problem := action.find_problem(call.tool_args):
+            text = f"{action.name} was not run, its arguments are wrong: {problem}"
+            return Receipt(state=Receipt.State.FAILED, content=text)
+        if not self._has_person:
+            return Receipt(state=Receipt.State.FAILED, content=NOBODY_APPROVES)
+        return Receipt(state=Receipt.State.HELD)
 
     async def _run_together(self, group: list[tuple[int, ActionCore]], checkpoint: Checkpoint) -> Checkpoint:
         """Run actions at the same time. Return the checkpoint with their receipts; the last one is not stored yet."""
@@ -139,3 +163,15 @@ class ActionRunner:
                 state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
             )
         return Receipt(state=Receipt.State.DONE, content=content)
+
+
+async def _needs_approval(action: ActionCore, call: AgentToolCall) -> bool:
+    predicate = action.needs_approval
+    if isinstance(predicate, bool):
+        return predicate
+    try:
+        return bool(await predicate(deepcopy(call.tool_args)))
+    except Exception as error:  # foreign code: a person decides on what it can't
+        logger.warning("needs_approval of action %s failed: %s", action.name, type(error).__name__)
+        logger.debug("needs_approval of action %s", action.name, exc_info=True)
+        return True

@@ -796,7 +796,7 @@ class Runtime:
         )
         if change is not None:
             self._observe(change)
-            await self._publish(change)
+            await self._wake(wake_ups(change.task))  # all, as the task may have resumed
 
     def _observe(self, change: TaskChange) -> None:
         """Pass a committed change to the observers."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
+from mail.core.decisions.approvals import approved_checkpoint, is_progress, settle_approved
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.turn import (
     AgentFailure,
@@ -143,7 +144,15 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._work_task: asyncio.Task[TurnOutput] | None = None
         self._is_interrupted = False
         self._stopped_by: StoreError | None = None
-        self._kept = earlier = turn.checkpoint
+        self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
+        earlier = turn.checkpoint
+        if (
+            earlier is not None
+            and (earlier.approved or self._approved is not None)
+            and (self._approved is None or not is_progress(earlier, self._approved))
+        ):
+            earlier = None  # of calls whose results are stored
+        self._kept = earlier
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
         lease, timing = turn.lease, earlier.timing if earlier else None
         self.activity = TurnActivity(
@@ -175,12 +184,17 @@ class AgentTurn[T: Turn](LeasedTurn):
         )
 
     async def run(self, seconds: float) -> TaskChange | None:
-        """Run the turn, for `seconds` at most, and commit it; None if it may not run."""
+        """Run the turn, for `seconds` at most, and commit it; None if it may not run.
+
+        If calls of the agent have been approved, only they run: in a turn without a model call that leaves its message.
+        """
         turn = self.turn
         now = self._clock.now().timestamp()
         if turn.task.is_overdue(now):
             return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
-        if (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None:
+        if self._approved is None and (
+            (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None
+        ):
             if turn.task.generation.limit_notice is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
@@ -225,6 +239,15 @@ class AgentTurn[T: Turn](LeasedTurn):
         activity = self.activity
         if activity.spans or output.timing is not None or activity.time() - activity.begin >= NOTABLE_SECONDS:
             output = replace(output, timing=activity.timing())
+        if self._approved is not None:
+            reached, failure = (
+                (self._kept, output.reason) if isinstance(output, AgentFailure) else (output, "")
+            )
+            return await self.commit(
+                lambda task: self._within_limit(
+                    task, settle_approved(task, self._swarm, self.turn, reached, failure, self._clock)
+                )
+            )
         mail = await self._mail() if self._reads_mail(output) else ()
         return await self.commit(
             lambda task: self._within_limit(
@@ -290,13 +313,18 @@ class AgentTurn[T: Turn](LeasedTurn):
         agent = self._agent
         if agent.tool_source is not None:
             self._provided = await self._provide(agent.tool_source)
-        output = self.turn.checkpoint or await self._call(agent, history)
+        output: TurnOutput
+        if self._approved is not None:
+            output = self._kept or approved_checkpoint(self._approved)
+        else:
+            output = self._kept or await self._call(agent, history)
         if isinstance(output, AgentFailure) or not (agent.actions or self._builtins or agent.tool_source):
             return output
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
             sequential=agent.sequential,
+            has_person=self.turn.task.parent_swarm is None,
             caller=self.turn.task.instance,
             meter=self._meter,
             tracer=self._tracer,
@@ -346,7 +374,8 @@ class AgentTurn[T: Turn](LeasedTurn):
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:
         """Return the action that the engine runs for a call; None if the tool is not an action."""
         if self._swarm.runs_as_action(agent, tool):
-            return self._swarm.actions[tool]
+            action = self._swarm.actions[tool]
+            return action if self._approved is None else replace(action, needs_approval=False)
         if (provided := self._provided.actions.get(tool)) is not None:
             return provided
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools

@@ -65,6 +65,7 @@ class Draft:
         self.requests = task.requests
         self.unread_questions = task.unread_questions
         self.resumptions = task.resumptions
+        self.approved_calls = task.approved_calls
         self.peers = dict(task.peers)
         self.received = task.received
         self.usage = task.usage
@@ -83,6 +84,7 @@ class Draft:
         self._deliveries: list[InboxEntry] = []
         self._records: list[HistoryRecord] = []
         self._ending: tuple[MAILMessage, EventKind] | None = None
+        self._ended = task.generation.number
         self._turn: Claim | None = None
         self._consumed: InboxEntry | None = None
         self._also_read: tuple[InboxEntry, ...] = ()
@@ -181,9 +183,13 @@ class Draft:
             (agent,),
         )
 
-    def note_resumption(self, agent: str) -> None:
-        """Note that the last message resumes an agent, whose history has the results of its breakpoint."""
-        resumption = Resumption(seq=self.last_seq, agent=agent, portions=self._histories[agent])
+    def note_resumption(self, agent: str, *, to_come: int = 0) -> None:
+        """Note that the last message resumes an agent, whose history has the results of its breakpoint.
+
+        `to_come` is the number of portions with results that follow before the agent takes a turn.
+        """
+        portions = self._histories[agent] + to_come
+        resumption = Resumption(seq=self.last_seq, agent=agent, portions=portions)
         self.resumptions = (*self.resumptions, resumption)
 
     def dead_letter(
@@ -311,6 +317,7 @@ class Draft:
         """End this generation with a finishing message that is not sent to other swarms."""
         failed = self.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
         self._ending = (message, EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE)
+        self._ended = self.generation.number
 
     @property
     def owner_address(self) -> MAILAddress:
@@ -461,6 +468,7 @@ class Draft:
             requests=self.requests,
             unread_questions=self.unread_questions,
             resumptions=self.resumptions,
+            approved_calls=self.approved_calls,
             peers=self.peers,
             parent_swarm=before.parent_swarm,
             hops=before.hops,
@@ -487,7 +495,7 @@ class Draft:
             events=tuple(self._events),
             encoded_events=events,
             response=response,
-            ended=None if response is None else self.before.generation.number,
+            ended=None if response is None else self._ended,
         )
 
     def _unread(self) -> tuple[UnreadQuestion, ...]:

@@ -227,7 +227,7 @@ class Store(Protocol):
         ...
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
-        """Return the running tasks whose deadline (`Task.deadline`) has passed."""
+        """Return the running and paused tasks whose deadline (`Task.deadline`) has passed."""
         ...
 
     async def list_dead(

@@ -89,6 +89,7 @@ class _StoredCheckpoint:
     models: dict[str, Usage] = field(default_factory=dict)
     replies: list[Any] | None = None
     timing: TurnTiming | None = None
+    approved: bool = False
 
 
 _CHECKPOINT = TypeAdapter(_StoredCheckpoint)
@@ -112,13 +113,16 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         models=checkpoint.models,
         replies=replies,
         timing=checkpoint.timing,
+        approved=checkpoint.approved,
     )
-    return _CHECKPOINT.dump_json(stored, exclude=_untimed(checkpoint)).decode()
+    return _CHECKPOINT.dump_json(stored, exclude=_absent(checkpoint)).decode()
 
 
-def _untimed(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields of timings that a checkpoint doesn't have."""
+def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the fields of timings and approvals that a checkpoint doesn't have."""
     absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
+    if not checkpoint.approved:
+        absent["approved"] = True
     if all(receipt is None or receipt.after is None for receipt in checkpoint.receipts):
         absent["receipts"] = {"__all__": {"after", "seconds"}}
     return absent
@@ -134,6 +138,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
         usage=stored.usage,
         models=stored.models,
         timing=stored.timing,
+        approved=stored.approved,
     )
 
 

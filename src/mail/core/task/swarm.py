@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from mail.core.protocol.address import EVERYONE, is_swarm_name
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.error_text import did_you_mean
+from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
 from mail.core.protocol.message import MAILMessage
-from mail.core.protocol.tool_schemas import tool_declaration
+from mail.core.protocol.tool_schemas import model_of, tool_declaration
 from mail.core.protocol.values import value
 from mail.core.task.output_schema import OutputSchema, check_schema
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
@@ -87,6 +89,9 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
 """Takes the call's arguments and returns its result as text; the agent is notified of any exception."""
 
+ApprovalPredicate = Callable[[dict[str, Any]], Awaitable[bool]]
+"""Takes the call's arguments and returns whether a person must approve it; an error counts as yes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ActionCore:
@@ -98,6 +103,8 @@ class ActionCore:
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
+        needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
+        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
     """
 
     name: str
@@ -108,6 +115,18 @@ class ActionCore:
     sequential: bool = False
     form: Form | None = None
     reads_mail: bool = False
+    needs_approval: bool | ApprovalPredicate = False
+    approval_timeout: float | None = None
+
+    def find_problem(self, arguments: Mapping[str, Any]) -> str:
+        """Return why the schema refuses these arguments; empty if it takes them."""
+        try:
+            model_of(self.name, self.parameters).model_validate(dict(arguments))
+        except ValidationError as error:
+            return explain(error)
+        except ConfigurationError:  # a schema that only its function can read
+            return ""
+        return ""
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
         """Declare the action as a tool."""

@@ -179,6 +179,8 @@ class Task:
         unread_questions: questions that joined the running task; while there are any, an answer starts another
             generation.
         resumptions: the unread messages that resume an agent at a breakpoint.
+        approved_calls: calls on which people have decided, and whose results their agents don't have yet. The engine runs
+            the approved ones before the agent takes another turn.
         usage: what models have cost in all generations, per agent.
         models: the same per model (`mail.core.task.usage.add_models`).
         peers: the other swarms that take part, by name.
@@ -215,6 +217,7 @@ class Task:
     requests: tuple[OpenRequest, ...] = ()
     unread_questions: tuple[UnreadQuestion, ...] = ()
     resumptions: tuple[Resumption, ...] = ()
+    approved_calls: tuple[Breakpoint, ...] = ()
     peers: dict[str, Peer] = field(default_factory=dict)
     parent_swarm: str | None = None
     hops: int = 0
@@ -243,6 +246,10 @@ class Task:
             return usage, models
         rest = {model: spent - paid.models.get(model, NO_USAGE) for model, spent in models.items()}
         return usage - paid.usage, {model: spent for model, spent in rest.items() if spent}
+
+    def approved_calls_of(self, agent: str) -> Breakpoint | None:
+        """Return the calls of an agent that the engine must run before the agent takes another turn, if any."""
+        return next((waiting for waiting in self.approved_calls if waiting.agent == agent), None)
 
     def client_tools_of(self, agent: str) -> ClientTools | None:
         """Return the caller's tools if the agent is the entrypoint, which may call them; else None."""
@@ -315,7 +322,12 @@ class Task:
 
     @property
     def deadline(self) -> float | None:
-        """When the task or one of its requests expires, in seconds since the epoch; None for never."""
+        """When the task, one of its requests or an approval expires, in seconds since the epoch; None for never.
+
+        Of a paused task, only approvals expire.
+        """
+        if self.status is TaskStatus.PAUSED:
+            return None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
         earliest = self.limits.ends_at
         for request in self.requests:
             due = request.answer_deadline

@@ -21,11 +21,15 @@ class Receipt:
     """
 
     class State(StrEnum):
-        """STARTED in the checkpoint of a repeated turn means that the action's outcome is unknown."""
+        """STARTED in the checkpoint of a repeated turn means that the action's outcome is unknown.
+
+        HELD: the action does not run before a person has approved the call.
+        """
 
         STARTED = "started"
         DONE = "done"
         FAILED = "failed"
+        HELD = "held"
 
     state: State
     content: str = ""
@@ -77,6 +81,7 @@ class Checkpoint:
         receipts: one per call that runs an action, None for the rest.
         usage, models: what its models have cost so far, in total and by model; a repeated turn still reports it.
         timing: the turn's timing; None for a quick turn that calls no model and no action.
+        approved: whether the calls are those of an earlier turn, which a person has approved (`Task.approved_calls`).
     """
 
     text: str | None
@@ -85,6 +90,7 @@ class Checkpoint:
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
     timing: TurnTiming | None = None
+    approved: bool = False
 
     def with_receipt(self, index: int, receipt: Receipt, meter: UsageMeter | None = None) -> "Checkpoint":
         """Return the checkpoint with the receipt of the call at `index`, and with the meter's sums if given."""
@@ -129,22 +135,66 @@ def _normal(subject: str) -> str:
 
 
 @value(kw_only=True)
+class Approval:
+    """The decision on a call that needs approval.
+
+    Attributes:
+        is_approved: whether the engine runs the call; else it is rejected.
+        by: the principal who decided; empty if nobody did in time.
+        arguments: those that the person has put in place of the model's; None to keep them.
+    """
+
+    is_approved: bool
+    by: str = ""
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+@value(kw_only=True)
 class PausedCall:
-    """A breakpoint tool call that waits for its result; `asks` is the question it put to the user, if any."""
+    """A call that waits for the user: for the result of a breakpoint tool, or for the approval of an action.
+
+    Attributes:
+        asks: the question that it put to the user, if any.
+        needs_approval: whether it is a call of an action, which the engine runs if a person approves it.
+        approve_within: seconds after which it counts as rejected; None for no limit.
+        approve_by: that time, in seconds since the epoch.
+        approval: the decision, if there is one.
+    """
 
     call_id: str
     name: str
     arguments: dict[str, Any]
     asks: OpenUserQuestion | None = None
+    needs_approval: bool = False
+    approve_within: float | None = None
+    approve_by: float | None = None
+    approval: Approval | None = None
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it needs an approval on which nobody has decided."""
+        return self.needs_approval and self.approval is None
 
 
 @value(kw_only=True)
 class Breakpoint:
-    """Why a task is paused: `agent` needs the results of `calls` from the user."""
+    """Why a task is paused: `agent` needs the results of `calls`, or their approval, from the user.
+
+    Attributes:
+        woken_by: the seq of a message that only wakes the engine to run approved calls, and that the agent does not read.
+    """
 
     agent: str
     tool_format: ToolFormat
     calls: tuple[PausedCall, ...]
+    woken_by: int | None = None
+
+    @property
+    def approve_by(self) -> float | None:
+        """When the first undecided call counts as rejected, in seconds since the epoch; None for never."""
+        times = [call.approve_by for call in self.calls if call.is_undecided and call.approve_by is not None]
+        return min(times, default=None)
 
 
 @value(kw_only=True)

@@ -9,6 +9,8 @@ from fastapi import Request
 from fastapi.responses import Response
 from pydantic import Field
 
+from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
@@ -17,7 +19,7 @@ from mail.core.task.output_schema import read_output
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import RoleGate
-from mail.http.bodies import JSON, Answered, GivenWebhook, GivenWithWarnings, JSONBody, Problem
+from mail.http.bodies import JSON, Answered, Given, GivenWebhook, GivenWithWarnings, JSONBody, Problem
 from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
@@ -28,6 +30,23 @@ from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, pen
 
 MAX_WARNINGS = 1000
 """Characters of the warnings that the header of an answer repeats."""
+
+
+class CallApproval(Given):
+    """A person's decision on a call that waits for approval."""
+
+    decision: Literal["approve", "edit", "reject"] = Field(
+        description="`approve` to run the call, `edit` to run it with other arguments, or `reject`."
+    )
+    call_id: str | None = Field(
+        default=None, description="The call; by default, all calls on which nobody has decided yet."
+    )
+    arguments: dict[str, Any] | None = Field(
+        default=None, description="The arguments to run the call with, instead of the model's."
+    )
+    reason: str = Field(
+        default="", max_length=MAX_REASON, description="The agent reads why a call is rejected."
+    )
 
 
 class MessageOptions(GivenWithWarnings):
@@ -56,6 +75,16 @@ class MessageOptions(GivenWithWarnings):
         description="The results of the breakpoint tools that the task waits for: a JSON string, an object "
         '`{"content"}`, a list `[{"call_id", "content"}]`, or plain text.',
     )
+    approvals: list[CallApproval] | CallApproval | None = Field(
+        default=None,
+        description="Decisions on the calls that wait for approval, one by one or for all of them.",
+    )
+
+    def given_approvals(self) -> tuple[GivenApproval, ...]:
+        """Return the decisions for the runtime."""
+        given = self.approvals
+        several = [] if given is None else given if isinstance(given, list) else [given]
+        return tuple(GivenApproval(**dict(each)) for each in several)
 
 
 class PostMessage(GivenWithWarnings):
@@ -129,6 +158,7 @@ class PostMessage(GivenWithWarnings):
             ceiling=terms.ceiling,
             breakpoint_tool_call_result=options.breakpoint_tool_call_result,
             drop_question=bool(self.drop_question),
+            approvals=options.given_approvals(),
             expects=terms.expects,
             idempotency_key=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),

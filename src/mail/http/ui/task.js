@@ -34,7 +34,39 @@ function usageTable({ total, agents, models }) {
   );
 }
 
-function question(call, index) {
+/** A call that waits for approval; `decide` gets the part of the page with it, and the decision. */
+function approval(call, index, decide) {
+  const [id, reason] = [`arguments-${index}`, `reason-${index}`];
+  const button = (name, decision) =>
+    h("button", { type: "button", onclick: ({ currentTarget }) => decide(currentTarget.closest(".call"), decision) }, name);
+  return h(
+    "div",
+    { class: "call", "data-approval": call.call_id, "data-given": pretty(call.arguments) },
+    h("p", {}, h("strong", {}, call.name), " needs your approval."),
+    h("label", { for: id }, `Arguments of ${call.name}, which you may change`),
+    h("textarea", { id, rows: 3, class: "arguments" }, pretty(call.arguments)),
+    h("label", { for: reason }, "Reason, which the agent reads if you reject it"),
+    h("input", { id: reason, class: "reason", maxlength: 1000 }),
+    h("div", { class: "row" }, button("Approve", "approve"), button("Reject", "reject")),
+  );
+}
+
+/** The decision on a call with what stands in its part of the page; throws for arguments that are no JSON. */
+function approvalIn(part, decision) {
+  const call_id = part.dataset.approval;
+  const reason = part.querySelector(".reason").value;
+  if (decision === "reject") return { call_id, decision, ...(reason ? { reason } : {}) };
+  const text = part.querySelector(".arguments").value;
+  if (text === part.dataset.given) return { call_id, decision };
+  try {
+    return { call_id, decision: "edit", arguments: JSON.parse(text) };
+  } catch {
+    throw new api.Problem(400, "The arguments are not JSON.");
+  }
+}
+
+function question(call, index, decide) {
+  if (call.needs_approval) return approval(call, index, decide);
   const id = `result-${index}`;
   return h(
     "div",
@@ -204,23 +236,42 @@ export class TaskView {
 
   /** The form for results, kept as it is while the same calls wait. */
   #ask(calls) {
+    calls = calls.filter((call) => !call.decision);
     const asked = JSON.stringify(calls.map((call) => call.call_id));
     $("breakpoint").hidden = !calls.length;
     if (asked === this.#asked && $("calls").childElementCount) return;
     this.#asked = asked;
-    $("calls").replaceChildren(...calls.map(question));
+    $("results").hidden = calls.every((call) => call.needs_approval);
+    $("calls").replaceChildren(...calls.map((call, index) => question(call, index, (part, decision) => this.#decide(part, decision))));
   }
 
   /** Gives the results that stand in the form. */
   async answer() {
-    const fields = [...$("calls").querySelectorAll("textarea")];
+    const fields = [...$("calls").querySelectorAll("[data-call]")];
     const results = fields.map((field) => ({ call_id: field.dataset.call, content: field.value }));
+    await this.#resume({ breakpoint_tool_call_result: results });
+  }
+
+  /** Approves or rejects one call. */
+  async #decide(part, decision) {
+    const buttons = part.querySelectorAll("button");
+    for (const button of buttons) button.disabled = true;
+    try {
+      await this.#resume({ approvals: [approvalIn(part, decision)] });
+    } catch (problem) {
+      this.hooks.onProblem(problem);
+    } finally {
+      for (const button of buttons) button.disabled = false;
+    }
+  }
+
+  async #resume(kwargs) {
     try {
       await api.send({
         body: "",
         task_id: this.id,
         resume_from: "breakpoint_tool_call",
-        kwargs: { breakpoint_tool_call_result: results },
+        kwargs,
       });
     } catch (problem) {
       if (problem.permanent) await this.refresh(); // somebody else may have been faster

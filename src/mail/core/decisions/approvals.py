@@ -1,0 +1,310 @@
+"""Approvals: a person approves, edits or rejects a call of an action before the engine runs it. Pure functions.
+
+1. A turn that calls such an action pauses its task (`mail.core.decisions.breakpoints`). Its other actions have run.
+2. People decide on the waiting calls, together or one by one. After a decision on some of them, the task pauses again with
+   the rest. Calls on which nobody decides in time are rejected.
+3. When all are decided and none is approved, the agent reads the results at once. Else the engine first runs the
+   approved calls, as actions of a turn that calls no model and reads no message, and stores their results. A message
+   of the system wakes the agent's mailbox for both turns: mail that comes later can't overtake it, so that a turn that
+   is repeated after a crash finds its checkpoint.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mail.core.decisions.breakpoints import add_results, announce_results, pause_at
+from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
+from mail.core.protocol.address import Principal
+from mail.core.protocol.calls import AgentToolCall, tool_result
+from mail.core.protocol.clock import Clock
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.values import Value
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.task import Task, Transition
+from mail.core.task.turn_state import Approval, Breakpoint, Checkpoint, PausedCall, Receipt
+from mail.core.task.usage import NO_MODELS, NO_USAGE
+from mail.errors import BadApproval, BadBreakpointResult, Subject
+
+
+class GivenApproval(Value):
+    """A person's decision on a call that waits for approval.
+
+    Attributes:
+        call_id: the call; None for all calls on which nobody has decided yet.
+        arguments: those to run the call with, in place of the model's.
+        reason: the agent reads it if the call is rejected.
+    """
+
+    decision: Literal["approve", "edit", "reject"]
+    call_id: str | None = None
+    arguments: dict[str, Any] | None = None
+    reason: str = Field(default="", max_length=MAX_REASON)
+
+
+def decide(
+    draft: Draft, caller: Principal, waiting: Breakpoint, given: Sequence[GivenApproval]
+) -> Breakpoint:
+    """Return the breakpoint with a person's decisions. Raises BadApproval if one is not for a waiting call."""
+    held = [call for call in waiting.calls if call.needs_approval]
+    if given and not held:
+        raise BadApproval(
+            "the waiting calls are of breakpoint tools; give kwargs.breakpoint_tool_call_result"
+        )
+    approvals: dict[str, Approval] = {}
+    for each in given:
+        chosen = [call for call in held if _is_meant(each, call)]
+        if not chosen:
+            ids = ", ".join(repr(call.call_id) for call in held)
+            raise BadApproval(f"call_id {each.call_id!r} is none of the calls that wait for approval: {ids}")
+        if len(chosen) > 1 and each.arguments is not None:
+            raise BadApproval("several calls wait; name the call_id of the one with these arguments")
+        for call in chosen:
+            if call.call_id in approvals:
+                raise BadApproval(f"call_id {call.call_id!r} has two decisions")
+            approvals[call.call_id] = _approval(draft.swarm, caller, each, call)
+    return _with_approvals(draft, waiting, approvals)
+
+
+def _is_meant(given: GivenApproval, call: PausedCall) -> bool:
+    return call.is_undecided if given.call_id is None else call.call_id == given.call_id
+
+
+def _approval(swarm: SwarmCore, caller: Principal, given: GivenApproval, call: PausedCall) -> Approval:
+    """Return the decision on one call. Raises BadApproval for arguments that the action does not take."""
+    is_approved = given.decision != "reject"
+    if given.arguments is None:
+        if given.decision == "edit":
+            raise BadApproval(f"to edit the call {call.call_id!r}, give its new arguments")
+    elif not is_approved:
+        raise BadApproval(f"the call {call.call_id!r} is rejected; leave out its arguments")
+    elif problem := _find_problem(swarm, call.name, given.arguments):
+        raise BadApproval(f"{call.name} does not take these arguments: {problem}")
+    return Approval(is_approved=is_approved, by=str(caller), reason=given.reason, arguments=given.arguments)
+
+
+def _find_problem(swarm: SwarmCore, name: str, arguments: Mapping[str, Any]) -> str:
+    action = swarm.actions.get(name)
+    return "" if action is None else action.find_problem(arguments)
+
+
+def _with_approvals(draft: Draft, waiting: Breakpoint, approvals: Mapping[str, Approval]) -> Breakpoint:
+    """Return the breakpoint with these decisions, by call id, and add an event for each."""
+    calls = tuple(
+        replace(call, approval=approvals[call.call_id]) if call.call_id in approvals else call
+        for call in waiting.calls
+    )
+    for call in calls:
+        if call.call_id in approvals:
+            approval = approvals[call.call_id]
+            draft.emit(
+                EventKind.BREAKPOINT_ACTION_COMPLETE,
+                f"breakpoint action complete (caller = {waiting.agent}):\n{_describe(call, approval)}",
+                agent=waiting.agent,
+                tool_call_id=call.call_id,
+                decision=decision_name(approval),
+                by=approval.by or None,
+                reason=approval.reason,
+                **({} if approval.arguments is None else {"arguments": approval.arguments}),
+            )
+    return replace(waiting, calls=calls)
+
+
+def decision_name(approval: Approval) -> Literal["approve", "edit", "reject"]:
+    """Return the decision as people give it."""
+    if not approval.is_approved:
+        return "reject"
+    return "approve" if approval.arguments is None else "edit"
+
+
+def _describe(call: PausedCall, approval: Approval) -> str:
+    by = f" by {approval.by}" if approval.by else ""
+    reason = f": {approval.reason}" if approval.reason else ""
+    if not approval.is_approved:
+        return f"{call.name} was rejected{by}{reason}"
+    if approval.arguments is None:
+        return f"{call.name} was approved{by}{reason}"
+    return f"{call.name} was approved{by} with other arguments, {json.dumps(approval.arguments)}{reason}"
+
+
+def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
+    """Pause the task again with the calls that still wait.
+
+    Raises BadApproval if the caller gives more than decisions, which could be lost.
+    """
+    if has_more or waiting == draft.before.generation.breakpoint:
+        undecided = ", ".join(repr(call.call_id) for call in waiting.calls if call.is_undecided)
+        if not undecided:
+            raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
+        raise BadApproval(f"calls wait for approval; give kwargs.approvals with a decision on {undecided}")
+    before = draft.generation
+    draft.move(Transition.RESUME)
+    draft.generation = before.next(client_tools=before.client_tools, notes=before.notes)
+    for call in waiting.calls:
+        if call.approval is None:
+            draft.emit(
+                EventKind.BREAKPOINT_TOOL_CALL,
+                f"agent {waiting.agent} still waits for {call.name} with args: {call.arguments}",
+                agent=waiting.agent,
+                tool_call_id=call.call_id,
+                **({"needs_approval": True} if call.needs_approval else {}),
+            )
+    pause_at(draft, waiting)
+
+
+def rejections(waiting: Breakpoint) -> dict[str, str]:
+    """Return the results of the rejected calls, by id."""
+    return {
+        call.call_id: _rejection(call.approval)
+        for call in waiting.calls
+        if call.approval is not None and not call.approval.is_approved
+    }
+
+
+def _rejection(approval: Approval) -> str:
+    if not approval.by:
+        return f"ERROR: it was not run: {approval.reason}"
+    reason = f": {approval.reason}" if approval.reason else ""
+    return f"ERROR: a person has rejected this call, and it was not run{reason}"
+
+
+def has_approved(waiting: Breakpoint) -> bool:
+    """Return whether a call is approved, so that the engine must run it."""
+    return any(call.approval is not None and call.approval.is_approved for call in waiting.calls)
+
+
+def run_approved(draft: Draft, waiting: Breakpoint, words: MAILMessage | None = None) -> None:
+    """Have the engine run the approved calls of a task that resumes, and then wake the agent with all results.
+
+    The agent reads the `words` that the person has sent with the decision together with the results.
+    """
+    lines = [_describe(call, call.approval) for call in waiting.calls if call.approval is not None]
+    draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+    woken_by = None
+    if words is not None:
+        woken_by = draft.last_seq
+        draft.send(words, [waiting.agent])
+    draft.note_resumption(waiting.agent, to_come=1)
+    calls = tuple(call for call in waiting.calls if call.approval is not None)
+    draft.approved_calls = (*draft.approved_calls, replace(waiting, calls=calls, woken_by=woken_by))
+
+
+def expire_approvals(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
+    """Reject the calls of a paused task on which nobody has decided in time; None if there are none."""
+    waiting = task.generation.breakpoint
+    if waiting is None or waiting.approve_by is None or waiting.approve_by > now:
+        return None
+    draft = Draft(task, swarm, clock)
+    late = {
+        call.call_id: Approval(
+            is_approved=False, reason=f"nobody approved it within {call.approve_within:g} seconds"
+        )
+        for call in waiting.calls
+        if call.is_undecided and call.approve_by is not None and call.approve_by <= now
+    }
+    waiting = _with_approvals(draft, waiting, late)
+    if any(call.approval is None for call in waiting.calls):
+        keep_waiting(draft, waiting, has_more=False)
+        return draft.seal()
+    draft.move(Transition.RESUME)
+    draft.generation = draft.generation.next(notes=draft.generation.notes)
+    draft.limits = draft.limits.without_time()
+    if has_approved(waiting):
+        run_approved(draft, waiting)
+    else:
+        results = rejections(waiting)
+        add_results(draft, waiting, results)
+        announce_results(draft, waiting, results)
+    return draft.seal()
+
+
+# ------------------------------------------------------------------------------------- the turn that runs them
+
+
+def approved_checkpoint(waiting: Breakpoint) -> Checkpoint:
+    """Return the checkpoint from which a turn runs the approved calls."""
+    calls = tuple(
+        AgentToolCall(
+            tool_name=call.name,
+            tool_args=call.arguments if call.approval.arguments is None else call.approval.arguments,
+            tool_call_id=call.call_id,
+            completion={"role": "assistant"},  # never shown: the history has the call
+        )
+        for call in waiting.calls
+        if call.approval is not None and call.approval.is_approved
+    )
+    return Checkpoint(text=None, calls=calls, receipts=(None,) * len(calls), approved=True)
+
+
+def is_progress(checkpoint: Checkpoint, waiting: Breakpoint) -> bool:
+    """Return whether the checkpoint is that of an interrupted turn with these approved calls."""
+    return checkpoint.approved and checkpoint.calls == approved_checkpoint(waiting).calls
+
+
+def settle_approved(
+    task: Task, swarm: SwarmCore, turn: Turn, reached: Checkpoint | None, failure: str, clock: Clock
+) -> TaskChange | None:
+    """Store the results of decided calls, as far as the turn has come; the agent reads the message of the turn later.
+
+    `failure` is why the turn came no further, if it failed. None if the results are stored already.
+    """
+    if is_discarded(task, turn):
+        return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
+    waiting = task.approved_calls_of(turn.mailbox)
+    if waiting is None:
+        return None
+    draft = Draft(task, swarm, clock)
+    draft.end_turn(turn, consume=turn.entry.seq == waiting.woken_by)
+    receipts = (
+        {}
+        if reached is None
+        else {
+            call.tool_call_id: receipt for call, receipt in zip(reached.calls, reached.receipts, strict=True)
+        }
+    )
+    history: History = []
+    for call in waiting.calls:
+        assert call.approval is not None
+        if call.approval.is_approved:
+            result = _report(draft, waiting.agent, call, receipts.get(call.call_id), failure)
+        else:
+            result = _rejection(call.approval)
+        history.append(tool_result(waiting.tool_format, call.call_id, result))
+    draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
+    draft.remember(waiting.agent, history)
+    return draft.seal()
+
+
+def _report(draft: Draft, agent: str, call: PausedCall, receipt: Receipt | None, failure: str) -> str:
+    """Add the events of an approved call, and return its result."""
+    edited = call.approval.arguments if call.approval is not None else None
+    arguments = call.arguments if edited is None else edited
+    draft.emit(
+        EventKind.ACTION_CALL,
+        f"agent {agent} executing action tool: {call.name} with args: {arguments}",
+        agent=agent,
+    )
+    is_done, content = _outcome(receipt, failure)
+    kind, words = (EventKind.ACTION_COMPLETE, "complete") if is_done else (EventKind.ACTION_ERROR, "error")
+    draft.emit(kind, f"action {words} (caller = {agent}):\n{content}", agent=agent)
+    if edited is not None:
+        content = f"a person has changed the arguments to {json.dumps(edited)}. Result: {content}"
+    return f"{'SUCCESS' if is_done else 'ERROR'}: {content}"
+
+
+def _outcome(receipt: Receipt | None, failure: str) -> tuple[bool, str]:
+    """Return whether an approved call has succeeded, and its result or error."""
+    if receipt is None:
+        return False, f"it was not run: {failure or 'the swarm no longer has this action'}"
+    if receipt.state is Receipt.State.STARTED:
+        return (
+            False,
+            f"the outcome is unknown: {failure}. Check whether it took effect before you call it again.",
+        )
+    return receipt.state is Receipt.State.DONE, receipt.content

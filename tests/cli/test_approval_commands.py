@@ -1,0 +1,89 @@
+"""`mail task approve` and `mail task reject`, against a server; it is killed while a task waits."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.approval_swarm import Bank
+from support.server_process import run_mail
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
+    with Bank(tmp_path_factory.mktemp("bank")) as running:
+        yield running
+
+
+def run_task(bank: Bank, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {"MAIL_SERVER": bank.url, "MAIL_API_KEY": bank.tokens["user"]}
+    return run_mail("task", *arguments, cwd=bank.folder, env=env)
+
+
+def test_the_server_is_killed_and_the_call_is_approved_with_other_arguments(bank: Bank) -> None:
+    (call,) = bank.post("pay 5000", task_id="edited").json()["pending_tool_calls"]
+    assert call == {
+        "call_id": call["call_id"],
+        "name": "pay",
+        "arguments": {"to": "bob", "amount": 5000},
+        "needs_approval": True,
+    }
+    bank.process.send_signal(signal.SIGKILL)
+    bank.process.wait()
+    bank.start()
+    before = len(bank.paid)
+    waits = run_task(bank, "watch", "edited")
+    assert waits.returncode == 4
+    assert "mail task approve edited" in waits.stdout
+    wrong = run_task(bank, "approve", "edited", "--arguments", '{"to": "bob"}')
+    assert wrong.returncode == 1
+    assert "pay does not take these arguments: amount" in wrong.stderr
+    done = run_task(
+        bank, "approve", "edited", "--call", call["call_id"], "--arguments", '{"to": "eve", "amount": 1}'
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("Result: paid 1 to eve\n")
+    assert bank.paid[before:] == ["eve 1"]
+
+
+def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> None:
+    before = len(bank.paid)
+    calls = bank.post("pay 50 200 300", task_id="several").json()["pending_tool_calls"]
+    assert bank.paid[before:] == ["bob 50"]  # it needs no approval
+    first, second = (call["call_id"] for call in calls)
+    half = run_task(bank, "reject", "several", "--call", second, "--reason", "too much")
+    assert half.returncode == 4
+    assert "mail task approve several" in half.stdout
+    assert [call.get("decision") for call in bank.task("several")["pending_tool_calls"]] == [None, "reject"]
+    done = run_task(bank, "approve", "several", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["response"].endswith(
+        "SUCCESS: paid 200 to bob | ERROR: a person has rejected this call, and it was not run: too much"
+    )
+    assert bank.paid[before:] == ["bob 50", "bob 200"]
+    assert first in {
+        event["data"]["extra_data"].get("tool_call_id")
+        for event in answer["events"]
+        if "extra_data" in event["data"]
+    }
+
+
+def test_a_task_that_waits_for_nothing(bank: Bank) -> None:
+    bank.ask("pay 1", task_id="small")
+    refused = run_task(bank, "approve", "small")
+    assert refused.returncode == 1
+    assert "it waits for no tool result" in refused.stderr
+
+
+def test_the_prompt_says_how_to_decide(bank: Bank, tmp_path: Path) -> None:
+    lines = ("message 'pay 700' --task-id prompted", "task-reject prompted --reason no")
+    done = run_mail(
+        "client", bank.url, "--api-key", bank.tokens["user"],
+        *(word for line in lines for word in ("-c", line)),
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert "task-approve prompted" in done.stdout, done.stderr
+    assert "it was not run: no" in done.stdout

@@ -1,0 +1,191 @@
+"""Store: what approvals ask of it. A decision is stored, approved calls run once however often a worker dies, and
+approvals expire."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from support.adapters import StoreAdapter
+
+from mail.adapters.local.queue import LocalQueue
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.task.ports import Store
+from mail.core.task.swarm import ActionCore
+from mail.core.task.task import TaskKey, TaskStatus
+from mail.testing.agents import View, build_swarm, call, complete
+from mail.testing.clock import FakeClock
+
+ANN = Principal(role="user", id="ann", swarm="example")
+KEY = TaskKey(str(ANN), "task-1")
+APPROVE = Submission(
+    task_id="task-1", resume_from="breakpoint_tool_call", approvals=[{"decision": "approve"}]
+)
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Mortal:
+    """A store whose process dies at one of its writes: before it, or after it."""
+
+    store: Store
+    fate: tuple[int, str] | None = None
+    writes: int = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self.store, name)
+
+        async def write(*args: Any, **kwargs: Any) -> Any:
+            self.writes += 1
+            if self.fate == (self.writes, "before"):
+                raise Died
+            result = await method(*args, **kwargs)
+            if self.fate == (self.writes, "after"):
+                raise Died
+            return result
+
+        return write if name in ("save_checkpoint", "commit") else method
+
+
+@dataclass
+class Server:
+    """A process that runs a swarm whose agent pays (not idempotent) and looks (idempotent), both after an approval."""
+
+    store: Store
+    clock: FakeClock
+    ran: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self, fate: tuple[int, str] | None = None) -> None:
+        self.mortal = Mortal(self.store, fate)
+        self.queue = LocalQueue(lambda: self.clock.now().timestamp())
+        actions = {
+            name: ActionCore(
+                name,
+                self._action(name),
+                idempotent=name == "look",
+                needs_approval=True,
+                approval_timeout=self.timeout,
+            )
+            for name in ("pay", "look")
+        }
+        swarm = build_swarm({"chief": self._chief}, actions=actions)
+        self.runtime = Runtime(swarm, cast(Store, self.mortal), self.queue, self.clock)
+
+    def _chief(self, view: View) -> Any:
+        self.asked.append(view.mail.body)
+        return [complete(" | ".join(view.results))] if view.results else [call("pay"), call("look")]
+
+    def _action(self, name: str) -> Callable[[dict[str, Any]], Awaitable[str]]:
+        async def run(_arguments: dict[str, Any]) -> str:
+            self.ran.append(name)
+            return f"{name} done"
+
+        return run
+
+    async def work(self) -> None:
+        while len(self.queue):
+            await self.runtime.run_turn(*await self.queue.take())
+
+    async def pause(self) -> None:
+        await self.runtime.submit(ANN, Submission(body="go", task_id="task-1"))
+        await self.work()
+
+    async def take_over(self) -> None:
+        """Begin again where a dead process has left off, after its leases have expired."""
+        self.clock.advance(100)
+        self.restart()
+        await self.runtime.take_over()
+        await self.runtime.recover()
+        await self.work()
+
+    async def answer(self, generation: int) -> str:
+        response = await self.store.read_response(KEY, generation)
+        assert response is not None
+        return response.message.body
+
+
+WRITES = [(number, when) for number in (1, 2, 3) for when in ("before", "after")]
+"""Of the approved turn: a checkpoint before the actions, one after them, and the commit."""
+
+
+@pytest.mark.parametrize("fate", WRITES, ids=lambda fate: f"{fate[1]} write {fate[0]}")
+async def test_a_worker_that_dies_at_a_write_neither_loses_nor_repeats_a_call(
+    adapter: StoreAdapter, fate: tuple[int, str]
+) -> None:
+    server = Server(adapter.store, FakeClock())
+    await server.pause()
+    await server.runtime.submit(ANN, APPROVE)
+    server.restart(fate)
+    await server.runtime.recover()
+    with pytest.raises(Died):
+        await server.work()
+    await server.take_over()
+    assert server.ran.count("pay") <= 1
+    assert server.ran.count("look") >= 1
+    pay, _, look = (await server.answer(2)).partition(" | ")
+    assert look == "SUCCESS: look done"
+    is_unknown = pay.startswith("ERROR: the outcome is unknown")
+    assert is_unknown or (pay, server.ran.count("pay")) == ("SUCCESS: pay done", 1)
+    assert is_unknown is (fate in ((1, "after"), (2, "before")))
+    assert len(server.asked) == 2  # the model is never asked again
+    task = await server.store.load(KEY)
+    assert task is not None
+    assert (task.status, task.approved_calls) == (TaskStatus.COMPLETED, ())
+
+
+async def test_a_decision_on_one_of_two_calls_is_stored(durable: StoreAdapter) -> None:
+    server = Server(durable.store, FakeClock())
+    await server.pause()
+    paused = await server.store.load(KEY)
+    assert paused is not None
+    assert paused.generation.breakpoint is not None
+    first, second = (each.call_id for each in paused.generation.breakpoint.calls)
+    decision = {"decision": "edit", "arguments": {"to": "eve"}, "call_id": second}
+    await server.runtime.submit(
+        ANN, Submission(task_id="task-1", resume_from="breakpoint_tool_call", approvals=[decision])
+    )
+    store = await durable.reopen()
+    task = await store.load(KEY)
+    assert task is not None
+    assert task.status is TaskStatus.PAUSED
+    assert task.generation.breakpoint is not None
+    approvals = {each.call_id: each.approval for each in task.generation.breakpoint.calls}
+    assert approvals[first] is None
+    assert approvals[second] is not None
+    assert approvals[second].arguments == {"to": "eve"}
+    response = await store.read_response(KEY, 2)
+    assert response is not None
+    assert [call["name"] for call in json.loads(response.message.body)] == ["pay"]
+
+
+async def test_the_approvals_of_a_paused_task_expire(adapter: StoreAdapter) -> None:
+    server = Server(adapter.store, FakeClock(), timeout=60.0)
+    await server.pause()
+    server.clock.advance(59)
+    assert await server.store.list_overdue(server.clock.now().timestamp()) == []
+    server.clock.advance(2)
+    assert await server.store.list_overdue(server.clock.now().timestamp()) == [KEY]
+    await server.runtime.expire_overdue()
+    await server.work()
+    assert server.ran == []
+    expired = "ERROR: it was not run: nobody approved it within 60 seconds"
+    assert await server.answer(2) == f"{expired} | {expired}"
+    assert await server.store.list_overdue(1e11) == []
+
+
+async def test_a_paused_task_that_a_person_ends_no_longer_expires(adapter: StoreAdapter) -> None:
+    server = Server(adapter.store, FakeClock(), timeout=60.0)
+    await server.pause()
+    await server.runtime.cancel(ANN, "task-1")
+    assert await server.store.list_overdue(1e11) == []
