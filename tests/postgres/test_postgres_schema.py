@@ -61,7 +61,7 @@ def test_tables_of_the_first_version_are_migrated(new: str) -> None:
         now = connection.execute(INDEXES).fetchall()
         connection.execute("ALTER TABLE mail.wake_ups DROP COLUMN round")
         connection.execute(
-            "DROP INDEX mail.running_tasks_of_instance;"
+            "DROP INDEX mail.running_tasks_of_instance; DROP INDEX mail.paused_tasks;"
             "CREATE INDEX wake_ups_in_order ON mail.wake_ups (swarm, is_delivery, tier, place);"
             "UPDATE mail.settings SET value = '1' WHERE name = 'schema_version'"
         )

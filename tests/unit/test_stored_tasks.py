@@ -12,7 +12,7 @@ import pytest
 from mail.core.task.interswarm import OpenRequest, Peer
 from mail.core.task.stored import STORED_NAMES, read_checkpoint, read_task, write_checkpoint, write_task
 from mail.core.task.task import Generation, Task, TaskStatus
-from mail.core.task.turn_state import Resumption
+from mail.core.task.turn_state import Approval, Breakpoint, PausedCall, Resumption
 
 STORED = Path(__file__).parent.parent / "fixtures" / "678eebb"
 ROOT = STORED.parent.parent.parent
@@ -25,7 +25,16 @@ def load(name: str) -> list[Any]:
 
 TASKS = load("tasks.json")
 
-LATER = {"joined", "stored_bytes", "retry_until", "problem", "unanswered", "resumptions", "output_schema"}
+LATER = {
+    "joined",
+    "stored_bytes",
+    "retry_until",
+    "problem",
+    "unanswered",
+    "resumptions",
+    "output_schema",
+    "approved_calls",
+}
 """The fields that were added after the version whose tasks are stored here."""
 
 
@@ -56,7 +65,21 @@ def test_the_stored_tasks_have_every_field_and_every_status() -> None:
 def test_a_task_of_an_earlier_version_has_no_resumptions_and_one_of_this_version_keeps_them() -> None:
     task = read_task(json.dumps(TASKS[-1]))
     assert task.resumptions == ()
-    resumed = replace(task, resumptions=(Resumption(seq=7, agent="supervisor", portions=2),))
+    call = PausedCall(
+        call_id="c1",
+        name="pay",
+        arguments={"to": "bob"},
+        needs_approval=True,
+        approve_within=60.0,
+        approve_by=1.5,
+        approval=Approval(is_approved=True, by="user:ann@example", arguments={"to": "eve"}),
+    )
+    waiting = Breakpoint(agent="supervisor", tool_format="responses", calls=(call,), woken_by=7)
+    resumed = replace(
+        task,
+        resumptions=(Resumption(seq=7, agent="supervisor", portions=2),),
+        approved_calls=(waiting,),
+    )
     assert read_task(write_task(resumed)) == resumed
 
 

@@ -26,7 +26,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.idempotency import Remembered
 from mail.core.task.stored import read_task
 from mail.core.task.task import Task
-from mail.core.task.turn_state import Resumption
+from mail.core.task.turn_state import Breakpoint, Resumption
 from mail.testing.agents import build_swarm
 from mail.testing.clock import FakeClock
 
@@ -131,6 +131,7 @@ def test_a_commit_keeps_every_field_that_its_decision_leaves_alone() -> None:
         submitted=(Remembered(key="k", digest="d", until=9e9, generation=1, after=0, seq=1),),
         stored_bytes=7,
         resumptions=(Resumption(seq=1, agent="supervisor", portions=1),),
+        approved_calls=(Breakpoint(agent="supervisor", tool_format="completions", calls=()),),
     )
     names = {field.name for field in fields(Task) if field.init}
     blank = Task(
