@@ -274,9 +274,10 @@ def _check_parameters(where: str, factory: Any, given: Mapping[str, Any], params
     """Raise ConfigurationError for a key of `agent_params` that the factory doesn't take, and for one that is missing."""
     try:
         signature = inspect.signature(factory)
-        signature.bind(**given)
-    except ValueError:  # a callable without a signature
+    except (TypeError, ValueError):  # no callable, or one without a signature
         return
+    try:
+        signature.bind(**given)
     except TypeError as error:
         names = signature.parameters
         known = [name for name in names if name not in given or name in params]
