@@ -275,7 +275,7 @@ async def test_a_late_result_does_not_answer_the_next_appeal() -> None:
 async def test_another_message_abandons_the_appeal(subject: str) -> None:
     async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
         paused = await rig.ask()
-        outcome = await rig.ask("forget it", subject=subject, task_id=paused.key.task_id)
+        outcome = await rig.ask("forget it", subject=subject, task_id=paused.key.task_id, drop_question=True)
         history = await rig.history("chief", outcome.key)
     assert outcome.answer == f"{subject}: forget it"
     assert tool_results(history)[0].startswith("ERROR: the user sent a new message")

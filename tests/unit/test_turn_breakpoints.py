@@ -16,7 +16,7 @@ from mail.core.task.leases import Lease
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskStatus
 from mail.core.task.turn_state import Resumption
-from mail.errors import BadBreakpointResult, BadRequest, NotPaused, TaskNotFound
+from mail.errors import BadBreakpointResult, BadRequest, NotPaused, QuestionOpen, TaskNotFound
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Outcome, Rig
 
@@ -371,13 +371,13 @@ class TestAbandoning:
     """The user sends something new instead of the result."""
 
     @pytest.mark.parametrize("tool_format", FORMATS)
-    @pytest.mark.parametrize("resume_from", ["user_response", None])
+    @pytest.mark.parametrize("on_purpose", [{"resume_from": "user_response"}, {"drop_question": True}])
     async def test_the_agent_gets_the_message_and_an_error_for_its_call(
-        self, tool_format: ToolFormat, resume_from: str | None
+        self, tool_format: ToolFormat, on_purpose: dict[str, Any]
     ) -> None:
         async with asking(call("approve"), call("choose"), tool_format=tool_format) as rig:
             paused = await rig.ask(task_id="t")
-            outcome = await rig.ask("never mind", task_id="t", resume_from=resume_from)
+            outcome = await rig.ask("never mind", task_id="t", **on_purpose)
             history = await rig.history("supervisor", outcome.key)
         view = View(history, "")
         assert [letter.body for letter in view.messages] == ["hello", "never mind"]
@@ -389,9 +389,17 @@ class TestAbandoning:
     async def test_a_result_that_comes_later_is_refused(self) -> None:
         async with asking(call("approve")) as rig:
             paused = await rig.ask(task_id="t")
-            await rig.ask("never mind", task_id="t")
+            await rig.ask("never mind", task_id="t", drop_question=True)
             with pytest.raises(NotPaused):
                 await resume(rig, paused, "yes")
+
+    async def test_no_question_is_dropped_by_mistake(self) -> None:
+        async with asking(call("approve")) as rig:
+            paused = await rig.ask(task_id="t")
+            with pytest.raises(QuestionOpen, match="'supervisor' called approve with") as refused:
+                await rig.ask("never mind", task_id="t")
+            assert refused.value.calls == paused.task.generation.breakpoint.calls
+            assert await rig.store.load(paused.key) == paused.task
 
     async def test_the_body_must_not_be_empty(self) -> None:
         async with asking(call("approve")) as rig:

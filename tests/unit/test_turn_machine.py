@@ -28,7 +28,7 @@ from mail.core.task.stored import read_task, write_task
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.errors import BadRequest, TaskNotFound
+from mail.errors import BadRequest, QuestionOpen, TaskNotFound
 from mail.testing.agents import Call, build_agent, build_swarm, call, output
 from mail.testing.clock import FakeClock
 
@@ -126,6 +126,7 @@ submissions = st.builds(
     resume_from=st.sampled_from(
         [None, None, "user_response", "breakpoint_tool_call", "breakpoint_tool_call"]
     ),
+    drop_question=st.booleans(),
     steps=st.sampled_from([None, None, 1, 3, 20]),
     timeout=st.sampled_from([None] * 9 + [5.0]),
     breakpoint_tool_call_result=st.sampled_from([None, "plain", {"content": "one"}, "all"]),
@@ -160,7 +161,7 @@ class TaskMachine(RuleBasedStateMachine):
             submission = submission.evolve(breakpoint_tool_call_result=results)
         try:
             change = admit(self.task, SWARM, ANN, submission, self.clock)
-        except (BadRequest, TaskNotFound):
+        except (BadRequest, QuestionOpen, TaskNotFound):
             return
         assert change.turn is None
         self.apply(change)

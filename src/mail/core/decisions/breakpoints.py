@@ -192,15 +192,23 @@ def announce_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, st
 
 
 def require_no_question(task: Task) -> None:
-    """Raise QuestionOpen if the task waits for the results of breakpoint tools, with what it asks and how to answer."""
+    """Raise QuestionOpen if the task waits at a breakpoint, with what it asks and how to answer."""
     waiting = task.generation.breakpoint
     if waiting is None or task.status is not TaskStatus.PAUSED:
         return
     asked = "; ".join(map(_describe_question, waiting.calls))
+    ways = [
+        *(["decisions in kwargs.approvals"] if any(call.needs_approval for call in waiting.calls) else []),
+        *(
+            ["the result in kwargs.breakpoint_tool_call_result"]
+            if any(not call.needs_approval for call in waiting.calls)
+            else []
+        ),
+    ]
     raise QuestionOpen(
         f"task {task.task_id!r} waits for an answer, which this message is not: agent {waiting.agent!r} called {asked}. "
-        "Answer with resume_from 'breakpoint_tool_call' and the result in kwargs.breakpoint_tool_call_result; or, to send "
-        "the message and drop the question, set drop_question to true",
+        f"Answer with resume_from 'breakpoint_tool_call' and {' and '.join(ways)}; or, to send the message and drop the "
+        "question, set drop_question to true",
         waiting.calls,
     )
 
@@ -209,7 +217,8 @@ def _describe_question(call: PausedCall) -> str:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     shown = arguments if len(arguments) <= MAX_ARGUMENTS else f"{arguments[: MAX_ARGUMENTS - 1]}…"
     subject = "" if call.asks is None else f", answered also by the subject {call.asks.answer_subjects[0]!r}"
-    return f"{call.name} with {shown} (call_id {call.call_id!r}{subject})"
+    approval = ", which needs approval" if call.needs_approval else ""
+    return f"{call.name} with {shown} (call_id {call.call_id!r}{subject}{approval})"
 
 
 def abandon_breakpoint(draft: Draft) -> None:
