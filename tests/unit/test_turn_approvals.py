@@ -256,7 +256,7 @@ async def test_an_ordinary_message_drops_the_call() -> None:
     rig, bank = paying(call("pay", to="bob"))
     async with rig:
         paused = await rig.ask()
-        done = await rig.ask("never mind", task_id=paused.key.task_id)
+        done = await rig.ask("never mind", task_id=paused.key.task_id, drop_question=True)
     assert bank.paid == []
     assert done.answer == (
         "ERROR: it was not run: the user sent a new message instead of a decision on this call"

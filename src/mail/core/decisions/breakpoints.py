@@ -25,6 +25,12 @@ NO_ITEMS: Mapping[str, str] = MappingProxyType({})
 
 ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
 
+WAYS_TO_ANSWER = {
+    True: "decisions in kwargs.approvals",
+    False: "the result in kwargs.breakpoint_tool_call_result",
+}
+"""How to answer calls that need approval, and those that don't."""
+
 MAX_ARGUMENTS = 500
 """Characters of a waiting call's arguments in an error's text."""
 
@@ -197,18 +203,12 @@ def require_no_question(task: Task) -> None:
     if waiting is None or task.status is not TaskStatus.PAUSED:
         return
     asked = "; ".join(map(_describe_question, waiting.calls))
-    ways = [
-        *(["decisions in kwargs.approvals"] if any(call.needs_approval for call in waiting.calls) else []),
-        *(
-            ["the result in kwargs.breakpoint_tool_call_result"]
-            if any(not call.needs_approval for call in waiting.calls)
-            else []
-        ),
-    ]
+    kinds = {call.needs_approval for call in waiting.calls}
+    ways = " and ".join(way for needs_approval, way in WAYS_TO_ANSWER.items() if needs_approval in kinds)
     raise QuestionOpen(
         f"task {task.task_id!r} waits for an answer, which this message is not: agent {waiting.agent!r} called {asked}. "
-        f"Answer with resume_from 'breakpoint_tool_call' and {' and '.join(ways)}; or, to send the message and drop the "
-        "question, set drop_question to true",
+        f"Answer with resume_from 'breakpoint_tool_call' and {ways}; or, to send the message and drop the question, "
+        "set drop_question to true",
         waiting.calls,
     )
 
