@@ -182,7 +182,7 @@ async def test_the_answer_as_the_result_of_the_call_with_words_besides(crew: Swa
 async def test_more_work_in_place_of_an_answer(crew: SwarmCore) -> None:
     async with Rig(crew) as rig:
         paused = await rig.ask("u-1: a price list")
-        outcome = await rig.ask("u-2: easy", task_id=paused.key.task_id)
+        outcome = await rig.ask("u-2: easy", task_id=paused.key.task_id, drop_question=True)
         tracker = await follow(rig, outcome)
     assert outcome.answer.splitlines() == [
         f"u-1: worker-1 has done it in {commit_of('u-1', 3)}. a price list, in 3 steps.",
@@ -197,7 +197,7 @@ async def test_more_work_in_place_of_an_answer(crew: SwarmCore) -> None:
 async def test_words_that_are_no_work_leave_the_question_to_the_worker(crew: SwarmCore) -> None:
     async with Rig(crew) as rig:
         paused = await rig.ask("v-1: a price list")
-        outcome = await rig.ask("forget it", task_id=paused.key.task_id)
+        outcome = await rig.ask("forget it", task_id=paused.key.task_id, drop_question=True)
     assert outcome.answer.startswith("v-1: worker-1 has done it")
 
 
