@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client_stage import CONFIG, CutProxy, Recorder, client_of
@@ -126,6 +127,16 @@ async def test_202_is_followed_to_the_same_answer(show_events: bool) -> None:
     assert followed == waited
     assert followed["response"] == "you said: two"
     assert len(followed["events"] or []) == (5 if show_events else 0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"time_left": lambda _: IMPATIENT}], ids=["at once", "after a 202"])
+async def test_the_output_of_an_answer_that_fits_a_schema(settings: dict[str, Any]) -> None:
+    async with (
+        HTTPServer(slow_swarm(), **settings) as server,
+        client_of(server) as client,
+    ):
+        answer = await client.post_message("hi", output_schema={"type": "string"})
+    assert answer == {"response": '"you said: hi"', "events": None, "output": "you said: hi"}
 
 
 @pytest.mark.parametrize("body", ["two", "fail"])
