@@ -203,7 +203,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def problems(self) -> list[str]:
         """Return what would make the first call of the model fail, with the remedies; imports litellm."""
-        return find_problems(self.llm, PROXY_VARIABLE if self.use_proxy else None)
+        has_key = not {"api_key", "api_base", "base_url"}.isdisjoint(self.options)
+        return find_problems(self.llm, PROXY_VARIABLE if self.use_proxy else None, has_key=has_key)
 
     async def _run(self, messages: History, tool_choice: ToolChoice) -> AgentOutput:
         await get_litellm()  # needed for the model's traits

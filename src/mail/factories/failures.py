@@ -49,8 +49,9 @@ def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure |
         case litellm.ContentPolicyViolationError():
             return Failure(Cause.FILTERED, 400)
     failure = _of_connection(litellm, error)
-    if failure is None and (failure := _of_name_or_key(litellm, error, request)) is None:
-        failure = _of_response(litellm, error, request)
+    if failure is None or not request.has_own_address:  # a call without a key fails wherever it gets to
+        failure = _of_name_or_key(litellm, error, request) or failure
+    failure = failure or _of_response(litellm, error, request)
     return failure and replace(failure, place=failure.place or _place(litellm, error, request))
 
 

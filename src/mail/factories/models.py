@@ -213,7 +213,12 @@ class ModelRequest:
     @property
     def has_own_key(self) -> bool:
         """Whether the call carries a key, so that those in the environment are not used."""
-        return self.api_key is not None
+        return self.api_key is not None or "api_key" in self.options
+
+    @property
+    def has_own_address(self) -> bool:
+        """Whether the call goes to an address of the agent's, not to the provider's."""
+        return self.api_base is not None or "api_base" in self.options
 
     def connection(self, seconds: float | None) -> dict[str, Any]:
         """Return the arguments of every litellm call: the destination, and no retries, which are done here."""
