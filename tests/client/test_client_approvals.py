@@ -43,7 +43,7 @@ async def test_approve(tool_format: ToolFormat) -> None:
         assert (await client.get_task("t"))["pending_tool_calls"] == [waiting]
         done = await client.approve("t", show_events=True)
         assert done["response"] == "SUCCESS: sent 0"
-        assert "pending_tool_calls" not in done
+        assert done["pending_tool_calls"] == []
         kinds = [event["event"] for event in done["events"]]
         assert kinds == [
             "breakpoint_action_complete", "new_message", "action_call", "action_complete",

@@ -123,7 +123,9 @@ async def test_syncs_of_the_log(durable: str, tmp_path: Path) -> None:
 
     await syncs(1)
     few, many = await syncs(1), await syncs(11)
-    assert 0 <= (many - few) - 10 * (1 + 3) <= 3  # PostgreSQL may sync on its own account
+    assert (
+        -2 <= (many - few) - 10 * (1 + 3) <= 3
+    )  # PostgreSQL may sync on its own account, also in the first run
 
 
 def read_syncs(url: str) -> int:

@@ -381,7 +381,7 @@ async def test_which_message_answers_the_question(subject: str, answers: bool) -
             "[ol-1] HELP_RESPONSE",
             "ol-1: HELP_RESPONSE",
         ]
-        answer = await server.ask(body="So.", subject=subject, task_id="t")
+        answer = await server.ask(body="So.", subject=subject, task_id="t", drop_question=not answers)
     assert answer["response"] == ("HELP_RESPONSE: So." if answers else f"{subject}: So.")
 
 

@@ -38,10 +38,17 @@ def read_record(record: dict[str, Any]) -> list[Event]:
     return [(event["event"], json.loads(event["data"])) for event in record["events"]]
 
 
+def _untimed(data: dict[str, Any]) -> dict[str, Any]:
+    """The data without what says how long something took."""
+    extra = data.get("extra_data") or {}
+    kept = {name: value for name, value in extra.items() if name not in ("timing", "after", "seconds")}
+    return {**data, "extra_data": kept} if extra else data
+
+
 def in_order(events: list[Event]) -> list[str]:
     """The events, for tasks in which one turn follows the other: ids are numbered as they come."""
     numbers: dict[str, str] = {}
-    lines = [f"{kind} {_TIME.sub('<time>', json.dumps(data))}" for kind, data in events]
+    lines = [f"{kind} {_TIME.sub('<time>', json.dumps(_untimed(data)))}" for kind, data in events]
     return [
         _ID.sub(lambda found: numbers.setdefault(found[0], f"<id {len(numbers)}>"), line) for line in lines
     ]
@@ -55,7 +62,9 @@ def in_any_order(events: list[Event]) -> list[list[str]]:
     turns = [list(turn) for _, turn in groupby(events, key=lambda event: event[1]["timestamp"])]
     return sorted(
         [
-            _MISSING.sub("… will answer", _ID.sub("<id>", _TIME.sub("<time>", f"{kind} {json.dumps(data)}")))
+            _MISSING.sub(
+                "… will answer", _ID.sub("<id>", _TIME.sub("<time>", f"{kind} {json.dumps(_untimed(data))}"))
+            )
             for kind, data in turn
         ]
         for turn in turns

@@ -367,7 +367,7 @@ class ExchangeBridge:
         calls = () if conversation in self._not_asked else _waiting_calls(task)
         self._not_asked.discard(conversation)
         if not calls:
-            return await runtime.submit(message)
+            return await runtime.submit(message, drop_question=True)  # it was not sent to this sender
         return await runtime.post(
             task_id=task_id,
             resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
