@@ -14,6 +14,7 @@ from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.values import is_none
 from mail.core.task.limits import Budget
 from mail.core.task.output_schema import read_output
 from mail.core.task.task import TaskStatus
@@ -77,6 +78,7 @@ class MessageOptions(GivenWithWarnings):
     )
     approvals: list[CallApproval] | CallApproval | None = Field(
         default=None,
+        exclude_if=is_none,
         description="Decisions on the calls that wait for approval, one by one or for all of them.",
     )
 
@@ -105,12 +107,12 @@ class PostMessage(GivenWithWarnings):
     stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
     live: bool | None = Field(
         default=None,
-        exclude=True,  # from what an idempotency key stands for
+        exclude_if=is_none,
         description="Whether the stream includes live events: what agents do, when they do it.",
     )
     deltas: bool | None = Field(
         default=None,
-        exclude=True,
+        exclude_if=is_none,
         description="Whether the stream includes live events and the text that models write, piece by piece.",
     )
     task_id: TaskId | None = Field(
@@ -120,7 +122,7 @@ class PostMessage(GivenWithWarnings):
     resume_from: ResumeFrom | None = Field(default=None, description="Where to resume a stopped task.")
     drop_question: bool | None = Field(
         default=None,
-        exclude=True,  # from what an idempotency key stands for
+        exclude_if=is_none,
         description="Whether to send the message to a task that waits for an answer, and drop its question. Without it "
         "(or `resume_from: user_response`) such a message is refused with 409.",
     )
@@ -130,9 +132,7 @@ class PostMessage(GivenWithWarnings):
     )
     output_schema: dict[str, Any] | None = Field(
         default=None,
-        exclude_if=lambda schema: (
-            schema is None
-        ),  # the digests of idempotency keys stay as they were without it
+        exclude_if=is_none,
         description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. `response` "
         "is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the schema itself.",
     )
