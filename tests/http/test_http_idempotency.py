@@ -129,7 +129,11 @@ SENT_BEFORE = [
         },
         "1c33b32a0c3eb903db0f50b572b6317c6f3ddf3d5aae0e94cdb922c2535bf5b5",
     ),
-    ("/interswarm/message", {"targets": ["supervisor"], "subject": "Hello", "routing_info": {"n": 1}}, "ebfc635665ed5383360050334f25c88d0c5796afa403d5ded0a3969ddac75091"),
+    (
+        "/interswarm/message",
+        {"targets": ["supervisor"], "subject": "Hello", "routing_info": {"n": 1}},
+        "ebfc635665ed5383360050334f25c88d0c5796afa403d5ded0a3969ddac75091",
+    ),
 ]
 """Requests, and the digests that commit 09cbe1f stored of them: before the fields that were added since."""
 

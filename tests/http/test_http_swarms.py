@@ -26,7 +26,7 @@ from mail.swarms_json.load import PACKAGED_SOURCE
 NAME = "example-no-proxy"
 
 
-STORED_BEFORE = {
+STORED_BEFORE: dict[str, Any] = {
     "name": NAME,
     "version": "1.3.0",
     "entrypoint": "supervisor",
@@ -250,7 +250,9 @@ class TestPersistence:
             await system.documents.set_loaded_swarm(
                 LoadedSwarm(text=text, loaded="2026-11-22T20:00:00+00:00", replaces=DIGEST_BEFORE)
             )
-        async with serving(local(config(tmp_path / "mail.db").with_overrides(swarm_source=str(source)))) as url:
+        async with serving(
+            local(config(tmp_path / "mail.db").with_overrides(swarm_source=str(source)))
+        ) as url:
             assert (await asyncio.to_thread(httpx.get, url)).json()["swarm"]["version"] == "2.0.0"
 
     async def test_settings_that_were_added_later_are_kept(self, client: Client) -> None:
@@ -258,7 +260,7 @@ class TestPersistence:
         later = {
             "strict_tools": True,
             "output_schema": {"type": "object"},
-            "agents": [{**STORED_BEFORE["agents"][0], "strict_tools": False}],  # type: ignore[index]
+            "agents": [{**STORED_BEFORE["agents"][0], "strict_tools": False}],
             "actions": [{"name": "ask_human", "needs_approval": False, "approval_timeout": 60.0}],
         }
         response = await client.load(json.dumps({**STORED_BEFORE, **later}))

@@ -66,9 +66,7 @@ class PostInterswarmMessage(Given):
         default=None, description="The default is `request`."
     )
     task_id: TaskId | None = Field(default=None, description="The id of the task to begin or continue.")
-    drop_question: bool | None = Field(
-        default=None, exclude_if=is_none, description="As in `POST /message`."
-    )
+    drop_question: bool | None = Field(default=None, exclude_if=is_none, description="As in `POST /message`.")
     routing_info: dict[str, Any] | None = Field(default=None, description="Sent with the message, unchanged.")
     stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
     ignore_stream_pings: bool | None = Field(

@@ -29,6 +29,7 @@ from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import PARAMETERS, Terms, submit
 from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, pending_calls
 
+WARNINGS = "X-Warnings"
 MAX_WARNINGS = 1000
 """Characters of the warnings that the header of an answer repeats."""
 
@@ -258,6 +259,20 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """Documentation of the responses to a message."""
 
+_WARNINGS_HEADER: dict[str, Any] = {
+    WARNINGS: {
+        "description": "The warnings of the answer, percent-encoded; only if there are any.",
+        "schema": {"type": "string"},
+    }
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    **RESPONSES,
+    **{
+        code: RESPONSES[code] | {"headers": RESPONSES[code]["headers"] | _WARNINGS_HEADER}
+        for code in (200, 202)
+    },
+}
+
 router = make_router("messages")
 _gate = RoleGate("admin", "user")
 _body = JSONBody(PostMessage)
@@ -267,7 +282,7 @@ _body = JSONBody(PostMessage)
     "/message",
     summary="Send the swarm a message",
     response_model=Answer,
-    responses=RESPONSES,
+    responses=_RESPONSES,
     openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER, *PARAMETERS]},
 )
 async def post_message(request: Request) -> Response:
@@ -292,7 +307,7 @@ async def post_message(request: Request) -> Response:
     more: dict[str, Any] = {}
     if warnings:
         more["warnings"] = warnings
-        headers["X-Warnings"] = quote("; ".join(warnings)[:MAX_WARNINGS], safe=" ,;:.'?!()")
+        headers[WARNINGS] = quote("; ".join(warnings)[:MAX_WARNINGS], safe=" ,;:.'?!()")
     if body.stream:
         return stream_events(
             request,
