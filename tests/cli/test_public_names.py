@@ -11,7 +11,10 @@ import mail
 
 def test_public_names() -> None:
     assert sorted(mail.__all__) == [
+        "ActionContext",
+        "Agent",
         "AgentToolCall",
+        "Answer",
         "MAILAction",
         "MAILAddress",
         "MAILAgent",
@@ -26,6 +29,7 @@ def test_public_names() -> None:
         "MAILSwarm",
         "MAILSwarmTemplate",
         "PROTOCOL_VERSION",
+        "Swarm",
         "__version__",
         "action",
     ]

@@ -38,6 +38,7 @@ EXPOSED = {
     "x-last-event-id",
     "x-next-cursor",
     "x-task-id",
+    "x-warnings",
 }
 DOORS = ["mail server", "HTTP API", "function URL"]
 
@@ -102,12 +103,14 @@ async def test_a_page_may_send_every_header(door: Any) -> None:
 
 async def test_a_page_may_read_every_header(door: Any) -> None:
     client, _ = door
-    assert (await client.post("/message", json={"body": "hello", "task_id": "t-1"})).status_code == 200
+    warned = await client.post("/message", json={"body": "hello", "task_id": "t-1", "bodi": "?"})
+    assert warned.status_code == 200
     sent = {"Idempotency-Key": "k-1", "Prefer": "respond-async"}
     accepted = await client.post("/message", json={"body": "hello"}, headers=sent)
     assert accepted.status_code == 202
     answers = {
         "message": accepted,
+        "warned": warned,
         "task": await client.get("/task", params={"task_id": "t-1", "limit": 1}),
         "no key": await client.get("/tasks", headers={"Authorization": ""}),
     }

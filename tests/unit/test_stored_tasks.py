@@ -1,4 +1,4 @@
-"""Tasks and checkpoints that version 678eebb has stored are read, and are stored again as that version stored them."""
+"""Tasks and checkpoints that versions 678eebb and 09cbe1f have stored are read, and are stored again as those stored them."""
 
 import json
 import subprocess
@@ -12,9 +12,10 @@ import pytest
 from mail.core.task.interswarm import OpenRequest, Peer
 from mail.core.task.stored import STORED_NAMES, read_checkpoint, read_task, write_checkpoint, write_task
 from mail.core.task.task import Generation, Task, TaskStatus
-from mail.core.task.turn_state import Approval, Breakpoint, PausedCall, Resumption
+from mail.core.task.turn_state import Approval, Breakpoint, PausedCall, Receipt, Resumption
 
 STORED = Path(__file__).parent.parent / "fixtures" / "678eebb"
+NEWER = STORED.parent / "09cbe1f"
 ROOT = STORED.parent.parent.parent
 
 
@@ -60,6 +61,30 @@ def test_the_stored_tasks_have_every_field_and_every_status() -> None:
     contact, request = TASKS[-1]["contacts"]["beta"], TASKS[-1]["requests"][0]
     assert {STORED_NAMES.get(field.name, field.name) for field in fields(Peer)} - LATER == contact.keys()
     assert {STORED_NAMES.get(field.name, field.name) for field in fields(OpenRequest)} == request.keys()
+
+
+def test_a_task_without_new_features_takes_no_more_bytes_than_before() -> None:
+    stored = (NEWER / "task.json").read_text()
+    task = read_task(stored)
+    assert (task.resumptions[0].seq, task.generation.joined) == (7, 1)
+    assert task.generation.breakpoint is not None
+    assert [call.name for call in task.generation.breakpoint.calls] == ["ask_user", "ask_human"]
+    assert write_task(task) == stored
+
+
+def test_a_checkpoint_has_only_the_timings_that_are_known() -> None:
+    stored = (NEWER / "checkpoint.json").read_text()
+    checkpoint = read_checkpoint(stored)
+    assert write_checkpoint(checkpoint) == stored
+    timed = checkpoint.with_receipt(
+        0, Receipt(state=Receipt.State.DONE, content="ok", after=0.5, seconds=0.25)
+    )
+    assert json.loads(write_checkpoint(timed))["receipts"] == [
+        {"state": "done", "content": "ok", "after": 0.5, "seconds": 0.25},
+        {"state": "started", "content": ""},
+        None,
+    ]
+    assert read_checkpoint(write_checkpoint(timed)) == timed
 
 
 def test_a_task_of_an_earlier_version_has_no_resumptions_and_one_of_this_version_keeps_them() -> None:

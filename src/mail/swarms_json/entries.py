@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, is_none
 from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ToolSource
 from mail.mcp.servers import MCPServers, ToolServer
 
@@ -21,7 +21,7 @@ Factory = str | Callable[..., Any]
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether a field that was added later is left out, so that an entry without it reads as before."""
+    """Return whether a field that was added later is left out, as with `is_none`."""
     return not value
 
 
@@ -56,11 +56,13 @@ class ActionEntry(Entry):
     )
     needs_approval: bool | str = Field(
         default=False,
+        exclude_if=_is_empty,
         description="Whether a person must approve a call before the function runs: true, or a Python function of the "
         "call's arguments that returns a bool, as python::package.module:name.",
     )
     approval_timeout: float | None = Field(
         default=None,
+        exclude_if=is_none,
         gt=0,
         le=10_000_000,
         allow_inf_nan=False,
@@ -103,6 +105,7 @@ class AgentEntry(Entry):
     )
     strict_tools: bool | None = Field(
         default=None,
+        exclude_if=is_none,
         description="Whether text without a tool call is an error, instead of an answer; null for the swarm's setting.",
     )
 
@@ -134,15 +137,18 @@ class SwarmEntry(Entry):
     )
     strict_tools: bool = Field(
         default=False,
+        exclude_if=_is_empty,
         description="Whether text of an agent without a tool call is an error. By default it is taken as the answer it "
         "was meant for.",
     )
     output_schema: dict[str, Any] | None = Field(
         default=None,
+        exclude_if=is_none,
         description="The JSON Schema that final answers must fit; a message may give another.",
     )
     output_type: str | None = Field(
         default=None,
+        exclude_if=is_none,
         description="Instead of output_schema: a pydantic model, dataclass or other type, as "
         "python::package.module:name.",
     )

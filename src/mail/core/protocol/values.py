@@ -59,6 +59,15 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
         return iter(self.__pydantic_fields__)
 
 
+def is_none(value: object) -> bool:
+    """Return whether a value is None.
+
+    As `exclude_if` of a field that was added later, it keeps the JSON of a model without the field, and the digest of
+    that, as they were.
+    """
+    return value is None
+
+
 @overload
 def value[T](cls: type[T], /) -> type[T]: ...
 

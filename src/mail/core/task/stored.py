@@ -123,8 +123,11 @@ def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
     absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
     if not checkpoint.approved:
         absent["approved"] = True
-    if all(receipt is None or receipt.after is None for receipt in checkpoint.receipts):
-        absent["receipts"] = {"__all__": {"after", "seconds"}}
+    absent["receipts"] = {
+        index: {"after", "seconds"}
+        for index, receipt in enumerate(checkpoint.receipts)
+        if receipt is not None and receipt.after is None
+    }
     return absent
 
 

@@ -12,6 +12,7 @@ from mail.core.engine.runtime import Received
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.values import is_none
 from mail.http.access import AdminOrUser, Agent
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
@@ -65,7 +66,7 @@ class PostInterswarmMessage(Given):
         default=None, description="The default is `request`."
     )
     task_id: TaskId | None = Field(default=None, description="The id of the task to begin or continue.")
-    drop_question: bool | None = Field(default=None, exclude=True, description="As in `POST /message`.")
+    drop_question: bool | None = Field(default=None, exclude_if=is_none, description="As in `POST /message`.")
     routing_info: dict[str, Any] | None = Field(default=None, description="Sent with the message, unchanged.")
     stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
     ignore_stream_pings: bool | None = Field(

@@ -14,6 +14,7 @@ from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.values import is_none
 from mail.core.task.limits import Budget
 from mail.core.task.output_schema import read_output
 from mail.core.task.task import TaskStatus
@@ -28,6 +29,7 @@ from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import PARAMETERS, Terms, submit
 from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, pending_calls
 
+WARNINGS = "X-Warnings"
 MAX_WARNINGS = 1000
 """Characters of the warnings that the header of an answer repeats."""
 
@@ -77,6 +79,7 @@ class MessageOptions(GivenWithWarnings):
     )
     approvals: list[CallApproval] | CallApproval | None = Field(
         default=None,
+        exclude_if=is_none,
         description="Decisions on the calls that wait for approval, one by one or for all of them.",
     )
 
@@ -105,12 +108,12 @@ class PostMessage(GivenWithWarnings):
     stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
     live: bool | None = Field(
         default=None,
-        exclude=True,  # from what an idempotency key stands for
+        exclude_if=is_none,
         description="Whether the stream includes live events: what agents do, when they do it.",
     )
     deltas: bool | None = Field(
         default=None,
-        exclude=True,
+        exclude_if=is_none,
         description="Whether the stream includes live events and the text that models write, piece by piece.",
     )
     task_id: TaskId | None = Field(
@@ -120,7 +123,7 @@ class PostMessage(GivenWithWarnings):
     resume_from: ResumeFrom | None = Field(default=None, description="Where to resume a stopped task.")
     drop_question: bool | None = Field(
         default=None,
-        exclude=True,  # from what an idempotency key stands for
+        exclude_if=is_none,
         description="Whether to send the message to a task that waits for an answer, and drop its question. Without it "
         "(or `resume_from: user_response`) such a message is refused with 409.",
     )
@@ -130,9 +133,7 @@ class PostMessage(GivenWithWarnings):
     )
     output_schema: dict[str, Any] | None = Field(
         default=None,
-        exclude_if=lambda schema: (
-            schema is None
-        ),  # the digests of idempotency keys stay as they were without it
+        exclude_if=is_none,
         description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. `response` "
         "is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the schema itself.",
     )
@@ -258,6 +259,20 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """Documentation of the responses to a message."""
 
+_WARNINGS_HEADER: dict[str, Any] = {
+    WARNINGS: {
+        "description": "The warnings of the answer, percent-encoded; only if there are any.",
+        "schema": {"type": "string"},
+    }
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    **RESPONSES,
+    **{
+        code: RESPONSES[code] | {"headers": RESPONSES[code]["headers"] | _WARNINGS_HEADER}
+        for code in (200, 202)
+    },
+}
+
 router = make_router("messages")
 _gate = RoleGate("admin", "user")
 _body = JSONBody(PostMessage)
@@ -267,7 +282,7 @@ _body = JSONBody(PostMessage)
     "/message",
     summary="Send the swarm a message",
     response_model=Answer,
-    responses=RESPONSES,
+    responses=_RESPONSES,
     openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER, *PARAMETERS]},
 )
 async def post_message(request: Request) -> Response:
@@ -292,7 +307,7 @@ async def post_message(request: Request) -> Response:
     more: dict[str, Any] = {}
     if warnings:
         more["warnings"] = warnings
-        headers["X-Warnings"] = quote("; ".join(warnings)[:MAX_WARNINGS], safe=" ,;:.'?!()")
+        headers[WARNINGS] = quote("; ".join(warnings)[:MAX_WARNINGS], safe=" ,;:.'?!()")
     if body.stream:
         return stream_events(
             request,
