@@ -151,6 +151,12 @@ class TestSwarms:
         swarm = with_scripts(template, {"clerk": [[call("pay", amount=2)], "[2]"]})
         assert swarm.approve(swarm.ask("Pay")) == [2]
         swarm.close()
+        swarm = with_scripts(
+            template, {"clerk": [[call("pay", amount=2)], [call("pay", amount=4)], '{"a": 1}']}
+        )
+        answer = swarm.approve(swarm.ask("Pay", output_type=dict[str, int]))
+        assert swarm.reject(answer, "no") == {"a": 1}
+        swarm.close()
 
     @pytest.mark.parametrize("several", [False, True])
     async def test_with_the_documented_classes(self, several: bool) -> None:

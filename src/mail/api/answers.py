@@ -1,6 +1,7 @@
 """The answers of a swarm to a person, as `mail.Swarm` returns them."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
@@ -20,12 +21,14 @@ class Answer:
         pending: the calls that wait for you, if the task is paused: with `needs_approval` for `Swarm.approve` or
             `Swarm.reject`, the others for a result, which `Swarm.reply` gives.
         usage: what the task has cost so far: tokens and US dollars.
+        output_type: that of the question, for the answer that follows a pause; None for that of the swarm.
     """
 
     text: str
     task_id: str
     pending: tuple[PausedCall, ...] = ()
     usage: Usage = field(default=NO_USAGE, repr=False)
+    output_type: Any = field(default=None, repr=False)
 
     @property
     def is_paused(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from concurrent.futures import Future
 from contextlib import aclosing
 from copy import copy
+from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -393,7 +394,7 @@ class Swarm:
         Args:
             answer: the answer with the pending calls, or the id of its task.
             result: the result; for several calls a mapping from their `call_id` to their results.
-            output_type: what to return, as in `ask`.
+            output_type: what to return; by default what the question that led to `answer` has asked for.
 
         Raises what `ask` does.
         """
@@ -431,7 +432,7 @@ class Swarm:
             call_id: the call; by default, all calls of the task on which nobody has decided yet.
             arguments: arguments for the call, in place of the model's.
             reason: a note for the task's timeline.
-            output_type: what to return, as in `ask`.
+            output_type: what to return; by default what the question that led to `answer` has asked for.
 
         Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval for a decision that
         can't be applied, and what `ask` does.
@@ -553,7 +554,9 @@ class Swarm:
         submitted = await runtime.post(output_schema=schema, **fields)
         answer = await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
         kind = self.template.output_type if output_type is None else output_type
-        if kind is None or answer.is_paused:
+        if answer.is_paused:
+            return replace(answer, output_type=output_type)
+        if kind is None:
             return answer
         try:
             return read_object(kind, answer.text)
@@ -567,7 +570,10 @@ class Swarm:
     async def _resume(
         self, answer: Answer | str, timeout: float | None, output_type: Any, **decided: Any
     ) -> Any:
-        task_id = answer.task_id if isinstance(answer, Answer) else answer
+        task_id = answer
+        if isinstance(answer, Answer):
+            task_id = answer.task_id
+            output_type = answer.output_type if output_type is None else output_type
         return await self._ask(
             timeout, output_type, task_id=task_id, resume_from="breakpoint_tool_call", **decided
         )
