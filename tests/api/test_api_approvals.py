@@ -120,11 +120,12 @@ class TestTypedFunctions:
         assert not answer.is_paused
         assert "it must be even" in answer.text
 
-    def test_an_action_named_in_swarms_json_keeps_its_approval(self) -> None:
+    def test_an_action_that_becomes_another_keeps_its_approval(self) -> None:
         named = ActionEntry(name="pay", function="python::here:pay")
         core = build_action(named, lambda _: pay)
         assert callable(core.needs_approval)
         assert core.find_problem({"amount": 3}) != ""
+        assert callable(MAILAction("pay", "Pay.", pay.parameters, pay).needs_approval)
         free = ActionEntry(name="pay", function="python::here:pay", needs_approval=False)
         assert build_action(free, lambda _: pay).needs_approval is False
 

@@ -279,7 +279,10 @@ class MAILAction:
             function = read_python_string(function)
         if isinstance(function, ConvertsToAction):
             model_of(self.name, self.parameters)  # raises as below
-            return function.to_core().function
+            core = function.to_core()
+            if self.needs_approval is False:
+                self.needs_approval, self.approval_timeout = core.needs_approval, core.approval_timeout
+            return core.function
         if not callable(function):
             raise ConfigurationError(f"action {self.name!r}: {function!r} is not a function")
         self._deps = signature_of(function).deps
