@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel
 from mail import Agent, Swarm
 from mail.api import MAILAction, action
 from mail.core.task.task import TaskStatus
-from mail.errors import BadApproval, BadRequest
+from mail.errors import BadApproval, BadRequest, QuestionOpen
 from mail.swarms_json.build import build_action
 from mail.swarms_json.entries import ActionEntry
 from mail.testing import with_scripts
@@ -139,6 +139,10 @@ class TestSwarms:
         assert str(answer).splitlines()[0] == "clerk waits for approval of pay(amount=2)"
         with pytest.raises(BadRequest):
             swarm.reply(answer, "paid")
+        with pytest.raises(
+            QuestionOpen, match=r"calls wait for you: pay .*; use swarm.approve or swarm.reject$"
+        ):
+            swarm.ask("Well?", task_id=answer.task_id)
         rest = swarm.approve(answer, first.call_id)
         assert rest.pending == (second,)
         done = swarm.reject(rest.task_id, "too much")

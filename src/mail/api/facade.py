@@ -29,7 +29,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.output_schema import read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
-from mail.errors import ConfigurationError, MAILError, TaskFailed
+from mail.errors import ConfigurationError, MAILError, QuestionOpen, TaskFailed
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
@@ -67,6 +67,10 @@ MODEL_PARAMETERS = (
     "print_llm_streams",
 )
 """Parameters of an agent's model that litellm doesn't have, or that are not the same for all models."""
+
+
+WAYS_TO_ANSWER = {True: "swarm.approve or swarm.reject", False: "swarm.reply"}
+"""Methods that answer pending calls, by whether these need approval."""
 
 
 STOP_SECONDS = 5.0
@@ -346,8 +350,8 @@ class Swarm:
         If the task pauses, this returns an `Answer` with the calls that wait for you in `pending`; continue with `approve`
         or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
-        Raises TaskFailed if the task ends without an answer, BadRequest, or TimeoutError. Raises MAILError in a running
-        event loop, where `aask` has to be awaited.
+        Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, BadRequest, or TimeoutError.
+        Raises MAILError in a running event loop, where `aask` has to be awaited.
         """
         work = self.aask(text, task_id=task_id, timeout=timeout, output_type=output_type)
         return self._wait(work, "ask")
@@ -501,7 +505,7 @@ class Swarm:
         Raises what `ask` does.
         """
         runtime = self.running.runtime
-        submitted = await runtime.post(body=text, task_id=task_id, live=True, deltas=True)
+        submitted = await self._post(body=text, task_id=task_id, live=True, deltas=True)
         async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
                 if event is not None:
@@ -551,7 +555,7 @@ class Swarm:
     async def _ask(self, timeout: float | None, output_type: Any, **fields: Any) -> Any:
         runtime = self.running.runtime
         schema = None if output_type is None else schema_of(output_type)
-        submitted = await runtime.post(output_schema=schema, **fields)
+        submitted = await self._post(output_schema=schema, **fields)
         answer = await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
         kind = self.template.output_type if output_type is None else output_type
         if answer.is_paused:
@@ -565,6 +569,21 @@ class Swarm:
                 f"task {answer.task_id!r}: the answer fits the JSON Schema of output_type, but not its validators: {error}",
                 task_id=answer.task_id,
                 status="completed",
+            ) from error
+
+    async def _post(self, **fields: Any) -> Submitted:
+        try:
+            return await self.running.runtime.post(**fields)
+        except QuestionOpen as error:
+            waiting = [call for call in error.calls if call.approval is None]
+            kinds = {call.needs_approval for call in waiting}
+            ways = " and ".join(
+                way for needs_approval, way in WAYS_TO_ANSWER.items() if needs_approval in kinds
+            )
+            calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
+            raise QuestionOpen(
+                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}",
+                error.calls,
             ) from error
 
     async def _resume(
