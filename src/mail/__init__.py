@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from mail.core.protocol.tool_schemas import AgentToolCall
     from mail.core.task.action_context import ActionContext
+    from mail.core.task.live import LiveEvent
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -32,6 +33,7 @@ __all__ = [
     "Agent",
     "AgentToolCall",
     "Answer",
+    "LiveEvent",
     "MAILAction",
     "MAILAddress",
     "MAILAgent",
@@ -58,6 +60,7 @@ _MODULES = {
     "ActionContext": "mail.core.task.action_context",
     "Agent": "mail.api.facade",
     "Answer": "mail.api.answers",
+    "LiveEvent": "mail.core.task.live",
     "Swarm": "mail.api.facade",
     "AgentToolCall": "mail.core.protocol.tool_schemas",
     "MAILAction": "mail.api.actions",

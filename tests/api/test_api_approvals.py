@@ -1,13 +1,18 @@
 """`needs_approval` of `@action` and `MAILAction`, in a swarm inside a program."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
+from mail import Agent, Swarm
 from mail.api import MAILAction, action
 from mail.core.task.task import TaskStatus
-from mail.testing.agents import View, build_swarm, call, complete
+from mail.errors import BadApproval, BadRequest, QuestionOpen
+from mail.swarms_json.build import build_action
+from mail.swarms_json.entries import ActionEntry
+from mail.testing import with_scripts
+from mail.testing.agents import View, build_swarm, call, complete, scripted
 from mail.testing.rig import Rig
 
 
@@ -54,3 +59,123 @@ async def test_a_function_of_the_arguments_decides(made: MAILAction, amount: int
                 approvals=[{"decision": "approve"}],
             )
     assert outcome.answer == f"SUCCESS: refunded {amount}"
+
+
+def even(amount: int) -> int:
+    if amount % 2:
+        raise ValueError("it must be even")
+    return amount
+
+
+seen: list[dict[str, Any]] = []
+
+
+def notes(arguments: dict[str, Any]) -> bool:
+    seen.append(arguments)
+    return True
+
+
+@action(needs_approval=notes)
+def pay(amount: Annotated[int, AfterValidator(even)], to: str = "Ann") -> str:
+    """Pay somebody."""
+    return f"paid {amount} to {to}"
+
+
+@action
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def paying(*amounts: int) -> Swarm:
+    """A swarm whose agent makes all these payments at once, and then tells their results."""
+
+    def policy(view: View) -> list[Any]:
+        if view.results:
+            return [complete(" and ".join(view.results))]
+        return [*(call("pay", amount=amount) for amount in amounts), call("look")]
+
+    return Swarm(Agent("clerk", function=scripted(policy, tool_format="responses"), actions=[pay, look]))
+
+
+class TestTypedFunctions:
+    async def test_edited_arguments_are_checked_by_the_type_hints(self) -> None:
+        seen.clear()
+        async with paying(2) as swarm:
+            answer = await swarm.aask("Pay")
+            assert seen == [{"amount": 2}]
+            for wrong, problem in (
+                ({"amount": 3}, "it must be even"),
+                ({"amount": "x"}, "valid integer"),
+                ({}, "amount"),
+            ):
+                with pytest.raises(BadApproval, match=problem):
+                    await swarm.aapprove(answer, arguments=wrong)
+            answer = await swarm.aapprove(answer, arguments={"amount": 4, "to": "Bob"})
+        assert "Result: paid 4 to Bob" in answer.text
+
+    async def test_wrong_arguments_are_shown_to_nobody(self) -> None:
+        async with paying(3) as swarm:
+            answer = await swarm.aask("Pay")
+        assert not answer.is_paused
+        assert "it must be even" in answer.text
+
+    def test_an_action_that_becomes_another_keeps_its_approval(self) -> None:
+        named = ActionEntry(name="pay", function="python::here:pay")
+        core = build_action(named, lambda _: pay)
+        assert callable(core.needs_approval)
+        assert core.find_problem({"amount": 3}) != ""
+        assert callable(MAILAction("pay", "Pay.", pay.parameters, pay).needs_approval)
+        free = ActionEntry(name="pay", function="python::here:pay", needs_approval=False)
+        assert build_action(free, lambda _: pay).needs_approval is False
+
+
+class TestSwarms:
+    def test_calls_are_decided_one_by_one(self) -> None:
+        swarm = paying(2, 4)
+        answer = swarm.ask("Pay")
+        first, second = answer.pending
+        assert (first.needs_approval, first.arguments) == (True, {"amount": 2})
+        assert str(answer).splitlines()[0] == "clerk waits for approval of pay(amount=2)"
+        with pytest.raises(BadRequest):
+            swarm.reply(answer, "paid")
+        with pytest.raises(
+            QuestionOpen, match=r"calls wait for you: pay .*; use swarm.approve or swarm.reject$"
+        ):
+            swarm.ask("Well?", task_id=answer.task_id)
+        rest = swarm.approve(answer, first.call_id)
+        assert rest.pending == (second,)
+        done = swarm.reject(rest.task_id, "too much")
+        assert "SUCCESS: paid 2 to Ann" in done.text
+        assert "a person has rejected this call, and it was not run: too much" in done.text
+        assert not done.is_paused
+        swarm.close()
+
+    def test_the_answer_has_its_type_after_the_pause(self) -> None:
+        template = Swarm(Agent("clerk", model="openai/gpt-5-mini", actions=[pay]), output_type=list[int])
+        swarm = with_scripts(template, {"clerk": [[call("pay", amount=2)], "[2]"]})
+        assert swarm.approve(swarm.ask("Pay")) == [2]
+        swarm.close()
+        swarm = with_scripts(
+            template, {"clerk": [[call("pay", amount=2)], [call("pay", amount=4)], '{"a": 1}']}
+        )
+        answer = swarm.approve(swarm.ask("Pay", output_type=dict[str, int]))
+        assert swarm.reject(answer, "no") == {"a": 1}
+        swarm.close()
+
+    @pytest.mark.parametrize("several", [False, True])
+    async def test_with_the_documented_classes(self, several: bool) -> None:
+        decision = {"decision": "edit", "arguments": {"amount": 6}}
+        swarm = paying(2).running
+        answer, _ = await swarm.post_message_and_run("Pay", task_id="t1")
+        assert "needs_approval" in answer.message.body
+        answer, _ = await swarm.post_message_and_run(
+            "",
+            task_id="t1",
+            resume_from="breakpoint_tool_call",
+            approvals=[decision] if several else decision,
+        )
+        assert "paid 6 to Ann" in answer.message.body
+        with pytest.raises(BadRequest, match="decision"):
+            await swarm.post_message("", task_id="t1", approvals={"decision": "maybe"})
+        await swarm.shutdown()

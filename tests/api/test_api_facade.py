@@ -12,10 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
+from support.llm_stub import LLMStub, reply
+from support.llm_stub import text as says
 
-from mail import ActionContext, Agent, Answer, MAILSwarmTemplate, Swarm, action
-from mail.core.task.events import EventKind
+from mail import ActionContext, Agent, Answer, LiveEvent, MAILSwarmTemplate, Swarm, action
+from mail.core.task.events import Event, EventKind
+from mail.core.task.live import LiveKind
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError, MAILError, TaskFailed
+from mail.factories.models import close_clients
 from mail.testing.agents import Policy, View, call, complete, output, request, respond, scripted, wait
 
 
@@ -115,6 +119,11 @@ class TestTeams:
         assert "task_complete" in names
         assert not {"send_request", "send_response", "send_interrupt", "send_broadcast"} & names
 
+    def test_text_that_is_an_error(self) -> None:
+        swarm = Swarm(agent("lead", echo, strict_tools=False, team=[agent("a", echo)]), strict_tools=True)
+        agents = swarm.template.to_core().agents
+        assert {name: each.strict_tools for name, each in agents.items()} == {"lead": False, "a": True}
+
     async def test_a_factory(self) -> None:
         def factory(name: str, greeting: str, **_wiring: Any) -> Any:
             return scripted(lambda view: [complete(f"{greeting} from {name}")], tool_format="responses")
@@ -153,8 +162,36 @@ class TestAsking:
             *events, answer = [piece async for piece in swarm.stream("tea")]
         assert isinstance(answer, Answer)
         assert answer.text == "about tea"
-        kinds = [event.kind for event in events if not isinstance(event, Answer)]
+        kinds = [event.kind for event in events if isinstance(event, Event)]
         assert (kinds[0], kinds[-1]) == (EventKind.NEW_MESSAGE, EventKind.TASK_COMPLETE)
+
+    @pytest.mark.parametrize("works_before", [True, False])
+    async def test_the_model_is_heard_while_it_works(
+        self, monkeypatch: pytest.MonkeyPatch, works_before: bool
+    ) -> None:
+        with LLMStub() as stub:
+            for name, value in stub.environ.items():
+                monkeypatch.setenv(name, value)
+            stub.script(reply(says("Agents that send each other mail.")))
+            swarm = Swarm(Agent("lead", model="openai/gpt-5-mini"))
+            if works_before:
+                await swarm.running.runtime.start()
+            pieces = [piece async for piece in swarm.stream("What is MAIL?")]
+            await swarm.aclose()
+            await close_clients()
+        live = [piece for piece in pieces if isinstance(piece, LiveEvent)]
+        assert (
+            "".join(event.delta for event in live) == str(pieces[-1]) == "Agents that send each other mail."
+        )
+        kinds = [event.kind for event in live if not event.delta]
+        assert kinds == [
+            LiveKind.TURN_STARTED,
+            LiveKind.MODEL_CALL_STARTED,
+            LiveKind.MODEL_CALL_ENDED,
+            LiveKind.TURN_ENDED,
+        ]
+        ended = next(n for n, piece in enumerate(pieces) if isinstance(piece, Event) and piece.is_terminal)
+        assert all(pieces.index(event) < ended for event in live if event.delta)
 
     def test_a_database(self, tmp_path: Path) -> None:
         database = str(tmp_path / "mail.db")

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
-from document_samples import DOCS, blocks
+from document_samples import DOCS, ROOT, blocks
 from support.llm_stub import LLMStub, Tokens, call, reply
+from support.llm_stub import text as says
 
 from mail import ActionContext, Answer, Swarm
 from mail.factories.models import close_clients
@@ -34,10 +35,12 @@ def done(text: str) -> Any:
 
 
 def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
-    stub.script(*[done(MAIL)] * 3, to="You answer in one sentence.")
+    streamed = reply(says(MAIL), tokens=Tokens(input=100, output=10))
+    stub.script(done(MAIL), streamed, done(MAIL), to="You answer in one sentence.")
     stub.script(
         reply(call("send_request", target="searcher", subject="Find", body="MAIL")),
         *[done(MAIL), done("Mail for agents.")],
+        *[done("No report."), done('{"title": "MAIL", "pages": 3}')],
         to="You lead a research team.",
     )
     stub.script(
@@ -46,6 +49,7 @@ def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
         to="You search.",
     )
     stub.script(reply(call("look_up_price", drink="tea")), done("A tea is 2.50."), to="You sell drinks.")
+    stub.script(reply(call("refund", amount=200)), done("Your money is on its way."), to="You refund orders.")
     space: dict[str, Any] = {"__name__": "document"}
     printed = ""
     for language, text in blocks(DOCUMENT, "python", "output"):
@@ -78,3 +82,31 @@ def test_what_an_answer_and_a_context_have() -> None:
 def test_methods_are_those_there_are() -> None:
     for name in re.findall(r"`swarm\.(\w+)", TEXT):
         assert hasattr(Swarm, name) or name in ("template", "running")
+
+
+def test_how_short_it_is() -> None:
+    hello, tool, team = [text for _, text in blocks(DOCUMENT, "python")][:3]
+    assert _lines(hello) <= 5
+    assert _lines("from mail import Agent, Swarm\n" + tool + team) <= 16
+
+
+def _lines(code: str) -> int:
+    """The number of lines of a program, without blank ones and docstrings."""
+    functions = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.AsyncFunctionDef)]
+    docstrings = [each.body[0] for each in functions if ast.get_docstring(each)]
+    blank = {n for each in docstrings for n in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
+    return sum(bool(line.strip()) and n not in blank for n, line in enumerate(code.splitlines(), 1))
+
+
+def test_the_swarm_of_the_readme(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
+    stub.script(
+        reply(call("send_request", target="writer", subject="Write", body="MAIL")),
+        reply(says(MAIL)),
+        to="You answer questions; writer writes for you.",
+    )
+    stub.script(reply(says("One. Two. Three.")), to="You write three clear sentences on a topic.")
+    ((_, text),) = blocks(ROOT / "README.md", "python")
+    space: dict[str, Any] = {"__name__": "document"}
+    exec(text, space)
+    assert capsys.readouterr().out == f"{MAIL}\n"
+    assert (stub.is_done, stub.complaints) == (True, [])

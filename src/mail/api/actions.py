@@ -86,7 +86,7 @@ class MAILAction:
         self.sequential = sequential
         self.needs_approval = needs_approval
         self.approval_timeout = approval_timeout
-        self._model = model
+        self._model = self._checks = model
         self._form: Form | None = None
         self._reads_mail = False
         self._typed: Callable[..., Any] | None = None
@@ -158,7 +158,7 @@ class MAILAction:
         action.needs_approval = core.needs_approval
         action.approval_timeout = core.approval_timeout
         action.function = core.function
-        action._model = None
+        action._model, action._checks = None, core.model
         action._typed, action._deps = None, Any
         action._form, action._reads_mail = core.form, core.reads_mail
         action._validate()
@@ -183,9 +183,15 @@ class MAILAction:
         ConfigurationError.
         """
         signature = signature or signature_of(function)
-        run, parameters, text = typed_action(name, function, signature)
+        run, parameters, arguments = typed_action(name, function, signature)
         core = ActionCore(
-            name, run, description or text, parameters, idempotent=idempotent, sequential=sequential
+            name,
+            run,
+            description or arguments.description,
+            parameters,
+            idempotent=idempotent,
+            sequential=sequential,
+            model=arguments.model,
         )
         if not core.description:
             raise _undescribed(name)
@@ -245,6 +251,7 @@ class MAILAction:
             if callable(self.needs_approval)
             else self.needs_approval,
             approval_timeout=self.approval_timeout,
+            model=self._checks,
         )
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
@@ -272,7 +279,10 @@ class MAILAction:
             function = read_python_string(function)
         if isinstance(function, ConvertsToAction):
             model_of(self.name, self.parameters)  # raises as below
-            return function.to_core().function
+            core = function.to_core()
+            if self.needs_approval is False:
+                self.needs_approval, self.approval_timeout = core.needs_approval, core.approval_timeout
+            return core.function
         if not callable(function):
             raise ConfigurationError(f"action {self.name!r}: {function!r} is not a function")
         self._deps = signature_of(function).deps

@@ -1,8 +1,10 @@
 """The answers of a swarm to a person, as `mail.Swarm` returns them."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from mail.core.task.events import Event
+from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import PausedCall
 from mail.core.task.usage import NO_USAGE, Usage
@@ -16,18 +18,21 @@ class Answer:
     Attributes:
         text: the answer; for a paused task, its questions in words.
         task_id: the id of the task: `ask(..., task_id=answer.task_id)` continues the conversation.
-        pending: the tool calls that wait for a result from you, if the task is paused; `Swarm.reply` gives it.
+        pending: the calls that wait for you, if the task is paused: with `needs_approval` for `Swarm.approve` or
+            `Swarm.reject`, the others for a result, which `Swarm.reply` gives.
         usage: what the task has cost so far: tokens and US dollars.
+        output_type: that of the question, for the answer that follows a pause; None for that of the swarm.
     """
 
     text: str
     task_id: str
     pending: tuple[PausedCall, ...] = ()
     usage: Usage = field(default=NO_USAGE, repr=False)
+    output_type: Any = field(default=None, repr=False)
 
     @property
     def is_paused(self) -> bool:
-        """Whether the task waits for the results of `pending`."""
+        """Whether the task waits for you, because of the calls in `pending`."""
         return bool(self.pending)
 
     def __str__(self) -> str:
@@ -42,18 +47,20 @@ def read_answer(task: Task, text: str) -> Answer:
     waiting = task.generation.breakpoint if task.status is TaskStatus.PAUSED else None
     if waiting is None:
         return Answer(text=text, task_id=task.task_id, usage=usage)
+    pending = tuple(call for call in waiting.calls if call.approval is None)
     return Answer(
-        text="\n".join(_describe(waiting.agent, call) for call in waiting.calls),
+        text="\n".join(_describe(waiting.agent, call) for call in pending),
         task_id=task.task_id,
-        pending=waiting.calls,
+        pending=pending,
         usage=usage,
     )
 
 
 def _describe(agent: str, call: PausedCall) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-    return f"{agent} waits for the result of {call.name}({arguments})"
+    wanted = "approval" if call.needs_approval else "the result"
+    return f"{agent} waits for {wanted} of {call.name}({arguments})"
 
 
-Piece = Event | Answer
-"""What `Swarm.stream` yields: the events of the task, and its answer at the end."""
+Piece = Event | LiveEvent | Answer
+"""What `Swarm.stream` yields: the events of the task, what its agents do meanwhile, and its answer at the end."""

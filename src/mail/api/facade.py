@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from concurrent.futures import Future
 from contextlib import aclosing
 from copy import copy
+from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -28,7 +29,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.output_schema import read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
-from mail.errors import ConfigurationError, MAILError, TaskFailed
+from mail.errors import ConfigurationError, MAILError, QuestionOpen, TaskFailed
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
@@ -68,6 +69,10 @@ MODEL_PARAMETERS = (
 """Parameters of an agent's model that litellm doesn't have, or that are not the same for all models."""
 
 
+WAYS_TO_ANSWER = {True: "swarm.approve or swarm.reject", False: "swarm.reply"}
+"""Methods that answer pending calls, by whether these need approval."""
+
+
 STOP_SECONDS = 5.0
 """Seconds that a swarm's thread may take to end."""
 
@@ -89,6 +94,7 @@ class Agent:
         comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
         description: what it does, for the agents that may write to it.
         sequential: whether its actions run one after the other.
+        strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -113,6 +119,7 @@ class Agent:
         enable_interswarm: bool = False,
         description: str = "",
         sequential: bool = False,
+        strict_tools: bool | None = None,
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -132,6 +139,7 @@ class Agent:
         self.enable_interswarm = enable_interswarm
         self.description = description
         self.sequential = sequential
+        self.strict_tools = strict_tools
         self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
         given = [what for what in (model, function, factory) if what is not None]
@@ -174,6 +182,7 @@ class Agent:
             tool_format=self.tool_format,
             exclude_tools=[*self.exclude_tools, *alone],
             sequential=self.sequential,
+            strict_tools=self.strict_tools,
             mcp=self.mcp,
         )
 
@@ -338,11 +347,11 @@ class Swarm:
             output_type: what to return: an object of this pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
                 Schema. By default that of the swarm; if it has none, an `Answer`.
 
-        If the task pauses at a breakpoint tool, this returns an `Answer` with its calls in `pending`; continue with
-        `reply`.
+        If the task pauses, this returns an `Answer` with the calls that wait for you in `pending`; continue with `approve`
+        or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
-        Raises TaskFailed if the task ends without an answer, BadRequest, or TimeoutError. Raises MAILError in a running
-        event loop, where `aask` has to be awaited.
+        Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, BadRequest, or TimeoutError.
+        Raises MAILError in a running event loop, where `aask` has to be awaited.
         """
         work = self.aask(text, task_id=task_id, timeout=timeout, output_type=output_type)
         return self._wait(work, "ask")
@@ -389,7 +398,7 @@ class Swarm:
         Args:
             answer: the answer with the pending calls, or the id of its task.
             result: the result; for several calls a mapping from their `call_id` to their results.
-            output_type: what to return, as in `ask`.
+            output_type: what to return; by default what the question that led to `answer` has asked for.
 
         Raises what `ask` does.
         """
@@ -408,24 +417,96 @@ class Swarm:
         given: Any = {"content": result}
         if isinstance(result, Mapping):
             given = [{"call_id": call_id, "content": content} for call_id, content in result.items()]
-        return await self._ask(
-            timeout,
-            output_type,
-            task_id=answer.task_id if isinstance(answer, Answer) else answer,
-            resume_from="breakpoint_tool_call",
-            breakpoint_tool_call_result=given,
+        return await self._resume(answer, timeout, output_type, breakpoint_tool_call_result=given)
+
+    def approve(
+        self,
+        answer: Answer | str,
+        call_id: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        reason: str = "",
+        timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
+    ) -> Any:
+        """Approve a call that waits for approval, so that it runs, and wait for the answer.
+
+        Args:
+            answer: the answer with the pending calls, or the id of its task.
+            call_id: the call; by default, all calls of the task on which nobody has decided yet.
+            arguments: arguments for the call, in place of the model's.
+            reason: a note for the task's timeline.
+            output_type: what to return; by default what the question that led to `answer` has asked for.
+
+        Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval for a decision that
+        can't be applied, and what `ask` does.
+        """
+        work = self.aapprove(
+            answer, call_id, arguments, reason=reason, timeout=timeout, output_type=output_type
         )
+        return self._wait(work, "approve")
+
+    async def aapprove(
+        self,
+        answer: Answer | str,
+        call_id: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        reason: str = "",
+        timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
+    ) -> Any:
+        """Approve a call that waits for approval; see `approve`."""
+        given = {
+            "decision": "approve" if arguments is None else "edit",
+            "call_id": call_id,
+            "arguments": None if arguments is None else dict(arguments),
+            "reason": reason,
+        }
+        return await self._resume(answer, timeout, output_type, approvals=[given])
+
+    def reject(
+        self,
+        answer: Answer | str,
+        reason: str = "",
+        call_id: str | None = None,
+        *,
+        timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
+    ) -> Any:
+        """Reject a call that waits for approval, by default all of the task, and wait for the answer.
+
+        The agent reads the reason. Returns and raises as `approve`.
+        """
+        work = self.areject(answer, reason, call_id, timeout=timeout, output_type=output_type)
+        return self._wait(work, "reject")
+
+    async def areject(
+        self,
+        answer: Answer | str,
+        reason: str = "",
+        call_id: str | None = None,
+        *,
+        timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
+    ) -> Any:
+        """Reject a call that waits for approval; see `reject`."""
+        given = {"decision": "reject", "call_id": call_id, "reason": reason}
+        return await self._resume(answer, timeout, output_type, approvals=[given])
 
     async def stream(
         self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS
     ) -> AsyncGenerator[Piece]:
-        """Ask the swarm something, and iterate over the events of the task as they happen; the last item is the answer.
+        """Ask the swarm something, and iterate over what happens; the last item is the answer.
+
+        The other items are events of the task (`Event`), which are stored at the end of each turn, and live events
+        (`LiveEvent`): what agents do, when they do it, and in `delta` the text of their models, piece by piece.
 
         Raises what `ask` does.
         """
         runtime = self.running.runtime
-        submitted = await runtime.post(body=text, task_id=task_id)
-        async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout)) as events:
+        submitted = await self._post(body=text, task_id=task_id, live=True, deltas=True)
+        async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
                 if event is not None:
                     yield event
@@ -474,10 +555,12 @@ class Swarm:
     async def _ask(self, timeout: float | None, output_type: Any, **fields: Any) -> Any:
         runtime = self.running.runtime
         schema = None if output_type is None else schema_of(output_type)
-        submitted = await runtime.post(output_schema=schema, **fields)
+        submitted = await self._post(output_schema=schema, **fields)
         answer = await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
         kind = self.template.output_type if output_type is None else output_type
-        if kind is None or answer.is_paused:
+        if answer.is_paused:
+            return replace(answer, output_type=output_type)
+        if kind is None:
             return answer
         try:
             return read_object(kind, answer.text)
@@ -487,6 +570,32 @@ class Swarm:
                 task_id=answer.task_id,
                 status="completed",
             ) from error
+
+    async def _post(self, **fields: Any) -> Submitted:
+        try:
+            return await self.running.runtime.post(**fields)
+        except QuestionOpen as error:
+            waiting = [call for call in error.calls if call.approval is None]
+            kinds = {call.needs_approval for call in waiting}
+            ways = " and ".join(
+                way for needs_approval, way in WAYS_TO_ANSWER.items() if needs_approval in kinds
+            )
+            calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
+            raise QuestionOpen(
+                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}",
+                error.calls,
+            ) from error
+
+    async def _resume(
+        self, answer: Answer | str, timeout: float | None, output_type: Any, **decided: Any
+    ) -> Any:
+        task_id = answer
+        if isinstance(answer, Answer):
+            task_id = answer.task_id
+            output_type = answer.output_type if output_type is None else output_type
+        return await self._ask(
+            timeout, output_type, task_id=task_id, resume_from="breakpoint_tool_call", **decided
+        )
 
     async def _answer(self, submitted: Submitted, message: "MAILMessage") -> Answer:
         task = await self.running.runtime.load_task(submitted.key.task_id)

@@ -14,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
 from pydantic import ValidationError
 
@@ -32,6 +32,7 @@ from mail.core.protocol.error_text import describe
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
+from mail.core.task.live import LiveEvent
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
@@ -301,17 +302,39 @@ class MAILRuntime:
         frames = self._frames(submitted, timeout, ping_interval)
         return EventSourceResponse(frames, headers=HEADERS, ping=NEVER_PING)
 
+    @overload
+    def watch(
+        self, submitted: Submitted, timeout: float | None = ..., heartbeat: float = ...
+    ) -> AsyncGenerator[Event | None]: ...
+
+    @overload
+    def watch(
+        self, submitted: Submitted, timeout: float | None = ..., heartbeat: float = ..., *, live: bool
+    ) -> AsyncGenerator[Event | LiveEvent | None]: ...
+
     async def watch(
-        self, submitted: Submitted, timeout: float | None = ANSWER_SECONDS, heartbeat: float = PING_SECONDS
-    ) -> AsyncGenerator[Event | None]:
+        self,
+        submitted: Submitted,
+        timeout: float | None = ANSWER_SECONDS,
+        heartbeat: float = PING_SECONDS,
+        *,
+        live: bool = False,
+    ) -> AsyncGenerator[Any]:
         """Yield the events from a submission to its answer; None after each `heartbeat` seconds without one.
 
-        Ends early after `timeout` seconds.
+        With `live`, live events are among them, also the pieces of models' replies. Ends early after `timeout` seconds.
         """
         engine = self._engine.engine
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         async with aclosing(
-            engine.watch(submitted.key, after=submitted.after, answer_to=submitted.seq, heartbeat=heartbeat)
+            engine.watch(
+                submitted.key,
+                after=submitted.after,
+                answer_to=submitted.seq,
+                heartbeat=heartbeat,
+                live=live,
+                deltas=live,
+            )
         ) as watch:
             while True:
                 try:

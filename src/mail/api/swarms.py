@@ -61,6 +61,8 @@ UNVERSIONED = "0"
 
 DEFAULT_USER = "default"
 
+Approvals = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
 Answered = tuple[MAILMessage, list["ServerSentEvent"]]
 """The response that completes a task and, if requested, the events up to it."""
 
@@ -298,6 +300,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         resume_from: str | None = None,
         *,
         breakpoint_tool_call_result: Any = None,
+        approvals: Approvals | None = None,
         max_steps: int | None = None,
         drop_question: bool = False,
         output_type: Any = None,
@@ -314,6 +317,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
             resume_from: `user_response` or `breakpoint_tool_call`, to resume a task that has stopped.
             breakpoint_tool_call_result: the results of breakpoint tools: JSON text, `{"content": …}`, a list of
                 `{"call_id": …, "content": …}`, or plain text.
+            approvals: decisions on calls that wait for approval, or one for all of them: `{"decision": "approve"}`, `"reject"`
+                or `"edit"`, and optionally `call_id`, `arguments` and `reason`.
             max_steps: maximum number of steps.
             drop_question: whether a message to a task that waits for an answer drops the question.
             output_type: what the answer must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema. Its
@@ -331,6 +336,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             task_id,
             resume_from,
             breakpoint_tool_call_result,
+            approvals,
             max_steps,
             drop_question,
             output_type,
@@ -348,6 +354,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         resume_from: str | None = None,
         *,
         breakpoint_tool_call_result: Any = None,
+        approvals: Approvals | None = None,
         max_steps: int | None = None,
         drop_question: bool = False,
         output_type: Any = None,
@@ -364,6 +371,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             task_id,
             resume_from,
             breakpoint_tool_call_result,
+            approvals,
             max_steps,
             drop_question,
             output_type,
@@ -383,6 +391,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         action_override: ActionOverrideFunction | None = None,
         *,
         breakpoint_tool_call_result: Any = None,
+        approvals: Approvals | None = None,
         max_steps: int | None = None,
         drop_question: bool = False,
         output_type: Any = None,
@@ -396,6 +405,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             task_id,
             resume_from,
             breakpoint_tool_call_result,
+            approvals,
             max_steps,
             drop_question,
             output_type,
@@ -618,6 +628,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         task_id: str | None,
         resume_from: str | None,
         result: Any,
+        approvals: Approvals | None,
         max_steps: int | None,
         drop_question: bool,
         output_type: Any,
@@ -631,6 +642,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             task_id=task_id,
             resume_from=resume_from,
             breakpoint_tool_call_result=result,
+            approvals=[approvals] if isinstance(approvals, Mapping) else approvals,
             max_steps=max_steps,
             drop_question=drop_question,
             output_schema=None if output_type is None else schema_of(output_type),

@@ -35,7 +35,7 @@ from mail.mcp.servers import ToolServer, tool_servers
 from mail.mcp.tools import tool_sources
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
-from mail.swarms_json.signatures import Signature, signature_of, typed_arguments
+from mail.swarms_json.signatures import Signature, TypedArguments, signature_of, typed_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -415,7 +415,8 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
         needs_approval=_needs_approval(action, resolve, where),
         approval_timeout=action.approval_timeout,
     )
-    states_parameters = "parameters" in action.model_fields_set
+    given = action.model_fields_set
+    states_parameters = "parameters" in given
     if isinstance(found, ConvertsToAction):
         core = found.to_core()
         return replace(
@@ -423,6 +424,11 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
             function=core.function,
             description=action.description or core.description,
             parameters=action.parameters if states_parameters else core.parameters,
+            model=None if states_parameters else core.model,
+            needs_approval=declared.needs_approval if "needs_approval" in given else core.needs_approval,
+            approval_timeout=declared.approval_timeout
+            if "approval_timeout" in given
+            else core.approval_timeout,
         )
     if found is None:
         model_of(action.name, action.parameters)  # reports errors in the schema, which nothing else checks
@@ -431,9 +437,13 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
         raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is not a function")
     signature = signature_of(found)
     if not states_parameters and signature.is_typed:
-        function, parameters, text = typed_action(action.name, found, signature)
+        function, parameters, arguments = typed_action(action.name, found, signature)
         return replace(
-            declared, function=function, description=action.description or text, parameters=parameters
+            declared,
+            function=function,
+            description=action.description or arguments.description,
+            parameters=parameters,
+            model=arguments.model,
         )
     return replace(declared, function=as_action_function(action.name, found, action.parameters))
 
@@ -511,10 +521,10 @@ def as_action_function(
 
 def typed_action(
     name: str, function: Callable[..., Any], signature: Signature
-) -> tuple[ActionFunction, dict[str, Any], str]:
+) -> tuple[ActionFunction, dict[str, Any], TypedArguments]:
     """Wrap a function with typed parameters as the function of the action `name`; see `as_action_function`.
 
-    Returns it with the JSON Schema of its arguments and the description in its docstring.
+    Returns it with its arguments and their JSON Schema.
     """
     run = as_async(function)
     arguments = typed_arguments(name, function, signature)
@@ -526,7 +536,7 @@ def typed_action(
             by_name[signature.context] = current_context()
         return as_text(name, await run(*by_position, **by_name))
 
-    return call, parameters, arguments.description
+    return call, parameters, arguments
 
 
 def as_text(name: str, result: Any) -> str:

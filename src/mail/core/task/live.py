@@ -41,6 +41,11 @@ class LiveEvent:
     extra: dict[str, Any]
 
     @property
+    def delta(self) -> str:
+        """The piece of a model's reply that a `text_delta` reports; empty for other kinds."""
+        return str(self.extra["delta"]) if self.kind is LiveKind.TEXT_DELTA else ""
+
+    @property
     def encoded(self) -> bytes:
         """The event as processes send it to each other: a JSON list of its fields."""
         return to_json(

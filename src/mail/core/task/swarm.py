@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any, Protocol
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from mail.core.protocol.address import EVERYONE, is_swarm_name
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
@@ -105,6 +105,7 @@ class ActionCore:
         reads_mail: whether the form needs the task's messages so far.
         needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
         approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
+        model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
     """
 
     name: str
@@ -117,15 +118,18 @@ class ActionCore:
     reads_mail: bool = False
     needs_approval: bool | ApprovalPredicate = False
     approval_timeout: float | None = None
+    model: type[BaseModel] | None = None
 
     def find_problem(self, arguments: Mapping[str, Any]) -> str:
-        """Return why the schema refuses these arguments; empty if it takes them."""
+        """Return why the model or the schema refuses these arguments; empty if it takes them."""
         try:
-            model_of(self.name, self.parameters).model_validate(dict(arguments))
+            (self.model or model_of(self.name, self.parameters)).model_validate(dict(arguments))
         except ValidationError as error:
             return explain(error)
         except ConfigurationError:  # a schema that only its function can read
             return ""
+        except Exception as error:  # noqa: BLE001  # of a validator, which is foreign code
+            return f"{type(error).__name__}: {error}"
         return ""
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
