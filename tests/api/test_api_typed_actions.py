@@ -293,6 +293,20 @@ async def test_swarms_json_needs_no_parameters(name: str) -> None:
         await made.function({"nothing": 1})
 
 
+@action(idempotent=True, sequential=True)
+def restart(host: str) -> str:
+    """Restart a host."""
+    return f"{host} restarts"
+
+
+def test_an_action_in_swarms_json_keeps_its_options_unless_the_entry_states_them() -> None:
+    entry = ActionEntry(name="restart", function=f"python::{__name__}:restart")
+    made = build_action(entry, resolver())
+    assert (made.idempotent, made.sequential) == (True, True)
+    stated = build_action(entry.model_copy(update={"idempotent": False}), resolver())
+    assert (stated.idempotent, stated.sequential) == (False, True)
+
+
 async def takes_a_dictionary(arguments: dict[str, Any]) -> str:
     return json.dumps(arguments)
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 from support.llm_stub import LLMStub, call, reply, text
 
-from mail import Agent, Swarm, action
+from mail import Agent, LiveEvent, Swarm, action
 from mail.core.task.events import EventKind
 from mail.errors import BadRequest, ConfigurationError, TaskFailed
 
@@ -78,6 +78,15 @@ async def test_a_loop_that_runs(stub: LLMStub) -> None:
     assert str(answer) == "Agents that send each other mail."
     assert events[-1].kind is EventKind.TASK_COMPLETE  # type: ignore[union-attr]
     assert EventKind.ACTION_COMPLETE in [event.kind for event in events]  # type: ignore[union-attr]
+
+
+async def test_the_answer_in_a_tool_call_is_streamed(stub: LLMStub) -> None:
+    script_research(stub)
+    async with research() as swarm:
+        pieces = [piece async for piece in swarm.stream("What is MAIL?") if isinstance(piece, LiveEvent)]
+    written = [piece for piece in pieces if piece.delta]
+    assert {(piece.extra["agent"], piece.extra["kind"]) for piece in written} == {("lead", "answer")}
+    assert "".join(piece.delta for piece in written) == "Agents that send each other mail."
 
 
 def test_loop_after_loop(stub: LLMStub) -> None:

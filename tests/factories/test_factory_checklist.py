@@ -19,7 +19,9 @@ from support.llm_stub import LLMStub, call, code, redacted, reply, search, text,
 
 import mail.factories
 from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.activity import model_call
 from mail.core.task.events import Event, EventKind
+from mail.factories.answer import AnswerReader
 from mail.factories.base import ignore
 from mail.factories.items import assemble
 from mail.factories.responses import ResponsesReader
@@ -300,7 +302,7 @@ LITELLM = SimpleNamespace(Usage=dict)
 
 
 def read_stream(*events: Any, **final: Any) -> list[dict[str, Any]]:
-    reader = ResponsesReader()
+    reader = ResponsesReader(AnswerReader(model_call("")))
     for each in events:
         reader.take(each, ignore)
     return reader.reply(LITELLM, {"status": "completed", "output": [], **final}, ignore).entries

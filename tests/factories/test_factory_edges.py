@@ -8,7 +8,9 @@ import pytest
 from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
 from support.llm_stub import LLMStub, call, reply, text, thinking
 
+from mail.core.task.activity import model_call
 from mail.core.task.events import EventKind
+from mail.factories.answer import AnswerReader
 from mail.factories.base import ignore
 from mail.factories.chat import call_chat
 from mail.factories.items import MAX_DEPTH, UnstorableArguments, parse_arguments
@@ -41,7 +43,9 @@ class TestSilence:
             return SimpleNamespace(choices=[])
 
         request = supervisor(CHAT[0]).request([prompt()])
-        silent = await call_chat(SimpleNamespace(acompletion=acompletion), request, None, ignore)
+        silent = await call_chat(
+            SimpleNamespace(acompletion=acompletion), request, None, ignore, AnswerReader(model_call(""))
+        )
         assert (silent.entries, silent.finish) == ([], "stop")
 
 
@@ -123,7 +127,7 @@ async def test_nothing_is_stored_by_the_provider(stub: LLMStub) -> None:
 
 
 def test_each_part_of_a_streamed_reply_begins_on_a_line_of_its_own() -> None:
-    reader, heard = ResponsesReader(), list[str]()
+    reader, heard = ResponsesReader(AnswerReader(model_call(""))), list[str]()
     kind = "response.reasoning_summary_text.delta"
     for output, part, piece in [(0, 0, "Fi"), (0, 0, "rst."), (0, 1, "Second."), (2, 0, "Third.")]:
         event = {"type": kind, "output_index": output, "summary_index": part, "delta": piece}

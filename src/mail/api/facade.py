@@ -45,12 +45,14 @@ ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 
 
 HOW_TO_ANSWER = """\
-You work by calling tools; text outside of tool calls reaches nobody. Messages come to you as XML. When the user's \
-request is done, call task_complete: its finish_message is the only thing that the user sees, so it must be complete."""
+You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
+Messages come to you as XML. When the user's request is done, call task_complete: its finish_message is the answer, and \
+the user sees nothing else of your work, so it must be complete."""
 
 HOW_TO_RESPOND = """\
-You work by calling tools; text outside of tool calls reaches nobody. Messages come to you as XML. Answer each request \
-with send_response to its sender: it must be complete, as the sender sees nothing else of your work."""
+You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
+Messages come to you as XML. Answer each request with send_response to its sender: it must be complete, as the sender \
+sees nothing else of your work."""
 
 HOW_TO_ASK = """\
 To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write to:"""
@@ -500,7 +502,8 @@ class Swarm:
         """Ask the swarm something, and iterate over what happens; the last item is the answer.
 
         The other items are events of the task (`Event`), which are stored at the end of each turn, and live events
-        (`LiveEvent`): what agents do, when they do it, and in `delta` the text of their models, piece by piece.
+        (`LiveEvent`): what agents do, when they do it, and in `delta` what their models write, piece by piece,
+        the answer in a call of `task_complete` included.
 
         Raises what `ask` does.
         """

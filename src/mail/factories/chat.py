@@ -7,6 +7,7 @@ message loses.
 from typing import Any
 
 from mail.core.task.swarm import ToolChoice
+from mail.factories.answer import AnswerReader
 from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
@@ -25,10 +26,10 @@ _FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filt
 
 
 async def call_chat(
-    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece
+    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader
 ) -> ModelReply:
     """Call `litellm.acompletion`, for at most `seconds`."""
-    reader = ChatReader(claude=request.traits.claude)
+    reader = ChatReader(claude=request.traits.claude, answer=answer)
     arguments = merge_options({**request.connection(seconds), **chat_arguments(request)}, request.options)
     if not arguments["stream"]:
         response = await litellm.acompletion(**arguments)
@@ -101,8 +102,9 @@ def _thinking(request: ModelRequest) -> tuple[dict[str, Any], ToolChoice]:
 class ChatReader:
     """A reader of a reply, from a message or from the deltas of a stream, which have the same fields."""
 
-    def __init__(self, *, claude: bool) -> None:
+    def __init__(self, *, claude: bool, answer: AnswerReader) -> None:
         self._claude = claude
+        self._answer = answer
         self._blocks: list[Entry] = []
         self._calls: dict[int, Entry] = {}
         self._is_open = False
@@ -159,6 +161,7 @@ class ChatReader:
         call["id"] = delta.id or call["id"]
         call["name"] = delta.function.name or call["name"]
         call["arguments"] += delta.function.arguments or ""
+        self._answer.add(index, call["name"], delta.function.arguments or "")
         if fields := getattr(delta, "provider_specific_fields", None):  # such as Gemini's thought signatures
             call["provider_specific_fields"] = fields
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
-from mail.core.task.activity import DeltaKind, ModelCall, model_call
+from mail.core.task.activity import ModelCall, model_call
 from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.usage import Usage
+from mail.factories.answer import AnswerReader
 from mail.factories.chat import call_chat
 from mail.factories.failures import CallFailed, classify
 from mail.factories.items import MalformedReply, assemble
-from mail.factories.models import ModelReply, ModelRequest, OnPiece, get_litellm, price
+from mail.factories.models import ModelReply, ModelRequest, OnPiece, PieceKind, get_litellm, price
 from mail.factories.responses import call_responses
 from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, error_for
 
@@ -26,7 +27,7 @@ ATTEMPT_SECONDS = 600.0
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
 
-Wire = Callable[[Any, ModelRequest, float | None, OnPiece], Awaitable[ModelReply]]
+Wire = Callable[[Any, ModelRequest, float | None, OnPiece, AnswerReader], Awaitable[ModelReply]]
 
 
 async def call_model(
@@ -45,7 +46,7 @@ async def call_model(
         if call.wants_deltas:
             request = replace(request, streams=True)
 
-        def pass_on(kind: DeltaKind, piece: str) -> None:
+        def pass_on(kind: PieceKind, piece: str) -> None:
             on_piece(kind, piece)
             call.delta(kind, piece)
 
@@ -80,8 +81,10 @@ async def _attempt(
 ) -> tuple[str | None, list[AgentToolCall]]:
     longest = request.timeout or ATTEMPT_SECONDS
     seconds = longest if left is None else min(longest, left)
+    answer = AnswerReader(call)
     async with asyncio.timeout(seconds):
-        reply = await wire(litellm, request, seconds, on_piece)
+        reply = await wire(litellm, request, seconds, on_piece, answer)
+    answer.read()
     call.report(read_usage(request.llm, reply.usage))
     try:
         text, calls = assemble(reply.entries, request.tool_format)

@@ -163,7 +163,9 @@ def _info(llm: str) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------ requests and replies
 
-OnPiece = Callable[[Literal["reasoning", "text"], str], None]
+PieceKind = Literal["reasoning", "text"]
+
+OnPiece = Callable[[PieceKind, str], None]
 """Called with the pieces of a reply while it is streamed."""
 
 Finish = Literal["stop", "length", "filter"]

@@ -4,6 +4,7 @@ from base64 import b64decode
 from contextlib import suppress
 from typing import Any, Literal
 
+from mail.factories.answer import AnswerReader
 from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
@@ -16,7 +17,7 @@ _FINISH: dict[str | None, Finish] = {"max_output_tokens": "length", "content_fil
 
 
 async def call_responses(
-    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece
+    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader
 ) -> ModelReply:
     """Call `litellm.aresponses`, for at most `seconds`."""
     options = dict(request.options)
@@ -24,7 +25,7 @@ async def call_responses(
         options["text"] = {**(options.get("text") or {}), "verbosity": verbosity}
     arguments = merge_options({**request.connection(seconds), **responses_arguments(request)}, options)
     response = await litellm.aresponses(**arguments)
-    reader = ResponsesReader()
+    reader = ResponsesReader(answer)
     if not request.streams:
         return reader.reply(litellm, response, on_piece)
     final = None
@@ -68,7 +69,8 @@ class ResponsesReader:
     omit reasoning there, and summaries may be in deltas only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answer: AnswerReader) -> None:
+        self._answer = answer
         self._items: dict[int, Entry] = {}
         self._done: set[int] = set()
         self._summaries: dict[int, dict[int, str]] = {}
@@ -90,6 +92,9 @@ class ResponsesReader:
                 self._pass_on(on_piece, "reasoning", data, index)
             case "response.output_text.delta" | "response.refusal.delta":
                 self._pass_on(on_piece, "text", data, data.get("content_index", 0))
+            case "response.function_call_arguments.delta":
+                index = data["output_index"]
+                self._answer.add(index, self._items.get(index, {}).get("name", ""), data["delta"])
             case "response.failed" | "error":
                 raise CallFailed(Cause.OUTAGE)
             case "response.completed" | "response.incomplete":

@@ -425,6 +425,8 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
             description=action.description or core.description,
             parameters=action.parameters if states_parameters else core.parameters,
             model=None if states_parameters else core.model,
+            idempotent=declared.idempotent if "idempotent" in given else core.idempotent,
+            sequential=declared.sequential if "sequential" in given else core.sequential,
             needs_approval=declared.needs_approval if "needs_approval" in given else core.needs_approval,
             approval_timeout=declared.approval_timeout
             if "approval_timeout" in given

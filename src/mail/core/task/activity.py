@@ -26,7 +26,8 @@ NOTABLE_SECONDS = 1.0
 MANY_CALLS = 100
 """The number of model calls of a turn whose timing its record keeps."""
 
-DeltaKind = Literal["text", "reasoning"]
+DeltaKind = Literal["text", "reasoning", "answer"]
+"""What a model writes: text, reasoning, or the text of the call that completes the task."""
 
 
 class LivePublisher(Protocol):
