@@ -300,10 +300,10 @@ def restart(host: str) -> str:
 
 
 def test_an_action_in_swarms_json_keeps_its_options_unless_the_entry_states_them() -> None:
-    entry = ActionEntry(name="restart", function=f"python::{__name__}:restart")
-    made = build_action(entry, resolver())
+    function = f"python::{__name__}:restart"
+    made = build_action(ActionEntry(name="restart", function=function), resolver())
     assert (made.idempotent, made.sequential) == (True, True)
-    stated = build_action(entry.model_copy(update={"idempotent": False}), resolver())
+    stated = build_action(ActionEntry(name="restart", function=function, idempotent=False), resolver())
     assert (stated.idempotent, stated.sequential) == (False, True)
 
 

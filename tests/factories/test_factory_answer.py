@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, swarm_of
+from pydantic_core import from_json
 from support.llm_stub import LLMStub, call, reply
 
 import mail.factories.answer
@@ -96,11 +97,10 @@ def test_long_answers_take_linear_time_and_nothing_is_read_for_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[int] = []
-    parse = mail.factories.answer.from_json
 
     def counting(text: str, **options: Any) -> Any:
         read.append(len(text))
-        return parse(text, **options)
+        return from_json(text, **options)
 
     monkeypatch.setattr(mail.factories.answer, "from_json", counting)
     arguments = json.dumps({"finish_message": "Hello \n" * 10_000})

@@ -196,7 +196,7 @@ class TestActions:
         )
         run = {name: await action.function({"a": 1}) for name, action in swarm.actions.items()}
         assert run == {"one": "async {'a': 1}", "two": "sync {'a': 1}", "three": "async {'a': 1}"}
-        assert [action.idempotent for action in swarm.actions.values()] == [True, False, False]
+        assert [action.idempotent for action in swarm.actions.values()] == [True, False, True]
 
     async def test_a_function_is_run_as_what_it_is(self) -> None:
         assert as_async(look_up) is look_up
