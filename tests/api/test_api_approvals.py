@@ -1,5 +1,6 @@
 """`needs_approval` of `@action` and `MAILAction`, in a swarm inside a program."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
@@ -143,12 +144,43 @@ class TestSwarms:
             QuestionOpen, match=r"calls wait for you: pay .*; use swarm.approve or swarm.reject$"
         ):
             swarm.ask("Well?", task_id=answer.task_id)
-        rest = swarm.approve(answer, first.call_id)
+        rest = swarm.approve(answer, call_id=first.call_id)
         assert rest.pending == (second,)
-        done = swarm.reject(rest.task_id, "too much")
+        done = swarm.reject(rest.task_id, reason="too much")
         assert "SUCCESS: paid 2 to Ann" in done.text
         assert "a person has rejected this call, and it was not run: too much" in done.text
         assert not done.is_paused
+        swarm.close()
+
+    def test_an_answer_decides_on_the_calls_that_it_shows(self) -> None:
+        def policy(view: View) -> list[Any]:
+            return (
+                [call("pay", amount=2 * (len(view.results) + 1))]
+                if len(view.results) < 2
+                else [complete("done")]
+            )
+
+        swarm = Swarm(Agent("clerk", function=scripted(policy, tool_format="responses"), actions=[pay]))
+        answer = swarm.ask("Pay")
+        unseen = swarm.approve(answer)
+        assert [waiting.arguments for waiting in unseen.pending] == [{"amount": 4}]
+        for decide in (swarm.approve, swarm.reject):
+            with pytest.raises(BadApproval, match="none of the calls"):
+                decide(answer)
+        assert str(swarm.approve(unseen.task_id)) == "done"
+        with pytest.raises(BadApproval, match="no call in this answer needs approval"):
+            swarm.approve(replace(answer, pending=()))
+        swarm.close()
+
+    def test_arguments_are_for_one_call(self) -> None:
+        swarm = paying(2, 4)
+        answer = swarm.ask("Pay")
+        with pytest.raises(TypeError):
+            swarm.reject(answer, answer.pending[0].call_id)  # type: ignore[misc]
+        with pytest.raises(BadApproval, match="several calls wait"):
+            swarm.approve(answer, arguments={"amount": 6})
+        done = swarm.reject(answer, reason="no")
+        assert done.text.count("a person has rejected this call") == 2
         swarm.close()
 
     def test_the_answer_has_its_type_after_the_pause(self) -> None:
@@ -160,7 +192,7 @@ class TestSwarms:
             template, {"clerk": [[call("pay", amount=2)], [call("pay", amount=4)], '{"a": 1}']}
         )
         answer = swarm.approve(swarm.ask("Pay", output_type=dict[str, int]))
-        assert swarm.reject(answer, "no") == {"a": 1}
+        assert swarm.reject(answer, reason="no") == {"a": 1}
         swarm.close()
 
     @pytest.mark.parametrize("several", [False, True])

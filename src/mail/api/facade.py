@@ -29,7 +29,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.output_schema import read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
-from mail.errors import ConfigurationError, MAILError, QuestionOpen, TaskFailed
+from mail.errors import BadApproval, ConfigurationError, MAILError, QuestionOpen, TaskFailed
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
@@ -422,9 +422,9 @@ class Swarm:
     def approve(
         self,
         answer: Answer | str,
+        *,
         call_id: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        *,
         reason: str = "",
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
@@ -433,7 +433,8 @@ class Swarm:
 
         Args:
             answer: the answer with the pending calls, or the id of its task.
-            call_id: the call; by default, all calls of the task on which nobody has decided yet.
+            call_id: the call; by default, all calls that wait in `answer`. With the id of a task, all its calls on which
+                nobody has decided when the decision arrives, also those that you have not seen.
             arguments: arguments for the call, in place of the model's.
             reason: a note for the task's timeline.
             output_type: what to return; by default what the question that led to `answer` has asked for.
@@ -442,16 +443,21 @@ class Swarm:
         can't be applied, and what `ask` does.
         """
         work = self.aapprove(
-            answer, call_id, arguments, reason=reason, timeout=timeout, output_type=output_type
+            answer,
+            call_id=call_id,
+            arguments=arguments,
+            reason=reason,
+            timeout=timeout,
+            output_type=output_type,
         )
         return self._wait(work, "approve")
 
     async def aapprove(
         self,
         answer: Answer | str,
+        *,
         call_id: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        *,
         reason: str = "",
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
@@ -459,40 +465,39 @@ class Swarm:
         """Approve a call that waits for approval; see `approve`."""
         given = {
             "decision": "approve" if arguments is None else "edit",
-            "call_id": call_id,
             "arguments": None if arguments is None else dict(arguments),
             "reason": reason,
         }
-        return await self._resume(answer, timeout, output_type, approvals=[given])
+        return await self._decide(answer, call_id, given, timeout, output_type)
 
     def reject(
         self,
         answer: Answer | str,
+        *,
         reason: str = "",
         call_id: str | None = None,
-        *,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
     ) -> Any:
-        """Reject a call that waits for approval, by default all of the task, and wait for the answer.
+        """Reject a call that waits for approval, so that it does not run, and wait for the answer.
 
-        The agent reads the reason. Returns and raises as `approve`.
+        The agent reads the reason. `answer` and `call_id` are those of `approve`. Returns and raises as `approve`.
         """
-        work = self.areject(answer, reason, call_id, timeout=timeout, output_type=output_type)
+        work = self.areject(answer, reason=reason, call_id=call_id, timeout=timeout, output_type=output_type)
         return self._wait(work, "reject")
 
     async def areject(
         self,
         answer: Answer | str,
+        *,
         reason: str = "",
         call_id: str | None = None,
-        *,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
     ) -> Any:
         """Reject a call that waits for approval; see `reject`."""
-        given = {"decision": "reject", "call_id": call_id, "reason": reason}
-        return await self._resume(answer, timeout, output_type, approvals=[given])
+        given = {"decision": "reject", "reason": reason}
+        return await self._decide(answer, call_id, given, timeout, output_type)
 
     async def stream(
         self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS
@@ -586,6 +591,25 @@ class Swarm:
                 error.calls,
             ) from error
 
+    async def _decide(
+        self,
+        answer: Answer | str,
+        call_id: str | None,
+        given: Mapping[str, Any],
+        timeout: float | None,
+        output_type: Any,
+    ) -> Any:
+        """Decide on one call, or on those that wait in `answer`, rather than on calls that nobody has seen."""
+        calls: list[str | None] = [call_id]
+        if call_id is None and isinstance(answer, Answer):
+            calls = [call.call_id for call in answer.pending if call.is_undecided]
+            if not calls:
+                raise BadApproval(f"task {answer.task_id!r}: no call in this answer needs approval")
+            if len(calls) > 1 and given.get("arguments") is not None:
+                raise BadApproval("several calls wait; name the call_id of the one with these arguments")
+        approvals = [{**given, "call_id": each} for each in calls]
+        return await self._resume(answer, timeout, output_type, approvals=approvals)
+
     async def _resume(
         self, answer: Answer | str, timeout: float | None, output_type: Any, **decided: Any
     ) -> Any:
@@ -668,7 +692,7 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 def wire(lead: Agent) -> dict[str, dict[str, str]]:
     """Return whom each agent of a swarm may write to within it: its team, and those whose team it is in.
 
-    They are given with what they do. Raises ConfigurationError if two agents have the same name.
+    Values are descriptions, by agent name. Raises ConfigurationError if two agents have the same name.
     """
     teams: dict[str, dict[str, str]] = {}
     agents = _reachable(lead)
