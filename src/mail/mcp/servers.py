@@ -47,7 +47,7 @@ class MCPServer(Value):
     type: _KINDS | None = Field(
         default=None, description="The transport, as other programs name it; command or url decides."
     )
-    disabled: bool = Field(default=False, description="Whether the agent goes without it.")
+    disabled: bool = Field(default=False, description="Whether the server is ignored.")
     tools: list[str] | None = Field(
         default=None, description="The tools that the agent gets, by the server's names; null for all."
     )
