@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 
-from mail import Agent, Swarm
+from mail import Agent, Answer, Swarm
 from mail.api import MAILAction, action
 from mail.core.task.task import TaskStatus
 from mail.errors import BadApproval, BadRequest, QuestionOpen
@@ -141,7 +141,8 @@ class TestSwarms:
         with pytest.raises(BadRequest):
             swarm.reply(answer, "paid")
         with pytest.raises(
-            QuestionOpen, match=r"calls wait for you: pay .*; use swarm.approve or swarm.reject$"
+            QuestionOpen,
+            match=r"calls wait for you: pay .*; use swarm.approve or swarm.reject, or drop_question=True$",
         ):
             swarm.ask("Well?", task_id=answer.task_id)
         rest = swarm.approve(answer, call_id=first.call_id)
@@ -171,6 +172,23 @@ class TestSwarms:
         with pytest.raises(BadApproval, match="no call in this answer needs approval"):
             swarm.approve(replace(answer, pending=()))
         swarm.close()
+
+    def test_a_question_drops_the_calls(self) -> None:
+        swarm = paying(2)
+        paused = swarm.ask("Pay")
+        answer = swarm.ask("Never mind", task_id=paused.task_id, drop_question=True)
+        assert not answer.is_paused
+        assert "paid" not in answer.text
+        swarm.close()
+
+    async def test_a_streamed_question_drops_the_calls(self) -> None:
+        async with paying(2) as swarm:
+            paused = await swarm.aask("Pay")
+            items = [
+                item async for item in swarm.stream("Never mind", task_id=paused.task_id, drop_question=True)
+            ]
+        assert isinstance(items[-1], Answer)
+        assert not items[-1].is_paused
 
     def test_arguments_are_for_one_call(self) -> None:
         swarm = paying(2, 4)

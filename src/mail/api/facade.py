@@ -315,7 +315,13 @@ class Swarm:
 
     @overload
     def ask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: None = None
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: None = None,
+        drop_question: bool = ...,
     ) -> Answer: ...
     @overload
     def ask[Model](
@@ -325,10 +331,17 @@ class Swarm:
         task_id: str | None = ...,
         timeout: float | None = ...,
         output_type: type[Model],
-    ) -> Model: ...
+        drop_question: bool = ...,
+    ) -> Model | Answer: ...
     @overload
     def ask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: Any
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: Any,
+        drop_question: bool = ...,
     ) -> Any: ...
 
     def ask(
@@ -338,6 +351,7 @@ class Swarm:
         task_id: str | None = None,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
+        drop_question: bool = False,
     ) -> Any:
         """Ask the swarm something, and wait for the answer.
 
@@ -346,19 +360,28 @@ class Swarm:
             timeout: seconds to wait.
             output_type: what to return: an object of this pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
                 Schema. By default that of the swarm; if it has none, an `Answer`.
+            drop_question: whether a question to a paused task drops the calls that wait; otherwise it is refused.
 
-        If the task pauses, this returns an `Answer` with the calls that wait for you in `pending`; continue with `approve`
+        If the task pauses, this returns, whatever the type, an `Answer` with the calls that wait for you in `pending`; continue with `approve`
         or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
         Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, BadRequest, or TimeoutError.
         Raises MAILError in a running event loop, where `aask` has to be awaited.
         """
-        work = self.aask(text, task_id=task_id, timeout=timeout, output_type=output_type)
+        work = self.aask(
+            text, task_id=task_id, timeout=timeout, output_type=output_type, drop_question=drop_question
+        )
         return self._wait(work, "ask")
 
     @overload
     async def aask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: None = None
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: None = None,
+        drop_question: bool = ...,
     ) -> Answer: ...
     @overload
     async def aask[Model](
@@ -368,10 +391,17 @@ class Swarm:
         task_id: str | None = ...,
         timeout: float | None = ...,
         output_type: type[Model],
-    ) -> Model: ...
+        drop_question: bool = ...,
+    ) -> Model | Answer: ...
     @overload
     async def aask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: Any
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: Any,
+        drop_question: bool = ...,
     ) -> Any: ...
 
     async def aask(
@@ -381,9 +411,10 @@ class Swarm:
         task_id: str | None = None,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
+        drop_question: bool = False,
     ) -> Any:
         """Ask the swarm something, and wait for the answer; see `ask`."""
-        return await self._ask(timeout, output_type, body=text, task_id=task_id)
+        return await self._ask(timeout, output_type, body=text, task_id=task_id, drop_question=drop_question)
 
     def reply(
         self,
@@ -500,17 +531,24 @@ class Swarm:
         return await self._decide(answer, call_id, given, timeout, output_type)
 
     async def stream(
-        self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS
+        self,
+        text: str,
+        *,
+        task_id: str | None = None,
+        timeout: float | None = ANSWER_SECONDS,
+        drop_question: bool = False,
     ) -> AsyncGenerator[Piece]:
         """Ask the swarm something, and iterate over what happens; the last item is the answer.
 
         The other items are events of the task (`Event`), which are stored at the end of each turn, and live events
         (`LiveEvent`): what agents do, when they do it, and in `delta` the text of their models, piece by piece.
 
-        Raises what `ask` does.
+        The arguments are those of `ask`, and it raises what `ask` does.
         """
         runtime = self.running.runtime
-        submitted = await self._post(body=text, task_id=task_id, live=True, deltas=True)
+        submitted = await self._post(
+            body=text, task_id=task_id, live=True, deltas=True, drop_question=drop_question
+        )
         async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
                 if event is not None:
@@ -587,7 +625,7 @@ class Swarm:
             )
             calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
             raise QuestionOpen(
-                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}",
+                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",
                 error.calls,
             ) from error
 
