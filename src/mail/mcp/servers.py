@@ -163,7 +163,7 @@ class ToolServer:
         if not self.is_trusted:
             assert settings.url is not None
             return ForeignServer(settings.url, settings.headers)
-        where, entry = f"MCP server {self.name!r}", settings.model_dump()
+        where, entry = "its settings", settings.model_dump()
         if settings.command is not None:
             return _read(StdioServer, where, entry)
         return _read(HTTPServer, where, entry)
