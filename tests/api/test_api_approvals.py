@@ -1,11 +1,12 @@
 """`needs_approval` of `@action` and `MAILAction`, in a swarm inside a program."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator, BaseModel
 
-from mail import Agent, Swarm
+from mail import Agent, Answer, Swarm
 from mail.api import MAILAction, action
 from mail.core.task.task import TaskStatus
 from mail.errors import BadApproval, BadRequest, QuestionOpen
@@ -140,15 +141,64 @@ class TestSwarms:
         with pytest.raises(BadRequest):
             swarm.reply(answer, "paid")
         with pytest.raises(
-            QuestionOpen, match=r"calls wait for you: pay .*; use swarm.approve or swarm.reject$"
+            QuestionOpen,
+            match=r"calls wait for you: pay .*; use swarm.approve or swarm.reject, or drop_question=True$",
         ):
             swarm.ask("Well?", task_id=answer.task_id)
-        rest = swarm.approve(answer, first.call_id)
+        rest = swarm.approve(answer, call_id=first.call_id)
         assert rest.pending == (second,)
-        done = swarm.reject(rest.task_id, "too much")
+        done = swarm.reject(rest.task_id, reason="too much")
         assert "SUCCESS: paid 2 to Ann" in done.text
         assert "a person has rejected this call, and it was not run: too much" in done.text
         assert not done.is_paused
+        swarm.close()
+
+    def test_an_answer_decides_on_the_calls_that_it_shows(self) -> None:
+        def policy(view: View) -> list[Any]:
+            return (
+                [call("pay", amount=2 * (len(view.results) + 1))]
+                if len(view.results) < 2
+                else [complete("done")]
+            )
+
+        swarm = Swarm(Agent("clerk", function=scripted(policy, tool_format="responses"), actions=[pay]))
+        answer = swarm.ask("Pay")
+        unseen = swarm.approve(answer)
+        assert [waiting.arguments for waiting in unseen.pending] == [{"amount": 4}]
+        for decide in (swarm.approve, swarm.reject):
+            with pytest.raises(BadApproval, match="none of the calls"):
+                decide(answer)
+        assert str(swarm.approve(unseen.task_id)) == "done"
+        with pytest.raises(BadApproval, match="no call in this answer needs approval"):
+            swarm.approve(replace(answer, pending=()))
+        swarm.close()
+
+    def test_a_question_drops_the_calls(self) -> None:
+        swarm = paying(2)
+        paused = swarm.ask("Pay")
+        answer = swarm.ask("Never mind", task_id=paused.task_id, drop_question=True)
+        assert not answer.is_paused
+        assert "paid" not in answer.text
+        swarm.close()
+
+    async def test_a_streamed_question_drops_the_calls(self) -> None:
+        async with paying(2) as swarm:
+            paused = await swarm.aask("Pay")
+            items = [
+                item async for item in swarm.stream("Never mind", task_id=paused.task_id, drop_question=True)
+            ]
+        assert isinstance(items[-1], Answer)
+        assert not items[-1].is_paused
+
+    def test_arguments_are_for_one_call(self) -> None:
+        swarm = paying(2, 4)
+        answer = swarm.ask("Pay")
+        with pytest.raises(TypeError):
+            swarm.reject(answer, answer.pending[0].call_id)  # type: ignore[misc]
+        with pytest.raises(BadApproval, match="several calls wait"):
+            swarm.approve(answer, arguments={"amount": 6})
+        done = swarm.reject(answer, reason="no")
+        assert done.text.count("a person has rejected this call") == 2
         swarm.close()
 
     def test_the_answer_has_its_type_after_the_pause(self) -> None:
@@ -160,7 +210,7 @@ class TestSwarms:
             template, {"clerk": [[call("pay", amount=2)], [call("pay", amount=4)], '{"a": 1}']}
         )
         answer = swarm.approve(swarm.ask("Pay", output_type=dict[str, int]))
-        assert swarm.reject(answer, "no") == {"a": 1}
+        assert swarm.reject(answer, reason="no") == {"a": 1}
         swarm.close()
 
     @pytest.mark.parametrize("several", [False, True])

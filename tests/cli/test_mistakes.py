@@ -100,6 +100,20 @@ IN_A_FOLDER: dict[str, tuple[Mapping[str, str], tuple[str, ...], tuple[str, ...]
         (),
         ("mail.toml", "prt", "Did you mean 'port'?"),
     ),
+    "variable of an MCP server": (
+        {
+            "swarms.json": swarm(
+                agent(mcp={"crm": {"url": "http://crm/mcp", "headers": {"X": "${CRM_TOKEN}"}}})
+            )
+        },
+        (),
+        ("MCP server 'crm'", "the environment variable CRM_TOKEN is not set"),
+    ),
+    "unknown MCP server": (
+        {"swarms.json": swarm(agent(mcp=["crm"]))},
+        (),
+        ("MCP server 'crm'", "it is not in MAIL_MCP_SERVERS"),
+    ),
     "no model": ({"swarms.json": swarm(agent(factory=LLM))}, (), ("agent 'desk'", "llm")),
 }
 

@@ -56,11 +56,13 @@ async def test_approve(tool_format: ToolFormat) -> None:
 async def test_edit_and_reject_one_by_one() -> None:
     async with HTTPServer(swarm(2)) as server, client_of(server) as client:
         calls = (await client.post_message("go", task_id="t"))["pending_tool_calls"]
-        half = await client.approve("t", calls[1]["call_id"], {"n": 9}, reason="better")
+        half = await client.approve("t", call_id=calls[1]["call_id"], arguments={"n": 9}, reason="better")
         assert [call.get("decision") for call in half["pending_tool_calls"]] == [None, "edit"]
         assert [call["arguments"] for call in json.loads(half["response"])] != []
         assert len(json.loads(half["response"])) == 1
-        done = await client.reject("t", "no")
+        with pytest.raises(TypeError):
+            await client.reject("t", calls[0]["call_id"])  # type: ignore[misc]
+        done = await client.reject("t", reason="no")
         assert done["response"] == (
             "ERROR: a person has rejected this call, and it was not run: no | "
             'SUCCESS: a person has changed the arguments to {"n": 9}. Result: sent 9'

@@ -10,7 +10,7 @@ from support.server_process import environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-[SAMPLE, SCRIPTED, QUEUE] = [text for _, text in blocks(DOCUMENT, "python")]
+[SCRIPTED, SAMPLE, QUEUE] = [text for _, text in blocks(DOCUMENT, "python")]
 
 
 def run_sample(folder: Path, code: str, *flags: str) -> str:

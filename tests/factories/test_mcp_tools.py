@@ -27,7 +27,7 @@ from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
 from mail.errors import ConfigurationError
-from mail.mcp import sessions
+from mail.mcp import sessions, tools
 from mail.mcp.servers import read_servers
 from mail.mcp.sessions import Sessions
 from mail.mcp.tools import MCPTools
@@ -148,6 +148,19 @@ async def test_a_server_that_is_down(
     assert "MCP server desk is unavailable" in caplog.text
     assert "s3cret" not in said
     assert str(unused_tcp_port) not in said
+
+
+def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = read_servers("agent 'a'", {"crm": {"command": "crm-mcp", "env": {"TOKEN": "${CRM_TOKEN}"}}})
+    found = MCPTools(servers, (), Sessions())
+    monkeypatch.setenv("CRM_TOKEN", "t")
+    assert found.problems() == []
+    monkeypatch.delenv("CRM_TOKEN")
+    monkeypatch.setattr(tools, "SDK_MODULES", ("no_such_module",))
+    assert found.problems() == [
+        "the MCP SDK is not installed; install it with: pip install mcp",
+        "MCP server 'crm' can't be used: its settings: the environment variable CRM_TOKEN is not set",
+    ]
 
 
 async def test_a_program_that_ends() -> None:

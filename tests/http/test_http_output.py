@@ -65,7 +65,7 @@ async def test_an_agent_that_never_fits_the_schema_fails() -> None:
 @pytest.mark.parametrize(
     ("schema", "detail"),
     [
-        ({"type": "strin"}, "output_schema is no JSON Schema: at #/type"),
+        ({"type": "strin"}, "output_schema is not a valid JSON Schema: at #/type"),
         ({"$ref": "https://example.com/s.json"}, "$ref may only refer to the schema itself"),
         ({"description": "x" * 9000}, "at most 8192 are allowed"),
         ([], "output_schema"),

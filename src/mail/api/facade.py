@@ -29,7 +29,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.output_schema import read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
-from mail.errors import ConfigurationError, MAILError, QuestionOpen, TaskFailed
+from mail.errors import BadApproval, ConfigurationError, MAILError, QuestionOpen, TaskFailed
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
@@ -317,7 +317,13 @@ class Swarm:
 
     @overload
     def ask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: None = None
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: None = None,
+        drop_question: bool = ...,
     ) -> Answer: ...
     @overload
     def ask[Model](
@@ -327,10 +333,17 @@ class Swarm:
         task_id: str | None = ...,
         timeout: float | None = ...,
         output_type: type[Model],
-    ) -> Model: ...
+        drop_question: bool = ...,
+    ) -> Model | Answer: ...
     @overload
     def ask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: Any
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: Any,
+        drop_question: bool = ...,
     ) -> Any: ...
 
     def ask(
@@ -340,6 +353,7 @@ class Swarm:
         task_id: str | None = None,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
+        drop_question: bool = False,
     ) -> Any:
         """Ask the swarm something, and wait for the answer.
 
@@ -348,19 +362,28 @@ class Swarm:
             timeout: seconds to wait.
             output_type: what to return: an object of this pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
                 Schema. By default that of the swarm; if it has none, an `Answer`.
+            drop_question: whether a question to a paused task drops the calls that wait; otherwise it is refused.
 
-        If the task pauses, this returns an `Answer` with the calls that wait for you in `pending`; continue with `approve`
+        If the task pauses, this returns, whatever the type, an `Answer` with the calls that wait for you in `pending`; continue with `approve`
         or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
         Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, BadRequest, or TimeoutError.
         Raises MAILError in a running event loop, where `aask` has to be awaited.
         """
-        work = self.aask(text, task_id=task_id, timeout=timeout, output_type=output_type)
+        work = self.aask(
+            text, task_id=task_id, timeout=timeout, output_type=output_type, drop_question=drop_question
+        )
         return self._wait(work, "ask")
 
     @overload
     async def aask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: None = None
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: None = None,
+        drop_question: bool = ...,
     ) -> Answer: ...
     @overload
     async def aask[Model](
@@ -370,10 +393,17 @@ class Swarm:
         task_id: str | None = ...,
         timeout: float | None = ...,
         output_type: type[Model],
-    ) -> Model: ...
+        drop_question: bool = ...,
+    ) -> Model | Answer: ...
     @overload
     async def aask(
-        self, text: str, *, task_id: str | None = ..., timeout: float | None = ..., output_type: Any
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: Any,
+        drop_question: bool = ...,
     ) -> Any: ...
 
     async def aask(
@@ -383,9 +413,10 @@ class Swarm:
         task_id: str | None = None,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
+        drop_question: bool = False,
     ) -> Any:
         """Ask the swarm something, and wait for the answer; see `ask`."""
-        return await self._ask(timeout, output_type, body=text, task_id=task_id)
+        return await self._ask(timeout, output_type, body=text, task_id=task_id, drop_question=drop_question)
 
     def reply(
         self,
@@ -424,9 +455,9 @@ class Swarm:
     def approve(
         self,
         answer: Answer | str,
+        *,
         call_id: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        *,
         reason: str = "",
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
@@ -435,7 +466,8 @@ class Swarm:
 
         Args:
             answer: the answer with the pending calls, or the id of its task.
-            call_id: the call; by default, all calls of the task on which nobody has decided yet.
+            call_id: the call; by default, all calls that wait in `answer`. With the id of a task, all its calls on which
+                nobody has decided when the decision arrives, also those that you have not seen.
             arguments: arguments for the call, in place of the model's.
             reason: a note for the task's timeline.
             output_type: what to return; by default what the question that led to `answer` has asked for.
@@ -444,16 +476,21 @@ class Swarm:
         can't be applied, and what `ask` does.
         """
         work = self.aapprove(
-            answer, call_id, arguments, reason=reason, timeout=timeout, output_type=output_type
+            answer,
+            call_id=call_id,
+            arguments=arguments,
+            reason=reason,
+            timeout=timeout,
+            output_type=output_type,
         )
         return self._wait(work, "approve")
 
     async def aapprove(
         self,
         answer: Answer | str,
+        *,
         call_id: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        *,
         reason: str = "",
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
@@ -461,43 +498,47 @@ class Swarm:
         """Approve a call that waits for approval; see `approve`."""
         given = {
             "decision": "approve" if arguments is None else "edit",
-            "call_id": call_id,
             "arguments": None if arguments is None else dict(arguments),
             "reason": reason,
         }
-        return await self._resume(answer, timeout, output_type, approvals=[given])
+        return await self._decide(answer, call_id, given, timeout, output_type)
 
     def reject(
         self,
         answer: Answer | str,
+        *,
         reason: str = "",
         call_id: str | None = None,
-        *,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
     ) -> Any:
-        """Reject a call that waits for approval, by default all of the task, and wait for the answer.
+        """Reject a call that waits for approval, so that it does not run, and wait for the answer.
 
-        The agent reads the reason. Returns and raises as `approve`.
+        The agent reads the reason. `answer` and `call_id` are those of `approve`. Returns and raises as `approve`.
         """
-        work = self.areject(answer, reason, call_id, timeout=timeout, output_type=output_type)
+        work = self.areject(answer, reason=reason, call_id=call_id, timeout=timeout, output_type=output_type)
         return self._wait(work, "reject")
 
     async def areject(
         self,
         answer: Answer | str,
+        *,
         reason: str = "",
         call_id: str | None = None,
-        *,
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
     ) -> Any:
         """Reject a call that waits for approval; see `reject`."""
-        given = {"decision": "reject", "call_id": call_id, "reason": reason}
-        return await self._resume(answer, timeout, output_type, approvals=[given])
+        given = {"decision": "reject", "reason": reason}
+        return await self._decide(answer, call_id, given, timeout, output_type)
 
     async def stream(
-        self, text: str, *, task_id: str | None = None, timeout: float | None = ANSWER_SECONDS
+        self,
+        text: str,
+        *,
+        task_id: str | None = None,
+        timeout: float | None = ANSWER_SECONDS,
+        drop_question: bool = False,
     ) -> AsyncGenerator[Piece]:
         """Ask the swarm something, and iterate over what happens; the last item is the answer.
 
@@ -505,10 +546,12 @@ class Swarm:
         (`LiveEvent`): what agents do, when they do it, and in `delta` what their models write, piece by piece,
         the answer in a call of `task_complete` included.
 
-        Raises what `ask` does.
+        The arguments are those of `ask`, and it raises what `ask` does.
         """
         runtime = self.running.runtime
-        submitted = await self._post(body=text, task_id=task_id, live=True, deltas=True)
+        submitted = await self._post(
+            body=text, task_id=task_id, live=True, deltas=True, drop_question=drop_question
+        )
         async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
                 if event is not None:
@@ -585,9 +628,28 @@ class Swarm:
             )
             calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
             raise QuestionOpen(
-                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}",
+                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",
                 error.calls,
             ) from error
+
+    async def _decide(
+        self,
+        answer: Answer | str,
+        call_id: str | None,
+        given: Mapping[str, Any],
+        timeout: float | None,
+        output_type: Any,
+    ) -> Any:
+        """Decide on one call, or on those that wait in `answer`, rather than on calls that nobody has seen."""
+        calls: list[str | None] = [call_id]
+        if call_id is None and isinstance(answer, Answer):
+            calls = [call.call_id for call in answer.pending if call.is_undecided]
+            if not calls:
+                raise BadApproval(f"task {answer.task_id!r}: no call in this answer needs approval")
+            if len(calls) > 1 and given.get("arguments") is not None:
+                raise BadApproval("several calls wait; name the call_id of the one with these arguments")
+        approvals = [{**given, "call_id": each} for each in calls]
+        return await self._resume(answer, timeout, output_type, approvals=approvals)
 
     async def _resume(
         self, answer: Answer | str, timeout: float | None, output_type: Any, **decided: Any
@@ -671,7 +733,7 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 def wire(lead: Agent) -> dict[str, dict[str, str]]:
     """Return whom each agent of a swarm may write to within it: its team, and those whose team it is in.
 
-    They are given with what they do. Raises ConfigurationError if two agents have the same name.
+    Values are descriptions, by agent name. Raises ConfigurationError if two agents have the same name.
     """
     teams: dict[str, dict[str, str]] = {}
     agents = _reachable(lead)

@@ -1,4 +1,4 @@
-"""What would keep the agents of a swarm from working: missing packages and keys, and unknown models.
+"""What would keep the agents of a swarm from working: missing packages, keys and variables, and unknown models.
 
 Nothing is called over the network. The first agent with a language model makes this import litellm, which takes
 seconds.
@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 from mail.core.task.swarm import SwarmCore
+from mail.mcp.tools import MCPTools
 from mail.swarms_json import SwarmEntry
 
 NEEDED: Mapping[str, str] = MappingProxyType({"mail.stdlib.mcp": "mcp"})
@@ -43,6 +44,8 @@ def check_agents(swarm: SwarmCore, entry: SwarmEntry | None = None) -> Iterator[
             for tool in agent.actions
             if tool in missing
         ]
+        if isinstance(agent.tool_source, MCPTools):
+            problems += agent.tool_source.problems()
         model = getattr(agent.function, "llm", None)
         yield CheckedAgent(name, model or None, tuple(agent.actions), tuple(problems))
 

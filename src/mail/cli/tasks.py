@@ -70,14 +70,20 @@ async def fork(session: Session, given: Namespace) -> None:
 async def approve(session: Session, given: Namespace) -> None:
     """Approve calls, and print the task's answer."""
     answer = await session.client.approve(
-        given.task_id, given.call, given.arguments, reason=given.reason, show_events=True
+        given.task_id,
+        call_id=given.call,
+        arguments=given.arguments,
+        reason=given.reason,
+        show_events=True,
     )
     _show_decided(session, given.task_id, answer)
 
 
 async def reject(session: Session, given: Namespace) -> None:
     """Reject calls, and print the task's answer."""
-    answer = await session.client.reject(given.task_id, given.reason, given.call, show_events=True)
+    answer = await session.client.reject(
+        given.task_id, reason=given.reason, call_id=given.call, show_events=True
+    )
     _show_decided(session, given.task_id, answer)
 
 

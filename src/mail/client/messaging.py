@@ -348,16 +348,17 @@ class Messaging(Connection):
     async def approve(
         self,
         task_id: str,
+        *,
         call_id: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        *,
         reason: str = "",
         show_events: bool = False,
     ) -> JSONObject:
         """Approve a call that waits for approval, so that the server runs it, and wait for the task's answer.
 
         Args:
-            call_id: the call; by default, all calls of the task on which nobody has decided yet.
+            call_id: the call; by default, all calls of the task on which nobody has decided when the decision arrives,
+                also those that you have not seen.
             arguments: arguments for the call, instead of the model's.
             reason: a note for the task's timeline.
 
@@ -368,7 +369,7 @@ class Messaging(Connection):
         return await self._decide(task_id, decision, call_id, edited, reason, show_events)
 
     async def reject(
-        self, task_id: str, reason: str = "", call_id: str | None = None, *, show_events: bool = False
+        self, task_id: str, *, reason: str = "", call_id: str | None = None, show_events: bool = False
     ) -> JSONObject:
         """Reject a call that waits for approval, by default all of the task, and wait for the task's answer.
 

@@ -176,13 +176,13 @@ def check_options(
             other = "responses" if api == "completions" else "completions"
             raise ConfigurationError(
                 f"{where}: {name!r} is an option of the other API; set tool_format to {other!r}"
-                + (", which Claude is not called by" if is_claude(llm) else "")
+                + (", which is not used for Claude" if is_claude(llm) else "")
             )
         names = known_names()
         hint = (
             did_you_mean(name, {*parameters, *names["chat"], *names["responses"], *_DESTINATION})
             or did_you_mean(name, [each for group in names.values() for each in group])
-            or "; what only the provider knows belongs into extra_body"
+            or "; put provider-specific options in extra_body"
         )
         raise ConfigurationError(f"{where}: {name!r} is not an option of litellm{hint}")
 

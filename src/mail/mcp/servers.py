@@ -47,7 +47,7 @@ class MCPServer(Value):
     type: _KINDS | None = Field(
         default=None, description="The transport, as other programs name it; command or url decides."
     )
-    disabled: bool = Field(default=False, description="Whether the agent goes without it.")
+    disabled: bool = Field(default=False, description="Whether the server is ignored.")
     tools: list[str] | None = Field(
         default=None, description="The tools that the agent gets, by the server's names; null for all."
     )
@@ -163,7 +163,7 @@ class ToolServer:
         if not self.is_trusted:
             assert settings.url is not None
             return ForeignServer(settings.url, settings.headers)
-        where, entry = f"MCP server {self.name!r}", settings.model_dump()
+        where, entry = "its settings", settings.model_dump()
         if settings.command is not None:
             return _read(StdioServer, where, entry)
         return _read(HTTPServer, where, entry)

@@ -268,7 +268,7 @@ class _Connection:
         except ModuleNotFoundError as error:
             if error.name not in SDK_MODULES:
                 raise
-            self._fail("the MCP SDK is not installed; install it with: pip install mcp")
+            self._fail(NO_SDK)
             return
         server = None
         try:
@@ -361,6 +361,8 @@ class Sessions:
 
 SDK_MODULES: Sequence[str] = ("anyio", "httpx2", "mcp", "mcp_types")
 """The modules of the MCP SDK."""
+
+NO_SDK = "the MCP SDK is not installed; install it with: pip install mcp"
 
 
 async def _list_tools(client: "Client") -> "tuple[Tool, ...]":

@@ -5,13 +5,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.task.swarm import ActionCore, ProvidedTools
+from mail.errors import ConfigurationError
 from mail.mcp.servers import ToolServer
-from mail.mcp.sessions import Listing, Sessions
+from mail.mcp.sessions import NO_SDK, SDK_MODULES, Listing, Sessions
 from mail.utils.outcomes import cut
 
 if TYPE_CHECKING:
@@ -46,6 +48,16 @@ class MCPTools:
         if [*map(id, listings)] != [*map(id, self._listings)]:
             self._listings, self._provided = listings, self._provide(listings)
         return self._provided
+
+    def problems(self) -> list[str]:
+        """Return what would keep the servers from being used, as far as that shows without a connection."""
+        found = [NO_SDK] if any(find_spec(module) is None for module in SDK_MODULES) else []
+        for server in self._servers:
+            try:
+                server.find()
+            except ConfigurationError as error:
+                found.append(f"MCP server {server.name!r} can't be used: {error.detail}")
+        return found
 
     async def aclose(self) -> None:
         """Close the sessions of the swarm."""

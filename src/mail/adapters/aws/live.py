@@ -2,7 +2,7 @@
 
 The watcher notes in the item of the task until when it watches. A turn reads that with the lease that it takes or renews, and
 then keeps its latest events in an item of its own, written once a second at most. The watcher reads these items with the
-state of the task, for which it polls anyway. That turns begin and end it sees from their leases.
+state of the task, for which it polls anyway. It infers the start and end of turns from their leases.
 """
 
 import asyncio

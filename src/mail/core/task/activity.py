@@ -1,4 +1,4 @@
-"""What a running turn does: its model calls and actions, with their begins and durations.
+"""What a running turn does: its model calls and actions, with start times and durations.
 
 Code that calls a model reports it with `model_call`. The engine reports actions. A turn remembers both for its record and,
 only if somebody watches its task, publishes live events about them.

@@ -119,7 +119,9 @@ def _check(text: bytes) -> None:
         _Walk(schema).visit(schema, "#")
     except InvalidSchema as error:
         where = "/".join(("#", *map(str, error.absolute_path)))
-        raise BadRequest(f"output_schema is no JSON Schema: at {where}: {_short(error.message)}") from error
+        raise BadRequest(
+            f"output_schema is not a valid JSON Schema: at {where}: {_short(error.message)}"
+        ) from error
     except RecursionError as error:
         raise BadRequest("output_schema is nested too deep") from error
 
