@@ -17,7 +17,7 @@ from mail.utils.outcomes import ActionFailed, seconds_left
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import Tool
+    from mcp_types import CallToolResult, Tool
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,12 @@ class ConnectionLost(ServerFailed):
     was_sent = True
 
 
+class NoAnswer(ServerFailed):
+    """The server has not answered a request in time."""
+
+    was_sent = True
+
+
 class SessionExpired(ConnectionLost):
     """The server has refused a request, perhaps as it has forgotten the session."""
 
@@ -100,7 +106,8 @@ class Session:
     async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> str:
         """Call a tool and return its result as text.
 
-        Only an idempotent call is repeated if the connection is lost. Raises ActionFailed with the tool's error, or if
+        Only an idempotent call is repeated if the connection is lost. If another call is not answered, the error says
+        that its outcome is unknown. Raises ActionFailed with the tool's error, or if
         the server is unavailable.
         """
         from mail.mcp.results import show_tool_error, tool_text
@@ -108,21 +115,26 @@ class Session:
         seconds = seconds_left(self._server.settings.timeout)
         async with self._lock:
             connection = await self._usable(seconds, is_tested=not idempotent)
-        try:
-            result = await self._request(
-                connection, lambda client: client.call_tool(tool, arguments), seconds
-            )
-        except ConnectionLost as error:
-            if error.was_sent and not idempotent:
+
+        async def request() -> "CallToolResult":
+            try:
+                return await self._request(
+                    connection, lambda client: client.call_tool(tool, arguments), seconds
+                )
+            except ServerFailed as error:
+                if not error.was_sent or idempotent:
+                    raise
                 raise ActionFailed(
                     f"{error.detail}. The outcome of the call is unknown: check whether it took effect before you "
                     "call it again"
                 ) from error
+
+        try:
+            result = await request()
+        except ConnectionLost:
             async with self._lock:
                 connection = await self._usable(seconds, is_tested=False)
-            result = await self._request(
-                connection, lambda client: client.call_tool(tool, arguments), seconds
-            )
+            result = await request()
         if result.is_error:
             raise ActionFailed(show_tool_error(result))
         return tool_text(result)
@@ -255,7 +267,7 @@ class _Connection:
             return request.result()
         except TimeoutError as error:
             reason = own_reason(error, seconds)
-            raise ServerFailed(f"MCP server {self._server.name}: {reason}", reason) from error
+            raise NoAnswer(f"MCP server {self._server.name}: {reason}", reason) from error
         except CONNECTION_ERRORS as error:
             if is_over(error):
                 self._stop.set()
