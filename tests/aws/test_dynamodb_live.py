@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.dynamodb import Calls, DynamoDBAdapter
 
+from mail.adapters.aws import live as table_live
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
@@ -177,3 +178,20 @@ async def test_a_text_is_written_within_a_few_kilobytes(
     gate.opened.set()
     await turn.run_turn(KEY, "supervisor")
     assert calls.sent["BatchWriteItem"] / calls.count["BatchWriteItem"] < 8_000
+
+
+async def test_ended_turns_are_forgotten(table: DynamoDBAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was written in the last second is kept for the next turn, which may be of any task."""
+    live = table.another().live
+
+    def publish(task: TaskKey, *kinds: LiveKind) -> None:
+        for n, kind in enumerate(kinds, 1):
+            extra = {"agent": "a", "tool_name": "x"}
+            live.publish(task, LiveEvent(kind, task.task_id, n, "2026-01-01T00:00:00+00:00", "", extra))
+
+    publish(KEY, LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED, LiveKind.TURN_ENDED)
+    await live.flush(KEY)
+    monkeypatch.setattr(table_live, "PAUSE_SECONDS", 0.0)
+    other = TaskKey(str(ANN), "other")
+    publish(other, LiveKind.TURN_STARTED)
+    assert [*live._turns] == [(other, "a")]

@@ -145,6 +145,23 @@ def test_a_loaded_swarm_can_t_send_keys_elsewhere() -> None:
             build_swarm(entry(**params), allowed_prefixes=["mail"])
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"user": "${AWS_SECRET}"},
+        {"metadata": {"a": {"b": "${AWS_SECRET}"}}},
+        {"metadata": {"a": ["${AWS_SECRET}"]}},
+    ],
+)
+def test_a_loaded_swarm_can_t_read_the_environment(params: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"agent 'boss': \w+: a swarm that is loaded .* environment variables"
+    ):
+        build_swarm(entry(**params), allowed_prefixes=["mail"])
+    build_swarm(entry(**params))
+    build_swarm(entry(system="In a shell, ${AWS_SECRET} is a variable."), allowed_prefixes=["mail"])
+
+
 def test_a_typo_in_the_server_s_swarms_json_names_the_file(tmp_path: Path) -> None:
     source = tmp_path / "swarms.json"
     source.write_text(f"[{entry(temprature=0).model_dump_json()}]")

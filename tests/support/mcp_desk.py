@@ -4,6 +4,7 @@ The journal is a file with one line for each call of `note`, `look` and `wait`.
 """
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -14,6 +15,10 @@ from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 JOURNAL = Path(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else None
 
@@ -110,6 +115,20 @@ async def serving(server: MCPServer, port: int = 0) -> AsyncIterator[str]:
     finally:
         is_over.set()
         await running
+
+
+@asynccontextmanager
+async def refusing(message: str) -> AsyncIterator[str]:
+    """The URL of a server that answers every request with an error of this text."""
+    from support.http_server import QuickUvicorn
+
+    async def answer(request: Request) -> JSONResponse:
+        asked = json.loads(await request.body() or b"{}")
+        error = {"code": -32000, "message": message}
+        return JSONResponse({"jsonrpc": "2.0", "id": asked.get("id"), "error": error})
+
+    async with QuickUvicorn(Starlette(routes=[Route("/mcp", answer, methods=["POST"])])) as http:
+        yield f"{http.url}/mcp"
 
 
 if __name__ == "__main__":

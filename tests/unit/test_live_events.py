@@ -1,13 +1,14 @@
 """Live events in one process: what a turn that is taken over shows, and what nobody needs."""
 
 from contextlib import aclosing
+from typing import Any
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.activity import model_call
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
 from mail.core.task.usage import Usage
-from mail.testing.agents import build_swarm, complete
+from mail.testing.agents import build_agent, build_swarm, call, complete, turns
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Rig
 
@@ -35,6 +36,20 @@ async def test_a_watcher_sees_that_a_turn_is_taken_over() -> None:
     assert live[0].extra["outcome"] == "taken_over"
     assert live[1].extra["attempt"] == 2
     assert live[2].extra["outcome"] == "committed"
+
+
+async def test_the_error_of_an_action_is_its_first_line_cut() -> None:
+    async def search(_args: Any) -> str:
+        raise ValueError("x" * 300 + "\nmore")
+
+    agent = build_agent(turns([call("search")], [complete("done")]), supervises=True, actions=["search"])
+    async with Rig(build_swarm({"supervisor": agent}, actions={"search": search}), concurrency=0) as rig:
+        await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
+        key = TaskKey(str(rig.user), "t")
+        async with rig.runtime.live.subscribe(key) as subscription:
+            await rig.runtime.run_turn(key, "supervisor")
+            live = subscription.take()
+    assert [event.extra["error"] for event in live if event.kind is LiveKind.ACTION_ENDED] == ["x" * 200]
 
 
 async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:

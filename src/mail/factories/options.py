@@ -242,6 +242,23 @@ def choose_connection(options: Iterable[str]) -> list[str]:
     return sorted({"base_url", *known_names()["connection"]}.intersection(options))
 
 
+def name_variables(options: Mapping[str, Any]) -> list[str]:
+    """Return the options that refer to environment variables by `${NAME}`, also inside mappings and lists."""
+
+    def refers(value: Any) -> bool:
+        match value:
+            case str():
+                return _REFERENCE.fullmatch(value) is not None
+            case Mapping():
+                return any(map(refers, value.values()))
+            case list() | tuple():
+                return any(map(refers, value))
+            case _:
+                return False
+
+    return sorted(name for name, value in options.items() if refers(value))
+
+
 # ------------------------------------------------------------------------------------------------ applying
 
 

@@ -55,6 +55,21 @@ def reason_of(error: Exception, server: Server | None, seconds: float) -> str:
     return cut(_explain(cause, server, seconds), MAX_PROBLEM)
 
 
+def own_reason(error: Exception, seconds: float) -> str:
+    """Describe one of `CONNECTION_ERRORS` in MAIL's own words, for a system prompt: no text of the server is in it."""
+    match _first(error):
+        case TimeoutError():
+            return f"no answer within {seconds:.3g} seconds"
+        case MCPError(code=code):
+            return f"it can't be used: it answered with error {code}"
+        case httpx2.HTTPStatusError(response=response):
+            return f"it can't be used: HTTP {response.status_code}"
+        case httpx2.ConnectError(__cause__=httpx.ConnectError() as refused):  # by `GuardedTransport`
+            return str(refused)
+        case cause:
+            return f"it can't be used: {type(cause).__name__}"
+
+
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """The transport for a server that an agent names: only public addresses by default, and a limited response size."""
 
@@ -157,13 +172,9 @@ def _first(error: Exception) -> Exception:
 def _explain(error: Exception, server: Server | None, seconds: float) -> str:
     """Describe an error to the agent, without the addresses and commands of configured servers, which may be secret."""
     match error:
-        case TimeoutError():
-            return f"no answer within {seconds:.3g} seconds"
         case MCPError():
             return error.message
-        case _ if isinstance(server, ForeignServer):
+        case _ if isinstance(server, ForeignServer) and not isinstance(error, TimeoutError):
             return str(error) or type(error).__name__
-        case httpx2.HTTPStatusError():
-            return f"it can't be used: HTTP {error.response.status_code}"
         case _:
-            return f"it can't be used: {type(error).__name__}"
+            return own_reason(error, seconds)

@@ -18,6 +18,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from mail.mcp.connection import MAX_PROBLEM
 from mail.utils.outcomes import cut
 
 Shown = dict[str, Any]
@@ -94,7 +95,7 @@ def _in_words(block: ContentBlock, texts: Texts) -> str:
 
 def show_tool_error(result: CallToolResult) -> str:
     said = [block.text for block in result.content if isinstance(block, TextContent)]
-    return "\n".join(said) or "it failed without a message"
+    return cut("\n".join(said), MAX_PROBLEM) or "it failed without a message"
 
 
 def show_resource(result: ReadResourceResult) -> Shown:

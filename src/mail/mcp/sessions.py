@@ -17,7 +17,7 @@ from mail.utils.outcomes import ActionFailed, seconds_left
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import Tool
+    from mcp_types import CallToolResult, Tool
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,29 @@ class Listing:
     problem: str | None = None
 
 
-class ConnectionLost(ActionFailed):
-    """The connection to an MCP server ended during a request; `was_sent` if the server may have processed it."""
+class ServerFailed(ActionFailed):
+    """A request to an MCP server failed.
+
+    Attributes:
+        reason: why, in MAIL's own words, for the system prompt; `detail` may quote the server.
+        was_sent: whether the server may have processed the request although it was not answered.
+    """
+
+    was_sent = False
+
+    def __init__(self, detail: str, reason: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class ConnectionLost(ServerFailed):
+    """The connection to an MCP server ended during a request."""
+
+    was_sent = True
+
+
+class NoAnswer(ServerFailed):
+    """The server has not answered a request in time."""
 
     was_sent = True
 
@@ -85,7 +106,8 @@ class Session:
     async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> str:
         """Call a tool and return its result as text.
 
-        Only an idempotent call is repeated if the connection is lost. Raises ActionFailed with the tool's error, or if
+        Only an idempotent call is repeated if the connection is lost. If another call is not answered, the error says
+        that its outcome is unknown. Raises ActionFailed with the tool's error, or if
         the server is unavailable.
         """
         from mail.mcp.results import show_tool_error, tool_text
@@ -93,21 +115,26 @@ class Session:
         seconds = seconds_left(self._server.settings.timeout)
         async with self._lock:
             connection = await self._usable(seconds, is_tested=not idempotent)
-        try:
-            result = await self._request(
-                connection, lambda client: client.call_tool(tool, arguments), seconds
-            )
-        except ConnectionLost as error:
-            if error.was_sent and not idempotent:
+
+        async def request() -> "CallToolResult":
+            try:
+                return await self._request(
+                    connection, lambda client: client.call_tool(tool, arguments), seconds
+                )
+            except ServerFailed as error:
+                if not error.was_sent or idempotent:
+                    raise
                 raise ActionFailed(
                     f"{error.detail}. The outcome of the call is unknown: check whether it took effect before you "
                     "call it again"
                 ) from error
+
+        try:
+            result = await request()
+        except ConnectionLost:
             async with self._lock:
                 connection = await self._usable(seconds, is_tested=False)
-            result = await self._request(
-                connection, lambda client: client.call_tool(tool, arguments), seconds
-            )
+            result = await request()
         if result.is_error:
             raise ActionFailed(show_tool_error(result))
         return tool_text(result)
@@ -134,7 +161,7 @@ class Session:
     async def _connect(self, seconds: float) -> "_Connection":
         try:
             connection = await _Connection.open(self._server, seconds, self._forget)
-        except ActionFailed as error:
+        except ServerFailed as error:
             self._report(error)
             raise
         self._connection, self._listed = connection, None
@@ -155,7 +182,7 @@ class Session:
                 return
             self._report(error)
             raise
-        except ActionFailed as error:  # such as no answer: the connection may be dead
+        except ServerFailed as error:  # such as no answer: the connection may be dead
             self._connection.stop()
             self._report(error)
             raise
@@ -178,11 +205,13 @@ class Session:
                 connection.stop()
             raise
 
-    def _report(self, error: ActionFailed) -> None:
+    def _report(self, error: ServerFailed) -> None:
         """Note that the server is unavailable; the tools that it had stay offered, as calls try again."""
         if self._listing.problem is None:
             logger.warning("%s", error.detail)
-        self._listing = Listing(self._listing.tools, error.detail)
+        self._listing = Listing(
+            self._listing.tools, f"MCP server {self._server.name} is unavailable: {error.reason}"
+        )
         self._listed, self._retry_at = None, _now() + RETRY_SECONDS
 
     def _forget(self) -> None:
@@ -224,7 +253,7 @@ class _Connection:
 
     async def run[Result](self, work: "Callable[[Client], Awaitable[Result]]", seconds: float) -> Result:
         """Run a request. Raises ActionFailed; ConnectionLost if the connection is of no more use."""
-        from mail.mcp.connection import CONNECTION_ERRORS, is_over, is_rejected, reason_of
+        from mail.mcp.connection import CONNECTION_ERRORS, is_over, is_rejected, own_reason, reason_of
 
         if self.is_over:
             raise _lost(self._server)
@@ -237,15 +266,15 @@ class _Connection:
                 raise _lost(self._server)
             return request.result()
         except TimeoutError as error:
-            raise ActionFailed(
-                f"MCP server {self._server.name}: no answer within {seconds:.3g} seconds"
-            ) from error
+            reason = own_reason(error, seconds)
+            raise NoAnswer(f"MCP server {self._server.name}: {reason}", reason) from error
         except CONNECTION_ERRORS as error:
             if is_over(error):
                 self._stop.set()
                 raise _lost(self._server) from error
-            failed = SessionExpired if is_rejected(error) else ActionFailed
-            raise failed(f"MCP server {self._server.name}: {reason_of(error, None, seconds)}") from error
+            failed = SessionExpired if is_rejected(error) else ServerFailed
+            detail = f"MCP server {self._server.name}: {reason_of(error, None, seconds)}"
+            raise failed(detail, own_reason(error, seconds)) from error
         finally:
             await _end(request)
             self._requests -= 1
@@ -264,7 +293,7 @@ class _Connection:
 
     async def _hold(self) -> None:
         try:
-            from mail.mcp.connection import CONNECTION_ERRORS, connect, reason_of
+            from mail.mcp.connection import CONNECTION_ERRORS, connect, own_reason, reason_of
         except ModuleNotFoundError as error:
             if error.name not in SDK_MODULES:
                 raise
@@ -284,8 +313,9 @@ class _Connection:
         except ConfigurationError as error:
             self._fail(error.detail)
         except CONNECTION_ERRORS as error:
+            seconds = self._server.settings.timeout
             try:
-                self._fail(reason_of(error, server, self._server.settings.timeout))
+                self._fail(reason_of(error, server, seconds), own_reason(error, seconds))
             except MAILError as cause:
                 self._fail(str(cause))
         finally:
@@ -293,11 +323,12 @@ class _Connection:
             if not self._opened.done():
                 self._fail("the connection was closed")
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, own: str | None = None) -> None:
+        """Note why it has ended; `own` is the reason in MAIL's own words, unless it is the same."""
         if self._opened.done():
             logger.debug("MCP server %s: its connection has ended: %s", self._server.name, reason)
         else:
-            self._opened.set_exception(_unavailable(self._server, reason))
+            self._opened.set_exception(_unavailable(self._server, reason, own))
             self._opened.exception()  # nobody may be waiting any more
 
     async def _wait_until_idle(self) -> None:
@@ -400,12 +431,13 @@ async def _end(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def _unavailable(server: ToolServer, reason: str) -> ActionFailed:
-    return ActionFailed(f"MCP server {server.name} is unavailable: {reason}")
+def _unavailable(server: ToolServer, reason: str, own: str | None = None) -> ServerFailed:
+    return ServerFailed(f"MCP server {server.name} is unavailable: {reason}", own or reason)
 
 
 def _lost(server: ToolServer) -> ConnectionLost:
-    return ConnectionLost(f"MCP server {server.name} is unavailable: the connection was lost")
+    reason = "the connection was lost"
+    return ConnectionLost(f"MCP server {server.name} is unavailable: {reason}", reason)
 
 
 def _now() -> float:

@@ -78,7 +78,7 @@ def build_swarm(
     tools = {action.name: action for action in actions}
     if allowed_prefixes is not None:
         for agent in agents:
-            _refuse_connection(f"swarm {entry.name!r}, agent {agent.name!r}", agent.agent_params)
+            _refuse_secrets(f"swarm {entry.name!r}, agent {agent.name!r}", agent.agent_params)
     functions = {
         agent.name: build_function(
             f"swarm {entry.name!r}, agent {agent.name!r}",
@@ -99,13 +99,21 @@ def build_swarm(
     )
 
 
-def _refuse_connection(where: str, params: Mapping[str, Any]) -> None:
-    """Refuse options by which a swarm that was not written by the operator could send the server's keys elsewhere."""
-    from mail.factories.options import choose_connection  # no function that loads no swarm needs it
+def _refuse_secrets(where: str, params: Mapping[str, Any]) -> None:
+    """Refuse options by which a swarm that was not written by the operator could read the server's secrets.
+
+    These are options that could send its keys elsewhere, and references to its environment variables.
+    """
+    # no function that loads no swarm needs it
+    from mail.factories.options import choose_connection, name_variables
 
     if refused := choose_connection(params):
         raise ConfigurationError(
             f"{where}: {', '.join(refused)} can be set only in the server's own swarms.json, not in a loaded swarm"
+        )
+    if refused := name_variables(params):
+        raise ConfigurationError(
+            f"{where}: {', '.join(refused)}: a swarm that is loaded over HTTP may not read environment variables"
         )
 
 

@@ -196,6 +196,7 @@ class DynamoDBLive:
         turn = self._turns.get((key, agent))
         if turn is None or turn.token != event.turn:
             written = float("-inf") if turn is None else turn.written
+            self._forget_ended()
             turn = self._turns[key, agent] = _Turn(event.turn, written)
         elif any(each.n == event.n for each in turn.events):
             return
@@ -209,12 +210,19 @@ class DynamoDBLive:
 
     async def flush(self, key: TaskKey) -> None:
         """Write what is left of turns that have ended, unless they have written within the last second."""
-        over = [(name, turn) for name, turn in self._turns.items() if name[0] == key and turn.over.is_set()]
-        for name, turn in over:
-            if turn.writing is not None:
+        for name, turn in [*self._turns.items()]:
+            if name[0] == key and turn.over.is_set() and turn.writing is not None:
                 await turn.writing
-            if self._turns.get(name) is turn and turn.written + PAUSE_SECONDS < self._loop_time():
-                del self._turns[name]
+        self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """Forget the turns that have ended, except those that the next turn of their agent must wait for."""
+        since = self._loop_time() - PAUSE_SECONDS
+        self._turns = {
+            name: turn
+            for name, turn in self._turns.items()
+            if not turn.over.is_set() or turn.writing is not None or turn.written >= since
+        }
 
     async def _write_soon(self, key: TaskKey, agent: str, turn: _Turn) -> None:
         try:

@@ -144,7 +144,7 @@ class ActionRunner:
         with ActionRun(self._activity, call) as run:
             receipt = await self._call(action, call)
             if receipt.state is Receipt.State.FAILED:
-                run.fail(receipt.content.partition("\n")[0])
+                run.fail(receipt.content)
         return self._activity.timed(receipt, run)
 
     async def _call(self, action: ActionCore, call: AgentToolCall) -> Receipt:

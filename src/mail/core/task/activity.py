@@ -26,6 +26,9 @@ NOTABLE_SECONDS = 1.0
 MANY_CALLS = 100
 """The number of model calls of a turn whose timing its record keeps."""
 
+MAX_ERROR = 200
+"""Maximum number of characters of an action's error in a live event."""
+
 DeltaKind = Literal["text", "reasoning", "answer"]
 """What a model writes: text, reasoning, or the text of the call that completes the task."""
 
@@ -342,8 +345,8 @@ class ActionRun(Span):
         self._call_id = call.tool_call_id
 
     def fail(self, error: str) -> None:
-        """Note that the action has failed, with the type of its error."""
-        self._error = error
+        """Note that the action has failed: the first line of the error's text, cut to `MAX_ERROR` characters."""
+        self._error = error.partition("\n")[0][:MAX_ERROR]
 
     def _facts(self) -> dict[str, Any]:
         return {"tool_name": self.name, "tool_call_id": self._call_id}

@@ -12,7 +12,7 @@ import anyio
 from mcp import Client, MCPError
 from mcp_types import METHOD_NOT_FOUND, PaginatedResult
 
-from mail.mcp.connection import CONNECTION_ERRORS, MAX_PROBLEM, connect, reason_of
+from mail.mcp.connection import CONNECTION_ERRORS, connect, reason_of
 from mail.mcp.results import (
     Shown,
     show_listing,
@@ -67,9 +67,7 @@ async def call_tool(server: str, timeout: float, tool: str, arguments: dict[str,
     """Call a tool and return its result. Raises ActionFailed with the tool's message if it fails."""
     result = await _with_client(server, timeout, lambda client: client.call_tool(tool, arguments))
     if result.is_error:
-        raise ActionFailed(
-            f"the tool {tool} of MCP server {server}: {cut(show_tool_error(result), MAX_PROBLEM)}"
-        )
+        raise ActionFailed(f"the tool {tool} of MCP server {server}: {show_tool_error(result)}")
     return show_tool_result(result)
 
 
