@@ -88,6 +88,7 @@ class Session:
         self._listing = Listing()
         self._listed: float | None = None
         self._retry_at = 0.0
+        self._failure: tuple[float, ServerFailed] | None = None
 
     def serves(self, server: ToolServer) -> bool:
         """Return whether this is the session with a server: which tools an agent gets of it makes no difference."""
@@ -113,8 +114,7 @@ class Session:
         from mail.mcp.results import show_tool_error, tool_text
 
         seconds = seconds_left(self._server.settings.timeout)
-        async with self._lock:
-            connection = await self._usable(seconds, is_tested=not idempotent)
+        connection = await self._shared(seconds, is_tested=not idempotent)
 
         async def request() -> "CallToolResult":
             try:
@@ -132,8 +132,7 @@ class Session:
         try:
             result = await request()
         except ConnectionLost:
-            async with self._lock:
-                connection = await self._usable(seconds, is_tested=False)
+            connection = await self._shared(seconds, is_tested=False)
             result = await request()
         if result.is_error:
             raise ActionFailed(show_tool_error(result))
@@ -145,6 +144,22 @@ class Session:
         self._listed = None
         if connection is not None:
             await connection.aclose()
+
+    async def _shared(self, seconds: float, *, is_tested: bool) -> "_Connection":
+        """Return an open connection, for which calls wait together: an attempt that fails fails for all of them."""
+        begin = _now()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._lock.acquire()
+        except TimeoutError as error:
+            raise _unavailable(self._server, f"no answer within {seconds:.3g} seconds") from error
+        try:
+            is_open = self._connection is not None and not self._connection.is_over
+            if not is_open and self._failure is not None and self._failure[0] > begin:
+                raise ServerFailed(self._failure[1].detail, self._failure[1].reason)
+            return await self._usable(begin + seconds - _now(), is_tested=is_tested)
+        finally:
+            self._lock.release()
 
     async def _usable(self, seconds: float, *, is_tested: bool) -> "_Connection":
         """Return an open connection, with `is_tested` one that has been used in the last seconds."""
@@ -212,6 +227,7 @@ class Session:
         self._listing = Listing(
             self._listing.tools, f"MCP server {self._server.name} is unavailable: {error.reason}"
         )
+        self._failure = _now(), error
         self._listed, self._retry_at = None, _now() + RETRY_SECONDS
 
     def _forget(self) -> None:
