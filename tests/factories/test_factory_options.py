@@ -10,6 +10,7 @@ from factory_agents import GPT, prompt
 from support.llm_stub import LLMStub, bad_request, call, reply
 
 from mail import Agent, Swarm
+from mail.api.swarms import MAILSwarmTemplate
 from mail.bootstrap.system import read_swarm
 from mail.config import ServerConfig
 from mail.core.protocol.calls import ToolFormat
@@ -158,6 +159,8 @@ def test_a_loaded_swarm_can_t_read_the_environment(params: dict[str, Any]) -> No
         ConfigurationError, match=r"agent 'boss': \w+: a swarm that is loaded .* environment variables"
     ):
         build_swarm(entry(**params), allowed_prefixes=["mail"])
+    with pytest.raises(ConfigurationError, match="environment variables"):
+        MAILSwarmTemplate.from_swarm_json(entry(**params).model_dump_json(), allowed_prefixes=["mail"])
     build_swarm(entry(**params))
     build_swarm(entry(system="In a shell, ${AWS_SECRET} is a variable."), allowed_prefixes=["mail"])
 

@@ -14,7 +14,7 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, ToolServer, read_servers, tool_servers
-from mail.swarms_json.build import agent_spec, build_function
+from mail.swarms_json.build import agent_spec, build_function, refuse_secrets
 from mail.swarms_json.check import check_agent
 from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
 from mail.swarms_json.references import resolve_params, resolver
@@ -311,6 +311,8 @@ class MAILAgentTemplate(_Agent):
         if mcp is None:
             mcp = tool_servers(f"agent {entry.name!r}", entry.mcp, is_trusted=allowed_prefixes is None)
         spec = agent_spec(entry, resolver(allowed_prefixes), mcp)
+        if allowed_prefixes is not None:
+            refuse_secrets(f"agent {entry.name!r}", spec.agent_params)
         actions = [known[name] for name in entry.actions]
         return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)
 

@@ -78,7 +78,7 @@ def build_swarm(
     tools = {action.name: action for action in actions}
     if allowed_prefixes is not None:
         for agent in agents:
-            _refuse_secrets(f"swarm {entry.name!r}, agent {agent.name!r}", agent.agent_params)
+            refuse_secrets(f"swarm {entry.name!r}, agent {agent.name!r}", agent.agent_params)
     functions = {
         agent.name: build_function(
             f"swarm {entry.name!r}, agent {agent.name!r}",
@@ -99,7 +99,7 @@ def build_swarm(
     )
 
 
-def _refuse_secrets(where: str, params: Mapping[str, Any]) -> None:
+def refuse_secrets(where: str, params: Mapping[str, Any]) -> None:
     """Refuse options by which a swarm that was not written by the operator could read the server's secrets.
 
     These are options that could send its keys elsewhere, and references to its environment variables.
