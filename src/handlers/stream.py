@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 from fastapi import Request
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from handlers import telemetry
 from handlers.wiring import make_system
 from mail.http.app import create_app
 from mail.http.routes import load_routers
@@ -22,9 +26,28 @@ DEADLINES = ("deadline", "deadline_ms")
 
 def time_left(request: Request) -> float | None:
     """Return the seconds until Lambda ends this invocation; None if the adapter doesn't say."""
-    context = json.loads(request.headers.get(CONTEXT_HEADER) or "{}")
+    context = _context(request.headers)
     deadline = next((context[key] for key in DEADLINES if key in context), None)
     return None if deadline is None else deadline / 1000 - time.time()
+
+
+def _context(headers: Headers) -> dict[str, Any]:
+    context: dict[str, Any] = json.loads(headers.get(CONTEXT_HEADER) or "{}")
+    return context
+
+
+class InvocationLog:
+    """Middleware that adds the invocation to the log lines of each request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            context = _context(Headers(scope=scope))
+            telemetry.begin_request(context.get("request_id", ""), self._function)
+        await self._app(scope, receive, send)
 
 
 class FlushBeforeEnd:
@@ -61,7 +84,7 @@ def _make_app() -> ASGIApp:
     system = make_system()
     config = system.config
     service = make_service(system, config, time_left=time_left, stream_url=system.stream_url)
-    served = create_app(service, load_routers())
+    served = InvocationLog(create_app(service, load_routers()))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)
 
 

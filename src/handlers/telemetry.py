@@ -30,7 +30,11 @@ RAN = (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST)
 
 _ABOUT = {"task_id": CURRENT_TASK, "agent": CURRENT_AGENT, "message_id": CURRENT_MESSAGE}
 
-_formatter = LambdaPowertoolsFormatter(service=SERVICE)
+_formatter = LambdaPowertoolsFormatter(service=SERVICE, utc=True, use_rfc3339=True)
+"""Lambda filters lines by `level` only if their `timestamp` is one of RFC 3339."""
+
+SERVER_LOGGERS = ("uvicorn", "uvicorn.access")
+"""Have handlers of their own, which write plain text, in the function whose server is uvicorn."""
 
 
 class _TaskFilter(logging.Filter):
@@ -51,14 +55,23 @@ def set_up() -> None:
     handler.addFilter(_TaskFilter())
     logging.root.handlers = [handler]  # replaces the runtime's own
     logging.root.setLevel(logging.WARNING)
+    for name in SERVER_LOGGERS:
+        server = logging.getLogger(name)
+        server.handlers, server.propagate = [], True
+        server.setLevel(logging.NOTSET)
     logging.getLogger("mail").setLevel(os.environ.get(LEVEL_VARIABLE, "INFO"))
 
 
 def begin_invocation(context: Any) -> None:
     """Add the invocation to all following log lines, and drop the task of the previous invocation."""
+    begin_request(context.aws_request_id, context.function_name)
+
+
+def begin_request(request_id: str, function_name: str) -> None:
+    """Do the same where only these two are known of the invocation."""
     for variable in _ABOUT.values():
         variable.set("")
-    _formatter.append_keys(function_name=context.function_name, function_request_id=context.aws_request_id)
+    _formatter.append_keys(function_name=function_name, function_request_id=request_id)
 
 
 def make_metrics() -> "Metrics":

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,17 +18,25 @@ LIFE = 900.0
 
 
 @pytest.fixture(scope="module")
-def url(stage: Stage) -> Iterator[str]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the server has written."""
+    return tmp_path_factory.mktemp("stream") / "log"
+
+
+@pytest.fixture(scope="module")
+def url(stage: Stage, log: Path) -> Iterator[str]:
     """The server, as `layers/run.sh` starts it."""
     function = stage.function("stream")
     port = free_port()
     server = ("-m", "uvicorn", "handlers.stream:app", "--host", LOOPBACK, "--port", str(port))
     path = ":".join(map(str, (function.root, *function.interpreter.path)))
-    process = KeptProcess(
-        [str(function.interpreter.python), *server],
-        env={**system_environment(), **stage.environment, "PYTHONPATH": path},
-        cwd=function.root,
-    )
+    with log.open("ab") as output:
+        process = KeptProcess(
+            [str(function.interpreter.python), *server],
+            env={**system_environment(), **stage.environment, "PYTHONPATH": path},
+            cwd=function.root,
+            output=output,
+        )
     with process:
         process.wait_until(lambda: listens(port), seconds=TIMEOUT, name="uvicorn")
         yield f"http://{LOOPBACK}:{port}"
@@ -83,6 +92,17 @@ def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str)
     assert response.status_code == 202
     stage.work_off()
     assert stage.load("plain").is_running is False
+
+
+def test_a_request_is_a_line_of_its_log(stage: Stage, url: str, log: Path) -> None:
+    request = passed_on(stage.event("stream"), url, task_id="in the log", stream=False, life=5)
+    assert httpx.request(**request).status_code == 202
+    stage.work_off()
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    said = [line for line in lines if line.get("task_id") == "in the log"]
+    assert [line["message"] for line in said] == ["task begun", "request"]
+    request_id = stage.event("stream")["requestContext"]["requestId"]
+    assert {line["function_request_id"] for line in said} == {request_id}
 
 
 def test_the_adapter_sees_that_it_is_ready(url: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,46 @@ def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
     worker.join()
     ((_, span),) = receiver.of("POST /message")
     assert stage.load("traced").traceparent.split("-")[1] == span.trace_id.hex()
+
+
+def about(records: list[dict[str, Any]], task_id: str) -> list[dict[str, Any]]:
+    """The lines that `aws logs tail --filter-pattern '{ $.task_id = "…" }'` finds."""
+    found = [record for record in records if record.get("task_id") == task_id]
+    for record in found:
+        moment = datetime.fromisoformat(record["timestamp"])
+        assert moment.utcoffset() == timedelta(0)
+        assert "T" in record["timestamp"]
+        assert record["level"] == "INFO"
+        assert record["function_request_id"]
+    return found
+
+
+def test_a_healthy_task_is_in_the_log(stage: Stage) -> None:
+    ask(stage, "logged")
+    stage.work_off()
+    begun, request = about(stage.running("message").records, "logged")
+    assert begun["message"] == "task begun"
+    assert (request["route"], request["status"]) == ("/message", 202)
+    assert request["seconds"] > 0
+    *turns, end, last = about(stage.running("turn").records, "logged")
+    assert end["message"] == "task completed"
+    for turn in (*turns, last):
+        assert turn["outcome"] == "committed"
+        assert turn["agent"]
+        assert turn["message_id"]
+        assert turn["seconds"] > 0
+    assert len(turns) + 1 == stage.load("logged").generation.turns
+
+
+def test_no_level_of_the_log_drops_a_metric(stage: Stage) -> None:
+    with LambdaRuntime(
+        stage.function("turn"), {**stage.environment, "POWERTOOLS_LOG_LEVEL": "ERROR"}
+    ) as running:
+        ask(stage, "silent")
+        for record in stage.records():
+            assert running.invoke({"Records": [record]}) == {"batchItemFailures": []}
+            stage.delete(record)
+        records = running.records
+    stage.work_off()
+    assert about(records, "silent") == []
+    assert sums(records)["Turns",] >= 1

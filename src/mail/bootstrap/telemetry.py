@@ -70,17 +70,17 @@ def telemetry_of_server(
 
 
 def telemetry_of_function(config: TelemetryConfig, service: str) -> Telemetry:
-    """Make the telemetry of a function, whose metrics go to CloudWatch.
+    """Make the telemetry of a function, whose metrics go to CloudWatch and whose log is always JSON.
 
     A function whose bundle lacks OpenTelemetry passes traces on without spans of its own.
     """
-    if not config.traces:
-        return Telemetry()
-    try:
-        return Telemetry(spans=_spans(service))
-    except ConfigurationError as error:
-        logger.warning("%s", error.detail)
-        return Telemetry()
+    spans = None
+    if config.traces:
+        try:
+            spans = _spans(service)
+        except ConfigurationError as error:
+            logger.warning("%s", error.detail)
+    return Telemetry(log=_activity(), spans=spans)
 
 
 def _text_log() -> "TextLog":
