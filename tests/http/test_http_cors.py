@@ -49,7 +49,7 @@ def of_template(door: str) -> Cors:
     given: dict[str, Any] = (
         resources["HttpApi"]["Properties"]["CorsConfiguration"]
         if door == "HTTP API"
-        else resources["StreamFunction"]["Properties"]["FunctionUrlConfig"]["Cors"]
+        else resources["StreamFunctionUrl"]["Properties"]["Cors"]
     )
     assert given["AllowOrigins"] == {"Ref": "CorsOrigins"}
     return _read_cors({**given, "AllowOrigins": [ORIGIN]})
