@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mail.cli import build, check, client, database, demo, init, local_aws, register, swarms, token
+from mail.cli import build, check, client, database, demo, init, local_aws, register, smoke, swarms, token
 from mail.cli.command import Argument, Command, Namespace
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output
@@ -129,6 +129,7 @@ app.command("build")(build.build)
 app.command("local-aws")(local_aws.local_aws)
 app.command("check")(check.check)
 app.command("ping")(swarms.ping)
+app.command("smoke")(smoke.smoke)
 app.command("version")(version)
 app.command("db-init")(database.db_init)
 app.command("register")(register.register)

@@ -1,0 +1,152 @@
+"""`mail smoke`: what a server must do right after a deployment, from the outside."""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerUrl
+from mail.cli.output import Output, one_line
+from mail.errors import MAILError
+
+if TYPE_CHECKING:
+    from mail.cli.connection import CommandClient
+
+TIMEOUT = 120.0
+"""Seconds for each check: a first message may start a function that imports litellm."""
+
+WRONG_KEY = "mail_user_smoke-test-of-a-key-that-nobody-has"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of a check; `problem` is empty if it passed."""
+
+    name: str
+    seconds: float
+    problem: str = ""
+
+
+class Failed(MAILError):
+    """A check has not passed."""
+
+
+def smoke(
+    url: ServerUrl,
+    stream_url: Annotated[
+        str | None,
+        typer.Option(help="Where events are streamed, if at another URL: StreamUrl of a deployment on AWS."),
+    ] = None,
+    message: Annotated[
+        str, typer.Option(help="The message to send, twice. Language models answer it at your cost.")
+    ] = "ping",
+    api_key: ApiKey = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for each answer.")] = TIMEOUT,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Test a deployed server: its health, keys, an answer, the stored task, and streaming.
+
+    Exits with 1 if a check fails.
+    """
+    import asyncio
+
+    from mail.cli.connection import connect
+
+    output = Output(sys.stdout, as_json)
+    client, streaming = (
+        connect(each, api_key, timeout=timeout, config=config) for each in (url, stream_url or url)
+    )
+
+    async def run() -> list[Check]:
+        done = []
+        async with client, streaming:
+            async for check in perform(client, streaming, message):
+                done.append(check)
+                if not as_json:
+                    output.text(_line(check))
+        return done
+
+    checks = asyncio.run(run())
+    passed = not any(check.problem for check in checks)
+    if as_json:
+        output.result({"url": client.base_url, "passed": passed, "checks": [asdict(each) for each in checks]})
+    if not passed:
+        raise typer.Exit(1)
+
+
+async def perform(client: "CommandClient", streaming: "CommandClient", message: str) -> AsyncIterator[Check]:
+    """Perform the checks one after another; those after a failure would fail for the same reason and are left out."""
+    begun: dict[str, Any] = {}
+
+    async def health() -> None:
+        found = await client.get_health()
+        _expect(found.get("status") == "healthy", f"the swarm is {found.get('status')}")
+
+    async def wrong_key() -> None:
+        from mail.client.errors import BadAnswer
+
+        key, client.api_key = client.api_key, WRONG_KEY
+        try:
+            await client.get_whoami()
+        except BadAnswer as refusal:
+            _expect(refusal.status == 401, f"a wrong key is answered with {refusal.status}")
+        else:
+            raise Failed("a wrong key is accepted")
+        finally:
+            client.api_key = key
+
+    async def key() -> None:
+        await client.get_whoami()
+
+    async def answer() -> None:
+        from mail.client.messaging import MessageOptions
+
+        begun.update(await client.post(message, MessageOptions()))
+        _expect(bool(begun["response"]), "the answer is empty")
+
+    async def task() -> None:
+        task_id = begun["events"][-1]["data"]["task_id"]
+        found = await client.get_task(task_id)
+        _expect(found["status"] in ("completed", "paused"), f"task {task_id} is {found['status']}")
+        _expect(len(found["events"]) >= len(begun["events"]), f"task {task_id} lacks events")
+
+    async def stream() -> None:
+        from mail.client.messaging import MessageOptions
+        from mail.client.stream import TERMINAL
+
+        async with await streaming.post_stream(message, MessageOptions()) as events:
+            kinds = [event.event async for event in events]
+        _expect(bool(TERMINAL & set(kinds)), "the stream has ended without an answer")
+
+    checks: dict[str, Callable[[], Awaitable[None]]] = {
+        "the swarm is healthy": health,
+        "a wrong key is refused": wrong_key,
+        "your key is accepted": key,
+        "a message is answered": answer,
+        "its task is stored": task,
+        "events are streamed": stream,
+    }
+    for name, check in checks.items():
+        begin, problem = monotonic(), ""
+        try:
+            await check()
+        except MAILError as error:
+            problem = one_line(error.detail)
+        yield Check(name, round(monotonic() - begin, 3), problem)
+        if problem:
+            return
+
+
+def _expect(is_so: bool, problem: str) -> None:
+    if not is_so:
+        raise Failed(problem)
+
+
+def _line(check: Check) -> str:
+    if check.problem:
+        return f"✗ {check.name}: {check.problem}"
+    return f"✓ {check.name} ({check.seconds:.2f} s)"
