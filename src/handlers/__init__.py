@@ -10,3 +10,7 @@
 
 `wiring` builds what they work with, once per process; `telemetry` is their log and their metrics.
 """
+
+import gc
+
+gc.disable()  # until wiring.end_init: what is imported and built stays, so that looking for garbage only costs time

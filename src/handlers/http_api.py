@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Request
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.wiring import make_loop, make_system
+from handlers.deferral import models_built_on_first_use
+from handlers.wiring import end_init, make_loop, make_system
+
+with models_built_on_first_use():
+    from fastapi import APIRouter, Request
+
 from mail.http.app import create_app
 from mail.server.app import make_service
 
@@ -33,6 +37,7 @@ def serve(*routers: APIRouter) -> Handler:
         max_answer_bytes=MAX_ANSWER_BYTES,
     )
     mangum = Mangum(create_app(service, routers), lifespan="off")
+    end_init()
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         telemetry.begin_invocation(context)

@@ -3,11 +3,12 @@
 from typing import Any
 
 from handlers import telemetry
-from handlers.wiring import make_loop, make_system
+from handlers.wiring import end_init, make_loop, make_system
 
 _loop = make_loop()
 _system = make_system()
 _metrics = telemetry.make_metrics()
+end_init()
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:

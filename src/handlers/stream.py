@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
-from handlers.wiring import make_system
+from handlers.deferral import models_built_on_first_use
+from handlers.wiring import end_init, make_system
+
+with models_built_on_first_use():
+    from fastapi import Request
+
 from mail.http.app import create_app
 from mail.http.routes import load_routers
 from mail.server.app import make_service
@@ -89,3 +93,4 @@ def _make_app() -> ASGIApp:
 
 
 app = _make_app()
+end_init()

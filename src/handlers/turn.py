@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from snapshot_restore_py import register_after_restore
 
 from handlers import telemetry
-from handlers.wiring import load_secrets, make_loop, make_system, run_turn
+from handlers.wiring import end_init, load_secrets, make_loop, make_system, run_turn
 
 load_secrets()
 _loop = make_loop()
@@ -38,6 +38,7 @@ def _restore() -> None:
 
 
 register_after_restore(_restore)
+end_init()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:

@@ -1,6 +1,7 @@
 """Objects that each function builds once per process: system, event loop, secrets."""
 
 import asyncio
+import gc
 import logging
 import os
 from functools import partial
@@ -60,6 +61,12 @@ def make_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     return loop
+
+
+def end_init() -> None:
+    """Collect garbage from now on, but never look at what was imported and built so far."""
+    gc.freeze()
+    gc.enable()
 
 
 def run_turn(

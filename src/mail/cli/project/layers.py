@@ -5,11 +5,14 @@ Standard library only, and Python 3.8 syntax, because `scripts/build_layer.py` i
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 RUNTIME = (3, 12)
 """The Python of the functions: `Runtime` in template.yaml."""
@@ -57,12 +60,48 @@ def prune(target: Path, requirements: Path) -> None:
     if not any(re.match(r"\s*(aio)?boto", line) for line in lines):
         services = (path for path in (target / "botocore" / "data").iterdir() if path.is_dir())
         unread += [service for service in services if service.name not in BOTOCORE_SERVICES]
-        unread += target.glob("botocore/data/*/*/examples-1.json")
+        unread += target.glob("botocore/data/*/*/examples-1.json*")
+        slim_botocore(target / "botocore" / "data")
     for path in unread:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def slim_botocore(data: Path) -> None:
+    """Leave out of botocore's data what a client's creation only reads: documentation, endpoints of services not called.
+
+    The files are no longer compressed, as each process would decompress them.
+    """
+    endpoints = json.loads((data / "endpoints.json").read_text(encoding="utf-8"))
+    for partition in endpoints["partitions"]:
+        called = {
+            name: partition["services"][name] for name in BOTOCORE_SERVICES & partition["services"].keys()
+        }
+        partition["services"] = dict(sorted(called.items()))
+    _write_json(data / "endpoints.json", endpoints)
+    for service in BOTOCORE_SERVICES:
+        for packed in data.glob(f"{service}/*/*.json.gz"):
+            _write_json(
+                packed.with_suffix(""),
+                _without_documentation(json.loads(gzip.decompress(packed.read_bytes()))),
+            )
+            packed.unlink()
+
+
+def _without_documentation(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {
+            name: _without_documentation(value)
+            for name, value in node.items()
+            if not (name == "documentation" and isinstance(value, str))
+        }
+    return [_without_documentation(value) for value in node] if isinstance(node, list) else node
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
 
 
 def compile_modules(python: str, target: Path) -> None:
