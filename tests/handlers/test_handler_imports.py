@@ -18,7 +18,7 @@ FLOOR = "from botocore.session import Session; from fastapi import FastAPI; from
 MORE_THAN_FLOOR = 290
 """Modules of all these handlers beside FastAPI, Mangum and botocore; at the time of writing, some 200 are MAIL and Powertools."""
 
-OURS_ALONE = 680
+OURS_ALONE = 690
 """Modules of all handlers without FastAPI."""
 
 NEVER = {
