@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 from support.llm_stub import LLMStub, call, reply, text
+from support.ollama_stub import ollama
 
 from mail import Agent, LiveEvent, Swarm, action
 from mail.core.task.events import EventKind
@@ -164,3 +165,13 @@ async def test_the_documented_classes_take_an_output_type(stub: LLMStub) -> None
 def test_an_output_type_that_has_no_schema_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="has no JSON Schema"):
         Swarm(Agent("lead", model=MODEL), output_type=Swarm)
+
+
+def test_models_of_ollama_get_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ollama(name="task_complete", arguments={"finish_message": "Hi!"}) as (url, asked):
+        monkeypatch.setenv("OLLAMA_API_BASE", url)
+        swarm = Swarm(Agent("lead", "You greet.", model="ollama/llama3.2"))
+        assert swarm.ask("Hello").text == "Hi!"
+        swarm.close()
+    assert asked[0]["model"] == "llama3.2"
+    assert "task_complete" in {tool["function"]["name"] for tool in asked[0]["tools"]}
