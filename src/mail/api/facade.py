@@ -23,6 +23,7 @@ from mail.api.agents import MAILAgentTemplate
 from mail.api.answers import Answer, Piece, read_answer
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
+from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.documents import IN_MEMORY
@@ -56,24 +57,6 @@ sees nothing else of your work."""
 
 HOW_TO_ASK = """\
 To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write to:"""
-
-MODEL_PARAMETERS = (
-    "max_tokens",
-    "reasoning_effort",
-    "thinking_budget",
-    "memory",
-    "default_tool_choice",
-    "use_proxy",
-    "user_token",
-    "stream_tokens",
-    "print_llm_streams",
-)
-"""Parameters of an agent's model that litellm doesn't have, or that are not the same for all models."""
-
-
-WAYS_TO_ANSWER = {True: "swarm.approve or swarm.reject", False: "swarm.reply"}
-"""Methods that answer pending calls, by whether these need approval."""
-
 
 STOP_SECONDS = 5.0
 """Seconds that a swarm's thread may take to end."""
@@ -150,8 +133,7 @@ class Agent:
                 f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
             )
         if model is not None:
-            own = {name: value for name, value in options.items() if name not in MODEL_PARAMETERS}
-            check_model_options(f"agent {name!r}", model, self.tool_format, own)
+            check_model_options(f"agent {name!r}", model, self.tool_format, options)
         elif function is not None and options:
             raise ConfigurationError(
                 f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
@@ -622,10 +604,7 @@ class Swarm:
             return await self.running.runtime.post(**fields)
         except QuestionOpen as error:
             waiting = [call for call in error.calls if call.approval is None]
-            kinds = {call.needs_approval for call in waiting}
-            ways = " and ".join(
-                way for needs_approval, way in WAYS_TO_ANSWER.items() if needs_approval in kinds
-            )
+            ways = ways_to_answer(waiting, decisions="swarm.approve or swarm.reject", results="swarm.reply")
             calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
             raise QuestionOpen(
                 f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",

@@ -33,9 +33,6 @@ FRESH_SECONDS = 10.0
 IDLE_SECONDS = 300.0
 """Seconds after which an unused connection is closed."""
 
-MAX_PAGES = 20
-"""Pages of a list of tools that are requested."""
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -413,15 +410,10 @@ NO_SDK = "the MCP SDK is not installed; install it with: pip install mcp"
 
 
 async def _list_tools(client: "Client") -> "tuple[Tool, ...]":
-    tools: list[Tool] = []
-    cursor = None
-    for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return tuple(tools)
+    from mail.mcp.connection import read_pages
+
+    pages, _ = await read_pages(lambda cursor: client.list_tools(cursor=cursor))
+    return tuple(tool for page in pages for tool in page.tools)
 
 
 def _connects_to(server: ToolServer) -> tuple[object, ...]:

@@ -25,12 +25,6 @@ NO_ITEMS: Mapping[str, str] = MappingProxyType({})
 
 ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
 
-WAYS_TO_ANSWER = {
-    True: "decisions in kwargs.approvals",
-    False: "the result in kwargs.breakpoint_tool_call_result",
-}
-"""How to answer calls that need approval, and those that don't."""
-
 MAX_ARGUMENTS = 500
 """Characters of a waiting call's arguments in an error's text."""
 
@@ -203,14 +197,23 @@ def require_no_question(task: Task) -> None:
     if waiting is None or task.status is not TaskStatus.PAUSED:
         return
     asked = "; ".join(map(_describe_question, waiting.calls))
-    kinds = {call.needs_approval for call in waiting.calls}
-    ways = " and ".join(way for needs_approval, way in WAYS_TO_ANSWER.items() if needs_approval in kinds)
+    ways = ways_to_answer(
+        waiting.calls,
+        decisions="decisions in kwargs.approvals",
+        results="the result in kwargs.breakpoint_tool_call_result",
+    )
     raise QuestionOpen(
         f"task {task.task_id!r} waits for an answer, which this message is not: agent {waiting.agent!r} called {asked}. "
         f"Answer with resume_from 'breakpoint_tool_call' and {ways}; or, to send the message and drop the question, "
         "set drop_question to true",
         waiting.calls,
     )
+
+
+def ways_to_answer(calls: Sequence[PausedCall], *, decisions: str, results: str) -> str:
+    """Return how to answer these calls: with `decisions` on those that need approval, and `results` of the others."""
+    kinds = {call.needs_approval for call in calls}
+    return " and ".join(way for needs, way in ((True, decisions), (False, results)) if needs in kinds)
 
 
 def _describe_question(call: PausedCall) -> str:
