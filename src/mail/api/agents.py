@@ -14,10 +14,10 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, ToolServer, read_servers, tool_servers
-from mail.swarms_json.build import agent_spec, build_function, refuse_secrets
+from mail.swarms_json.build import agent_spec, build_function, read_params
 from mail.swarms_json.check import check_agent
 from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
-from mail.swarms_json.references import resolve_params, resolver
+from mail.swarms_json.references import resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
@@ -240,7 +240,12 @@ class MAILAgentTemplate(_Agent):
             name=name,
             factory=factory,
             comm_targets=list(comm_targets),
-            agent_params=resolve_params(agent_params, resolver(allowed_prefixes)),
+            agent_params=read_params(
+                f"agent {name!r}",
+                agent_params,
+                resolver(allowed_prefixes),
+                is_trusted=allowed_prefixes is None,
+            ),
             enable_entrypoint=enable_entrypoint,
             enable_interswarm=enable_interswarm,
             can_complete_tasks=can_complete_tasks,
@@ -310,9 +315,7 @@ class MAILAgentTemplate(_Agent):
                 raise ConfigurationError(f"agent {entry.name!r}: {name!r} is not a known action{hint}")
         if mcp is None:
             mcp = tool_servers(f"agent {entry.name!r}", entry.mcp, is_trusted=allowed_prefixes is None)
-        spec = agent_spec(entry, resolver(allowed_prefixes), mcp)
-        if allowed_prefixes is not None:
-            refuse_secrets(f"agent {entry.name!r}", spec.agent_params)
+        spec = agent_spec(entry, resolver(allowed_prefixes), mcp, is_trusted=allowed_prefixes is None)
         actions = [known[name] for name in entry.actions]
         return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)
 

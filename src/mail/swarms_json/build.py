@@ -73,12 +73,16 @@ def build_swarm(
     actions = build_actions(entry, resolve)
     servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
     agents = [
-        agent_spec(agent, _located(entry, agent, resolve), servers[agent.name]) for agent in entry.agents
+        agent_spec(
+            agent,
+            _located(entry, agent, resolve),
+            servers[agent.name],
+            swarm=entry.name,
+            is_trusted=allowed_prefixes is None,
+        )
+        for agent in entry.agents
     ]
     tools = {action.name: action for action in actions}
-    if allowed_prefixes is not None:
-        for agent in agents:
-            refuse_secrets(f"swarm {entry.name!r}, agent {agent.name!r}", agent.agent_params)
     functions = {
         agent.name: build_function(
             f"swarm {entry.name!r}, agent {agent.name!r}",
@@ -99,22 +103,29 @@ def build_swarm(
     )
 
 
-def refuse_secrets(where: str, params: Mapping[str, Any]) -> None:
-    """Refuse options by which a swarm that was not written by the operator could read the server's secrets.
+def read_params(
+    where: str, params: Mapping[str, Any], resolve: Resolve, *, is_trusted: bool
+) -> dict[str, Any]:
+    """Return an agent's `agent_params`, their references resolved.
 
-    These are options that could send its keys elsewhere, and references to its environment variables.
+    Unless the operator has written them (`is_trusted`), raises ConfigurationError for those that could read the server's
+    secrets: options that could send its keys elsewhere, and references to its environment variables.
     """
+    found = resolve_params(params, resolve)
+    if is_trusted:
+        return found
     # no function that loads no swarm needs it
     from mail.factories.options import choose_connection, name_variables
 
-    if refused := choose_connection(params):
+    if refused := choose_connection(found):
         raise ConfigurationError(
             f"{where}: {', '.join(refused)} can be set only in the server's own swarms.json, not in a loaded swarm"
         )
-    if refused := name_variables(params):
+    if refused := name_variables(found):
         raise ConfigurationError(
             f"{where}: {', '.join(refused)}: a swarm that is loaded over HTTP may not read environment variables"
         )
+    return found
 
 
 def _located(entry: SwarmEntry, agent: AgentEntry, resolve: Resolve) -> Resolve:
@@ -171,15 +182,25 @@ def mcp_servers(entry: SwarmEntry, *, is_trusted: bool) -> dict[str, tuple[ToolS
 
 
 def agent_spec(
-    entry: AgentEntry, resolve: Resolve | None = None, mcp: tuple[ToolServer, ...] = ()
+    entry: AgentEntry,
+    resolve: Resolve | None = None,
+    mcp: tuple[ToolServer, ...] = (),
+    *,
+    swarm: str = "",
+    is_trusted: bool = True,
 ) -> AgentSpec:
-    """Return the spec of an entry; without `resolve` the references in its `agent_params` stay as they are."""
+    """Return the spec of an entry; without `resolve`, its `agent_params` stay as they are (see `read_params`).
+
+    `swarm` is the name of its swarm, for messages.
+    """
+    where = f"swarm {swarm!r}, agent {entry.name!r}" if swarm else f"agent {entry.name!r}"
+    params = entry.agent_params
     return AgentSpec(
         name=entry.name,
         factory=entry.factory,
         comm_targets=entry.comm_targets,
         actions=entry.actions,
-        agent_params=resolve_params(entry.agent_params, resolve) if resolve else entry.agent_params,
+        agent_params=read_params(where, params, resolve, is_trusted=is_trusted) if resolve else params,
         enable_entrypoint=entry.enable_entrypoint,
         enable_interswarm=entry.enable_interswarm,
         can_complete_tasks=entry.can_complete_tasks,
