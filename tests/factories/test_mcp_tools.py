@@ -31,8 +31,8 @@ from mail.mcp import sessions, tools
 from mail.mcp.servers import read_servers
 from mail.mcp.sessions import Sessions
 from mail.mcp.tools import MCPTools
-from mail.swarms_json.check import validate_swarm_from_swarms_json
-from mail.swarms_json.live import without_secrets
+from mail.swarms_json.current import without_secrets
+from mail.swarms_json.validation import validate_swarm_from_swarms_json
 from mail.utils.outcomes import ActionFailed
 
 MODEL = "openai/gpt-5-mini"

@@ -15,9 +15,9 @@ from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, ToolServer, read_servers, tool_servers
 from mail.swarms_json.build import agent_spec, build_function, read_params
-from mail.swarms_json.check import check_agent
 from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
 from mail.swarms_json.references import resolver
+from mail.swarms_json.validation import check_agent
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {

@@ -11,7 +11,7 @@ from mail.http.access import Admin, AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
-from mail.swarms_json.live import LiveSwarm
+from mail.swarms_json.current import CurrentSwarm
 
 
 class AgentInfo(Answered):
@@ -145,7 +145,7 @@ async def load_swarm(
     return JSON({"status": "success", "swarm_name": entry.name})
 
 
-def _served(request: Request) -> LiveSwarm:
+def _served(request: Request) -> CurrentSwarm:
     served = service_of(request).served
     if served is None:
         raise SwarmFixed
