@@ -15,7 +15,9 @@ from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack, overload
+
+from typing_extensions import TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
@@ -27,7 +29,7 @@ from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.output_schema import read_object, schema_of
+from mail.core.task.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import BadApproval, ConfigurationError, MAILError, QuestionOpen, TaskFailed
@@ -203,14 +205,36 @@ class Agent:
         return f"Agent({self.name!r})"
 
 
-class Swarm:
+Output = TypeVar("Output", default=Answer)
+
+
+class SwarmOptions(TypedDict, total=False):
+    """The keyword arguments of `Swarm`, without `output_type`."""
+
+    deps: Any
+    database: Store | str
+    name: str | None
+    version: str
+    description: str
+    keywords: Sequence[str]
+    public: bool
+    enable_interswarm: bool
+    breakpoint_tools: Sequence[str]
+    exclude_tools: Sequence[str]
+    task_message_limit: int | None
+    strict_tools: bool
+    user_id: str
+    user_role: UserRole
+
+
+class Swarm(Generic[Output]):
     """A swarm: an agent, with its team, the teams of those, and so on.
 
     Args:
         lead: the agent that answers; it gives the swarm its name.
         deps: dependencies that actions get in their `ActionContext`.
         output_type: what answers must be, unless `ask` says otherwise: a pydantic model, dataclass, `TypedDict`, `list[…]`
-            or JSON Schema. `ask` then returns such an object (pass the type to `ask` for type checkers to know).
+            or JSON Schema. `ask` then returns such an object, and `Swarm[Report]` is the type of the swarm.
         database: where tasks are kept: in memory by default, a file, or another value of `[server.storage] database`.
         user_id, user_role: whose tasks these are.
 
@@ -219,6 +243,19 @@ class Swarm:
 
     Raises ConfigurationError for invalid settings.
     """
+
+    @overload
+    def __init__(
+        self: "Swarm[Answer]", lead: Agent, *, output_type: None = None, **options: Unpack[SwarmOptions]
+    ) -> None: ...
+    @overload
+    def __init__[Model](
+        self: "Swarm[Model]", lead: Agent, *, output_type: type[Model], **options: Unpack[SwarmOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Swarm[Any]", lead: Agent, *, output_type: Any, **options: Unpack[SwarmOptions]
+    ) -> None: ...
 
     def __init__(
         self,
@@ -274,7 +311,7 @@ class Swarm:
         self._home: _Home | None = None
         self._lock = threading.Lock()
 
-    def with_template(self, template: MAILSwarmTemplate) -> "Swarm":
+    def with_template(self, template: MAILSwarmTemplate) -> "Swarm[Output]":
         """Return this swarm with another template, which nothing runs yet."""
         found = copy(self)
         found.template, found._running, found._home = template, None, None
@@ -310,7 +347,7 @@ class Swarm:
         timeout: float | None = ...,
         output_type: None = None,
         drop_question: bool = ...,
-    ) -> Answer: ...
+    ) -> Output | Answer: ...
     @overload
     def ask[Model](
         self,
@@ -370,7 +407,7 @@ class Swarm:
         timeout: float | None = ...,
         output_type: None = None,
         drop_question: bool = ...,
-    ) -> Answer: ...
+    ) -> Output | Answer: ...
     @overload
     async def aask[Model](
         self,
@@ -518,15 +555,47 @@ class Swarm:
         given = {"decision": "reject", "reason": reason}
         return await self._decide(answer, call_id, given, timeout, output_type)
 
+    @overload
+    def stream(
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: None = None,
+        drop_question: bool = ...,
+    ) -> AsyncGenerator[Piece | Output]: ...
+    @overload
+    def stream[Model](
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: type[Model],
+        drop_question: bool = ...,
+    ) -> AsyncGenerator[Piece | Model]: ...
+    @overload
+    def stream(
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: Any,
+        drop_question: bool = ...,
+    ) -> AsyncGenerator[Any]: ...
+
     async def stream(
         self,
         text: str,
         *,
         task_id: str | None = None,
         timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
         drop_question: bool = False,
-    ) -> AsyncGenerator[Piece]:
-        """Ask the swarm something, and iterate over what happens; the last item is the answer.
+    ) -> AsyncGenerator[Any]:
+        """Ask the swarm something, and iterate over what happens; the last item is what `ask` returns.
 
         The other items are events of the task (`Event`), which are stored at the end of each turn, and live events
         (`LiveEvent`): what agents do, when they do it, and in `delta` what their models write, piece by piece,
@@ -536,13 +605,18 @@ class Swarm:
         """
         runtime = self.running.runtime
         submitted = await self._post(
-            body=text, task_id=task_id, live=True, deltas=True, drop_question=drop_question
+            body=text,
+            task_id=task_id,
+            live=True,
+            deltas=True,
+            drop_question=drop_question,
+            output_schema=_schema(output_type),
         )
         async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
                 if event is not None:
                     yield event
-            yield await self._answer(submitted, await runtime.wait(submitted, 0))
+            yield self._read(await self._answer(submitted, await runtime.wait(submitted, 0)), output_type)
 
     def serve(self, port: int = 8000, host: str = "127.0.0.1", *, open_browser: bool = False) -> None:
         """Serve the swarm over HTTP until the process is stopped, like `mail server`; its page is at `/ui`.
@@ -586,9 +660,12 @@ class Swarm:
 
     async def _ask(self, timeout: float | None, output_type: Any, **fields: Any) -> Any:
         runtime = self.running.runtime
-        schema = None if output_type is None else schema_of(output_type)
-        submitted = await self._post(output_schema=schema, **fields)
+        submitted = await self._post(output_schema=_schema(output_type), **fields)
         answer = await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
+        return self._read(answer, output_type)
+
+    def _read(self, answer: Answer, output_type: Any) -> Any:
+        """Return the object of an answer, or the answer itself if the task is paused or no type is wanted."""
         kind = self.template.output_type if output_type is None else output_type
         if answer.is_paused:
             return replace(answer, output_type=output_type)
@@ -663,6 +740,10 @@ class Swarm:
                 self._home = _Home()
                 self._home.run(self.running.runtime.start())
         return self._home.run(work)
+
+
+def _schema(output_type: Any) -> OutputSchema | None:
+    return None if output_type is None else schema_of(output_type)
 
 
 class _Home:

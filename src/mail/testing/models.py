@@ -29,12 +29,12 @@ Reply = str | Sequence[Call | Mapping[str, Any]]
 
 
 @overload
-def with_scripts(swarm: Swarm, scripts: Mapping[str, Sequence[Reply]]) -> Swarm: ...
+def with_scripts[Output](swarm: Swarm[Output], scripts: Mapping[str, Sequence[Reply]]) -> Swarm[Output]: ...
 @overload
 def with_scripts(swarm: MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]) -> MAILSwarmTemplate: ...
 def with_scripts(
-    swarm: Swarm | MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]
-) -> Swarm | MAILSwarmTemplate:
+    swarm: Swarm[Any] | MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]
+) -> Swarm[Any] | MAILSwarmTemplate:
     """Return a copy of a swarm whose agents play scripts, by their names; the other agents stay as they are.
 
     Raises ConfigurationError for a name that no agent has.
