@@ -227,6 +227,26 @@ async def test_calls_wait_together_for_a_server_that_hangs() -> None:
     listening.close()
 
 
+async def test_a_turn_does_not_wait_for_others_that_wait() -> None:
+    (server,) = read_servers("agent 'a'", {"desk": {"url": "http://127.0.0.1:9/mcp", "timeout": 0.05}})
+    session = Sessions().get(server)
+    async with session._lock, asyncio.timeout(20):  # as an attempt to connect holds it
+        assert (await session.listing()).tools == ()
+
+
+async def test_a_connection_that_has_ended_sends_nothing() -> None:
+    (server,) = read_servers("agent 'a'", [program()])
+    session = Sessions().get(server)
+    await session.listing()
+    connection = session._connection
+    assert connection is not None
+    connection.stop()
+    with pytest.raises(sessions.ConnectionLost) as lost:
+        await connection.run(lambda client: client.list_tools(), 10)
+    assert not lost.value.was_sent
+    await session.aclose()
+
+
 async def test_a_program_that_ends() -> None:
     """A call that was cut off is not repeated; the next one starts the program again."""
     tools = tools_of([program()])

@@ -49,8 +49,8 @@ ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 
 HOW_TO_ANSWER = """\
 You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. When the user's request is done, call task_complete: its finish_message is the answer, and \
-the user sees nothing else of your work, so it must be complete."""
+Messages come to you as XML. When the user's request is done, call task_complete: its argument is the answer, and the \
+user sees nothing else of your work, so it must be complete."""
 
 HOW_TO_RESPOND = """\
 You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ToolSource
@@ -119,7 +120,11 @@ class SwarmEntry(Entry):
     """A swarm."""
 
     name: str = Field(pattern=r"^[^:@]+$", description="Its name among swarms, without ':' and '@'.")
-    version: str = Field(min_length=1, description="Its own version.")
+    version: str = Field(
+        default=PROTOCOL_VERSION,
+        min_length=1,
+        description="Its own version; by default that of the protocol.",
+    )
     entrypoint: str = Field(description="The agent that users write to; it needs enable_entrypoint.")
     agents: list[AgentEntry] = Field(
         min_length=1, description="At least one of them needs can_complete_tasks."
