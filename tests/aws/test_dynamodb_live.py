@@ -149,27 +149,6 @@ async def test_who_joins_a_running_turn_sees_its_action_at_once(
     assert LiveKind.ACTION_STARTED not in kinds
 
 
-async def test_pieces_of_text_come_once_and_in_order(
-    functions: tuple[Runtime, Runtime], gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mail.adapters.aws.live.PAUSE_SECONDS", 0.0)
-    turn, stream = functions
-    await submit(stream, live=True, deltas=True)
-    text = ""
-    async with aclosing(stream.watch(KEY, live=True, deltas=True, heartbeat=0.05)) as batches:
-        running = asyncio.create_task(turn.run_turn(KEY, "supervisor"))
-        async for batch in batches:
-            text += "".join(
-                event.extra["delta"]
-                for event in batch
-                if isinstance(event, LiveEvent) and event.kind is LiveKind.TEXT_DELTA
-            )
-            if text == TEXT:
-                gate.opened.set()
-                break
-        await running
-
-
 async def test_the_turn_of_a_dead_function_is_seen_to_end_and_to_be_taken_over(
     functions: tuple[Runtime, Runtime], gate: Gate
 ) -> None:
