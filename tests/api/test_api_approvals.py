@@ -50,16 +50,18 @@ async def test_the_operator_asks_for_approval(approve: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("approve", "problem"),
     [
-        ("spen", r"approve names 'spen', .* Did you mean 'spend'"),
-        ("task_complete", "is not one of its actions"),
+        ("spend", r"approve is a list of names, such as \['spend'\]"),
+        (["spen"], r"approve names 'spen', .* Did you mean 'spend'"),
+        (["task_complete"], "is not one of its actions"),
     ],
 )
-def test_names_to_approve_are_checked(name: str, problem: str) -> None:
-    agent = Agent("clerk", "You pay.", model="openai/gpt-5-mini", actions=[spend], approve=[name])
+def test_names_to_approve_are_checked(approve: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
-        _ = Swarm(agent).running
+        _ = Swarm(
+            Agent("clerk", "You pay.", model="openai/gpt-5-mini", actions=[spend], approve=approve)
+        ).running
 
 
 SCHEMA = {"type": "object", "properties": {"amount": {"type": "integer"}}}

@@ -141,7 +141,7 @@ class MAILAgent(_Agent):
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
-            approve=approve if isinstance(approve, bool) else list(approve),
+            approve=read_approve(f"agent {name!r}", approve),
         )
         self._set_up(spec, actions, function)
 
@@ -260,7 +260,7 @@ class MAILAgentTemplate(_Agent):
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
-            approve=approve if isinstance(approve, bool) else list(approve),
+            approve=read_approve(f"agent {name!r}", approve),
         )
         self._set_up(spec, actions, allowed_prefixes)
 
@@ -374,6 +374,15 @@ class MAILAgentTemplate(_Agent):
     def _top_level_params(self) -> dict[str, Any]:
         """Return the parameters that the factory gets apart from `agent_params`."""
         return self.spec.wiring([action.to_tool_dict(self.tool_format) for action in self.actions])
+
+
+def read_approve(where: str, approve: bool | Sequence[str]) -> bool | list[str]:
+    """Return the names of actions to approve, or whether all are. Raises ConfigurationError for a text."""
+    if isinstance(approve, str):
+        raise ConfigurationError(
+            f"{where}: approve is a list of names, such as [{approve!r}], or True for all"
+        )
+    return approve if isinstance(approve, bool) else list(approve)
 
 
 def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> MAILAgentTemplate:

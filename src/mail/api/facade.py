@@ -21,7 +21,7 @@ from typing_extensions import TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
-from mail.api.agents import MAILAgentTemplate
+from mail.api.agents import MAILAgentTemplate, read_approve
 from mail.api.answers import Answer, Piece, read_answer
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
@@ -129,7 +129,7 @@ class Agent:
         self.description = description
         self.sequential = sequential
         self.strict_tools = strict_tools
-        self.approve = approve
+        self.approve = read_approve(f"agent {name!r}", approve)
         self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
         given = [what for what in (model, function, factory) if what is not None]
@@ -138,6 +138,8 @@ class Agent:
                 f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
             )
         if model is not None:
+            if "llm" in options:
+                raise ConfigurationError(f"agent {name!r}: 'llm' is not an option: use model")
             check_model_options(f"agent {name!r}", model, self.tool_format, options)
         elif function is not None and options:
             raise ConfigurationError(

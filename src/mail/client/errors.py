@@ -50,7 +50,7 @@ class SeveralCalls(MAILClientError, ValueError):
             for call in calls
         )
         super().__init__(
-            f"{len(calls)} calls of task {task_id!r} wait for approval; name the id of one, or decide on all:{''.join(lines)}"
+            f"{len(calls)} calls of task {task_id!r} wait for approval; give the call_id of one (--call), or decide on all (all=True, --all):{''.join(lines)}"
         )
         self.calls = list(calls)
 
