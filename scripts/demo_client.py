@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import environment  # noqa: F401  # first: it checks that MAIL is installed
 from sse_starlette import ServerSentEvent
 
 from mail.auth.keys import Caller

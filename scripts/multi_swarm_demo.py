@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import environment  # noqa: F401  # first: it checks that MAIL is installed
+
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local

@@ -13,6 +13,8 @@ import sys
 from collections.abc import AsyncIterable
 from typing import Any
 
+import environment  # noqa: F401  # first: it checks that MAIL is installed
+
 from mail import MAILAgentTemplate, MAILSwarmTemplate
 from mail.errors import MAILError
 from mail.examples.math_dummy.template import action_calculate_expression

@@ -21,6 +21,7 @@
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── MetricsOff                  404
+    ├── AlreadyDecided              409  a person has decided on the call before
     ├── QuestionOpen                409  a message would drop the question that a paused task asks
     ├── SnapshotExpired             409  the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
@@ -199,6 +200,12 @@ class MetricsOff(MAILError):
 
 class SnapshotExpired(MAILError):
     """The task's state at that time is no longer stored; choose a later one."""
+
+    http_status = 409
+
+
+class AlreadyDecided(MAILError):
+    """Somebody has decided on this call before; the first decision counts."""
 
     http_status = 409
 

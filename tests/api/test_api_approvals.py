@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel
 from mail import Agent, Answer, Swarm
 from mail.api import MAILAction, action
 from mail.core.task.task import TaskStatus
-from mail.errors import BadApproval, BadRequest, QuestionOpen
+from mail.errors import BadApproval, BadRequest, ConfigurationError, QuestionOpen
 from mail.swarms_json.build import build_action
 from mail.swarms_json.entries import ActionEntry
 from mail.testing import with_scripts
@@ -29,6 +29,39 @@ def is_large(arguments: dict[str, Any]) -> bool:
 def refund(given: Refund) -> str:
     """Refund an order."""
     return f"refunded {given.amount}"
+
+
+@action
+def spend(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@pytest.mark.parametrize("approve", [True, ["spend"]])
+async def test_the_operator_asks_for_approval(approve: Any) -> None:
+    agent = Agent("clerk", "You pay.", model="openai/gpt-5-mini", actions=[spend], approve=approve)
+    swarm = with_scripts(Swarm(agent), {"clerk": [[call("spend", amount=5)], "done"]})
+    async with swarm:
+        question = await swarm.aask("Pay 5.")
+        assert [each.name for each in question.pending] == ["spend"]
+        assert (await swarm.aapprove(question)).text == "done"
+        events = await swarm.running.runtime.read_events(question.task_id)
+    assert "paid 5" in str([event.data for event in events])
+
+
+@pytest.mark.parametrize(
+    ("approve", "problem"),
+    [
+        ("spend", r"approve is a list of names, such as \['spend'\]"),
+        (["spen"], r"approve names 'spen', .* Did you mean 'spend'"),
+        (["task_complete"], "is not one of its actions"),
+    ],
+)
+def test_names_to_approve_are_checked(approve: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        _ = Swarm(
+            Agent("clerk", "You pay.", model="openai/gpt-5-mini", actions=[spend], approve=approve)
+        ).running
 
 
 SCHEMA = {"type": "object", "properties": {"amount": {"type": "integer"}}}

@@ -89,3 +89,12 @@ async def test_a_script_that_is_too_short_ends_the_task_with_the_cause() -> None
     answer, _ = await swarm.post_message_and_run("6*7?")
     await swarm.shutdown()
     assert "the script of 'supervisor' ends after 0 replies" in answer["message"]["body"]
+
+
+async def test_the_engine_decides_whom_a_text_is_for() -> None:
+    """A deputy that may complete tasks answers the agent that asked it, as a model's text would."""
+    deputy = Agent("deputy", "You help.", model="openai/gpt-5-mini", can_complete_tasks=True)
+    lead = Agent("lead", "You lead.", model="openai/gpt-5-mini", team=[deputy])
+    scripts = {"lead": [[request("deputy", "2 + 2?"), wait()], "It is 4."], "deputy": ["4"]}
+    async with with_scripts(Swarm(lead), scripts) as swarm:
+        assert (await swarm.aask("What is 2 + 2?")).text == "It is 4."

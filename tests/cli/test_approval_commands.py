@@ -53,6 +53,11 @@ def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> No
     calls = bank.post("pay 50 200 300", task_id="several").json()["pending_tool_calls"]
     assert bank.paid[before:] == ["bob 50"]  # it needs no approval
     first, second = (call["call_id"] for call in calls)
+    unclear = run_task(bank, "approve", "several")
+    assert (unclear.returncode, f'{second}: pay with {{"to": "bob", "amount": 300}}' in unclear.stderr) == (
+        1,
+        True,
+    )
     half = run_task(bank, "reject", "several", "--call", second, "--reason", "too much")
     assert half.returncode == 4
     assert "mail task approve several" in half.stdout

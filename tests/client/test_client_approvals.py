@@ -7,7 +7,7 @@ import pytest
 from client_stage import client_of
 from support.http_server import HTTPServer
 
-from mail.client import MAILClientError
+from mail.client import BadAnswer, MAILClientError, SeveralCalls
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.testing.agents import View, build_swarm, call, complete
@@ -67,6 +67,24 @@ async def test_edit_and_reject_one_by_one() -> None:
             "ERROR: a person has rejected this call, and it was not run: no | "
             'SUCCESS: a person has changed the arguments to {"n": 9}. Result: sent 9'
         )
+
+
+async def test_several_calls_are_not_decided_by_accident() -> None:
+    async with HTTPServer(swarm(2)) as server, client_of(server) as client:
+        calls = (await client.post_message("go", task_id="t"))["pending_tool_calls"]
+        with pytest.raises(SeveralCalls, match=r"2 calls of task 't' wait") as raised:
+            await client.approve("t")
+        assert raised.value.calls == calls
+        with pytest.raises(SeveralCalls):
+            await client.reject("t")
+        first = calls[0]["call_id"]
+        await client.reject("t", call_id=first)
+        with pytest.raises(BadAnswer, match="was rejected by") as refused:
+            await client.approve("t", call_id=first)
+        assert refused.value.status == 409
+        assert "SUCCESS: sent 1" in (await client.approve("t"))["response"]
+        await client.post_message("go", task_id="u")
+        assert (await client.approve("u", all=True))["response"] == "SUCCESS: sent 0 | SUCCESS: sent 1"
 
 
 async def test_a_stream_follows_a_decision_to_the_answer() -> None:

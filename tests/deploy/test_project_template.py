@@ -48,3 +48,7 @@ def test_the_code_is_the_one_that_is_installed(tmp_path: Path) -> None:
     assert (tmp_path / "python" / "handlers" / "turn.py").exists()
     assert (tmp_path / "python" / "mail" / "__pycache__" / "errors.cpython-312.pyc").exists()
     assert (tmp_path / "run.sh").stat().st_mode & 0o111
+
+
+def test_the_variable_of_a_provider_is_that_of_the_calls() -> None:
+    assert Project("team", "bedrock/amazon.nova-lite-v1:0", is_python=False).key == ("AWS_ACCESS_KEY_ID", "")

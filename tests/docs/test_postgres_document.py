@@ -10,7 +10,7 @@ from mail.adapters.postgres.notifier import POLL_SECONDS
 from mail.adapters.postgres.pool import CONNECTIONS, TIMEOUT
 from mail.adapters.postgres.schema import SCHEMA, TABLES
 from mail.bootstrap.system import TURN_GRACE_SECONDS
-from mail.swarms_json.live import REFRESH_SECONDS
+from mail.swarms_json.current import REFRESH_SECONDS
 
 TEXT = " ".join((DOCS / "postgres.md").read_text(encoding="utf-8").split())
 STORAGE = (DOCS / "storage.md").read_text(encoding="utf-8")

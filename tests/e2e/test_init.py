@@ -1,18 +1,13 @@
 """`mail init`: what it writes runs, with a model or without, as JSON and as Python."""
 
-import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.llm_stub import LLMStub, call, reply
+from support.ollama_stub import ollama
 from support.server_process import ServerProcess, run_mail
 
 VARIANTS = [
@@ -65,53 +60,6 @@ def test_a_project_answers_and_passes_its_test(tmp_path: Path, arguments: tuple[
         assert answer == ("HELLO" if "--no-model" in arguments else "It is Friday.")
         assert stub.is_done or "--no-model" in arguments
         assert stub.complaints == []
-
-
-@contextmanager
-def ollama(**answer: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A stand-in for Ollama, which calls a tool: its URL, and what it was asked."""
-    asked: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            replies: dict[str, dict[str, Any]] = {
-                "/api/show": {
-                    "capabilities": ["completion", "tools"],
-                    "template": "{{ .Tools }}",
-                    "model_info": {},
-                },
-                "/api/chat": {
-                    "model": body.get("model"),
-                    "created_at": "2026-01-01T00:00:00Z",
-                    "message": {"role": "assistant", "content": "", "tool_calls": [{"function": answer}]},
-                    "done": True,
-                    "done_reason": "stop",
-                    "prompt_eval_count": 1,
-                    "eval_count": 1,
-                },
-            }
-            if self.path == "/api/chat":
-                asked.append(body)
-            text = json.dumps(replies.get(self.path, {})).encode()
-            self.send_response(200 if self.path in replies else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_arguments: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_a_project_with_ollama(tmp_path: Path) -> None:

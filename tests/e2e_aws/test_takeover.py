@@ -1,8 +1,12 @@
 """A function that dies in the middle of a turn: with the times of the template, the turn runs again within a minute."""
 
+import asyncio
+import json
 import os
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from support.aws_client import Crowd, answer
 from support.aws_deployed import needs_ministack
@@ -17,6 +21,8 @@ TASKS = {"dies at once": 0.5, "dies after some renewals": 15.0}
 DEADLY = f'''
 """An agent whose first turn of each task kills its function."""
 
+import asyncio
+import json
 import asyncio
 import json
 import os
@@ -35,6 +41,7 @@ def make(**_wiring):
             with open(record, "w") as died:
                 died.write(repr(time.time()))
             os.kill(os.getpid(), 9)
+        await asyncio.sleep(5)  # a watcher looks a few times meanwhile
         with open(record, "a") as begun:
             begun.write(" " + repr(time.time()))
         arguments = {{"finish_message": "alive"}}
@@ -76,3 +83,29 @@ async def test_a_function_that_dies_is_replaced_within_a_minute(tmp_path: Path) 
         assert len(begun) == 1, name
         assert begun[0] - died < 60, name
     assert "counts as dead" in log or "TakenOverTurns" in log
+
+
+async def test_a_watcher_sees_that_a_function_died_and_another_took_over(tmp_path: Path) -> None:
+    template = make_project(tmp_path, SWARM, {"deadly": DEADLY})
+    prefix = f"{tmp_path}{os.sep}record "
+    message = {"task_id": "watched", "body": "watched: 3.0", "stream": True, "live": True}
+    turns: list[tuple[str, Any]] = []
+    async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, asyncio.timeout(180):
+        key = {"Authorization": f"Bearer {system.tokens['user']}"}
+        async with (
+            httpx.AsyncClient(base_url=system.stream_url, headers=key, timeout=120) as client,
+            client.stream("POST", "/message", json=message) as response,
+        ):
+            kind = ""
+            async for line in response.aiter_lines():
+                name, _, text = line.partition(": ")
+                if name == "event":
+                    kind = text
+                elif name == "data" and kind.startswith("turn_"):
+                    extra = json.loads(text)["extra_data"]
+                    turns.append((kind, extra.get("outcome", extra.get("attempt"))))
+    assert kind == "task_complete"
+    assert len(turns) > 2, turns
+    begun, died, again, *_ = turns
+    assert (begun, again) == (("turn_started", None), ("turn_started", 2))
+    assert died[0] == "turn_ended"

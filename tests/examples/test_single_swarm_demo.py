@@ -63,3 +63,8 @@ def test_with_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "supervisor → math: 12*7, please" in done.stdout
     assert "math → supervisor: It is 84." in done.stdout
     assert done.stdout.endswith("The answer: 84, says math.\n")
+
+
+def test_without_the_virtual_environment() -> None:
+    done = subprocess.run([sys.executable, "-S", SCRIPT], capture_output=True, text=True, check=False)
+    assert (done.returncode, ". .venv/bin/activate" in done.stderr) == (1, True)

@@ -1,17 +1,22 @@
 """`Agent` and `Swarm` with language models: the short way to a swarm, against a stub of the providers."""
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, field_validator
 from support.llm_stub import LLMStub, call, reply, text
+from support.ollama_stub import ollama
 
 from mail import Agent, LiveEvent, Swarm, action
 from mail.core.task.events import EventKind
 from mail.errors import BadRequest, ConfigurationError, TaskFailed
 
 MODEL = "openai/gpt-5-mini"
+ROOT = Path(__file__).parents[2]
 
 
 @action
@@ -147,6 +152,63 @@ def test_the_output_type_of_a_swarm(stub: LLMStub) -> None:
     swarm.close()
 
 
+async def test_a_stream_ends_with_the_object(stub: LLMStub) -> None:
+    stub.script(
+        reply(call("task_complete", output={"title": "MAIL", "score": 9})),
+        reply(call("task_complete", output=7)),
+    )
+    async with Swarm(Agent("lead", "You rate.", model=MODEL), output_type=Report) as swarm:
+        assert [item async for item in swarm.stream("Rate it.")][-1] == Report(title="MAIL", score=9)
+        assert [item async for item in swarm.stream("How much?", output_type=int)][-1] == 7
+
+
+TYPES = """\
+from collections.abc import AsyncGenerator
+from typing import assert_type
+
+from pydantic import BaseModel
+
+from mail import Agent, Answer, Swarm
+from mail.api.answers import Piece
+from mail.testing import with_scripts
+
+
+class Report(BaseModel):
+    title: str
+
+
+lead = Agent("lead", model="openai/gpt-5-mini")
+plain = Swarm(lead)
+typed = Swarm(lead, output_type=Report, name="reports")
+assert_type(plain, Swarm[Answer])
+assert_type(plain.ask("?"), Answer)
+assert_type(typed.ask("?"), Report | Answer)
+assert_type(Swarm(lead, output_type=list[str]).ask("?"), list[str] | Answer)
+assert_type(typed.ask("?", output_type=int), int | Answer)
+assert_type(with_scripts(typed, {}).ask("?"), Report | Answer)
+assert_type(typed.stream("?"), AsyncGenerator[Piece | Report])
+Swarm(lead, output_type={"type": "integer"}).ask("?").real
+
+
+async def ask(swarm: Swarm) -> Answer:
+    await typed.aask("?").title  # it may be an Answer
+    return await swarm.aask("?")
+
+
+Swarm(lead, nam="x")
+"""
+
+
+def test_type_checkers_know_what_ask_returns(tmp_path: Path) -> None:
+    (tmp_path / "types_of_answers.py").write_text(TYPES)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(tmp_path / "types_of_answers.py")],
+        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    lines = {line.split(":")[1] for line in checked.stdout.splitlines() if " error:" in line}
+    assert lines == {"25", "29", "33"}, checked.stdout + checked.stderr
+
+
 async def test_the_documented_classes_take_an_output_type(stub: LLMStub) -> None:
     stub.script(
         reply(call("task_complete", output={"title": "MAIL", "score": 9})),
@@ -164,3 +226,13 @@ async def test_the_documented_classes_take_an_output_type(stub: LLMStub) -> None
 def test_an_output_type_that_has_no_schema_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="has no JSON Schema"):
         Swarm(Agent("lead", model=MODEL), output_type=Swarm)
+
+
+def test_models_of_ollama_get_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ollama(name="task_complete", arguments={"finish_message": "Hi!"}) as (url, asked):
+        monkeypatch.setenv("OLLAMA_API_BASE", url)
+        swarm = Swarm(Agent("lead", "You greet.", model="ollama/llama3.2"))
+        assert swarm.ask("Hello").text == "Hi!"
+        swarm.close()
+    assert asked[0]["model"] == "llama3.2"
+    assert "task_complete" in {tool["function"]["name"] for tool in asked[0]["tools"]}

@@ -10,6 +10,7 @@ from factory_agents import GPT, prompt
 from support.llm_stub import LLMStub, bad_request, call, reply
 
 from mail import Agent, Swarm
+from mail.api.agents import MAILAgentTemplate
 from mail.api.swarms import MAILSwarmTemplate
 from mail.bootstrap.system import read_swarm
 from mail.config import ServerConfig
@@ -161,6 +162,8 @@ def test_a_loaded_swarm_can_t_read_the_environment(params: dict[str, Any]) -> No
         build_swarm(entry(**params), allowed_prefixes=["mail"])
     with pytest.raises(ConfigurationError, match="environment variables"):
         MAILSwarmTemplate.from_swarm_json(entry(**params).model_dump_json(), allowed_prefixes=["mail"])
+    with pytest.raises(ConfigurationError, match="environment variables"):
+        MAILAgentTemplate("boss", GPT, [], [], params, allowed_prefixes=["mail"])
     build_swarm(entry(**params))
     build_swarm(entry(system="In a shell, ${AWS_SECRET} is a variable."), allowed_prefixes=["mail"])
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from mail.mcp import sessions, tools
 from mail.mcp.servers import read_servers
 from mail.mcp.sessions import Sessions
 from mail.mcp.tools import MCPTools
-from mail.swarms_json.check import validate_swarm_from_swarms_json
-from mail.swarms_json.live import without_secrets
+from mail.swarms_json.current import without_secrets
+from mail.swarms_json.validation import validate_swarm_from_swarms_json
 from mail.utils.outcomes import ActionFailed
 
 MODEL = "openai/gpt-5-mini"
@@ -59,9 +59,9 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
         yield url
 
 
-def tools_of(mcp: Any, *taken: str) -> MCPTools:
+def tools_of(mcp: Any, *taken: str, approve: bool | Sequence[str] = False) -> MCPTools:
     """The tools of an agent with these servers."""
-    return MCPTools(read_servers("agent 'a'", mcp), taken, Sessions())
+    return MCPTools(read_servers("agent 'a'", mcp), taken, Sessions(), approve)
 
 
 def offered(stub: LLMStub, n: int) -> dict[str, Any]:
@@ -118,6 +118,31 @@ async def test_their_names(url: str) -> None:
     await tools.aclose()
     tools = tools_of({"one": {**one, "prefix": True}, "two": {**one, "prefix": "second"}})
     assert [*(await tools.tools()).actions] == ["one_add", "one_look", "second_add", "second_look"]
+    await tools.aclose()
+
+
+async def test_approval(stub: LLMStub, url: str) -> None:
+    """A call of a tool waits for a person; then the engine makes it, here with other arguments."""
+    stub.script(
+        reply(call("desk_add", a=2, b=40)),
+        reply(call("task_complete", finish_message="done")),
+    )
+    desk = {"desk": {"url": url, "prefix": True}}
+    async with Swarm(Agent("lead", "You add.", model=MODEL, mcp=desk, approve=["add"])) as swarm:
+        question = await swarm.aask("2+40?")
+        assert [(each.name, each.needs_approval) for each in question.pending] == [("desk_add", True)]
+        assert (await swarm.aapprove(question, arguments={"a": 3, "b": 40})).text == "done"
+    (result,) = [item["output"] for item in stub.requests[1].body["input"] if "output" in item]
+    assert result.startswith('SUCCESS: a person has changed the arguments to {"a": 3, "b": 40}.')
+    assert '"total": 43' in result
+
+
+async def test_a_name_to_approve_that_no_server_has(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    tools = tools_of([url], approve=["ad"])
+    assert not tools.known().actions
+    provided = await tools.tools()
+    assert "approve names the tool 'ad', which no MCP server has. Did you mean 'add'" in caplog.text
+    assert tools.known() is provided
     await tools.aclose()
 
 
@@ -200,6 +225,26 @@ async def test_calls_wait_together_for_a_server_that_hangs() -> None:
     for writer in connections:
         writer.close()
     listening.close()
+
+
+async def test_a_turn_does_not_wait_for_others_that_wait() -> None:
+    (server,) = read_servers("agent 'a'", {"desk": {"url": "http://127.0.0.1:9/mcp", "timeout": 0.05}})
+    session = Sessions().get(server)
+    async with session._lock, asyncio.timeout(20):  # as an attempt to connect holds it
+        assert (await session.listing()).tools == ()
+
+
+async def test_a_connection_that_has_ended_sends_nothing() -> None:
+    (server,) = read_servers("agent 'a'", [program()])
+    session = Sessions().get(server)
+    await session.listing()
+    connection = session._connection
+    assert connection is not None
+    connection.stop()
+    with pytest.raises(sessions.ConnectionLost) as lost:
+        await connection.run(lambda client: client.list_tools(), 10)
+    assert not lost.value.was_sent
+    await session.aclose()
 
 
 async def test_a_program_that_ends() -> None:

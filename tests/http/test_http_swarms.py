@@ -20,7 +20,7 @@ from mail.config import ServerConfig
 from mail.core.task.documents import CallerRole, LoadedSwarm
 from mail.server.uvicorn import serving
 from mail.swarms_json import load_swarm
-from mail.swarms_json.live import LiveSwarm, without_secrets
+from mail.swarms_json.current import CurrentSwarm, without_secrets
 from mail.swarms_json.load import PACKAGED_SOURCE
 
 NAME = "example-no-proxy"
@@ -314,7 +314,7 @@ class TestPersistence:
                 swarm = system.runtime.swarm
                 clock = Clock()
 
-            other = LiveSwarm(OtherRuntime(), system.documents, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
+            other = CurrentSwarm(OtherRuntime(), system.documents, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
             await other.refresh()
             await client.load(changed(version="2.0.0"))
             await other.refresh()

@@ -1,8 +1,12 @@
 """`GET /swarm`: who is in the swarm."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from support.http_server import HTTPServer
 
+from mail.core.task.swarm import ActionCore, ProvidedTools
 from mail.http.routes.swarm import SwarmAgents
 from mail.testing.agents import build_swarm, complete, turns
 
@@ -21,10 +25,36 @@ async def test_the_swarm_as_its_callers_see_it() -> None:
                 "name": agent["name"],
                 "comm_targets": list(core.comm_targets),
                 "actions": list(core.actions),
+                "mcp_tools": [],
                 "enable_entrypoint": core.enable_entrypoint,
                 "enable_interswarm": core.enable_interswarm,
                 "can_complete_tasks": core.can_complete_tasks,
             }
+
+
+class Tickets:
+    """The tools of an MCP server, which was listed before."""
+
+    async def tools(self) -> ProvidedTools:
+        return self.known()
+
+    def known(self) -> ProvidedTools:
+        return ProvidedTools({"close_ticket": ActionCore("close_ticket", never)})
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def never(_arguments: dict[str, Any]) -> str:
+    raise NotImplementedError
+
+
+async def test_the_tools_of_mcp_servers() -> None:
+    swarm = build_swarm({"supervisor": turns([complete("hi")])})
+    agent = replace(swarm.agents["supervisor"], tool_source=Tickets())
+    async with HTTPServer(replace(swarm, agents={"supervisor": agent})) as server:
+        (described,) = (await server.client.get("/swarm")).json()["agents"]
+    assert described["mcp_tools"] == ["close_ticket"]
 
 
 @pytest.mark.parametrize(("role", "status"), [("user", 200), ("admin", 200), ("agent", 403), (None, 401)])

@@ -40,7 +40,7 @@ async def test_a_watcher_sees_that_a_turn_is_taken_over() -> None:
 
 async def test_the_error_of_an_action_is_its_first_line_cut() -> None:
     async def search(_args: Any) -> str:
-        raise ValueError("x" * 300 + "\nmore")
+        raise ValueError("\n" + "x" * 300 + "\nmore")
 
     agent = build_agent(turns([call("search")], [complete("done")]), supervises=True, actions=["search"])
     async with Rig(build_swarm({"supervisor": agent}, actions={"search": search}), concurrency=0) as rig:

@@ -102,7 +102,12 @@ class TestValidation:
             validate_swarm_from_swarms_json(swarm(**changes))
         assert f"swarm {changes.get('name', 'news')!r}" in str(raised.value)
 
-    @pytest.mark.parametrize("field", ["version", "entrypoint", "agents"])
+    def test_the_version_may_be_left_out(self) -> None:
+        incomplete = swarm()
+        del incomplete["version"]
+        assert validate_swarm_from_swarms_json(incomplete).version == "1.3"
+
+    @pytest.mark.parametrize("field", ["entrypoint", "agents"])
     def test_required_fields(self, field: str) -> None:
         incomplete = swarm()
         del incomplete[field]

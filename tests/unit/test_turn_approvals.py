@@ -14,7 +14,7 @@ from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskStatus
-from mail.errors import BadApproval, BadBreakpointResult, NotPaused
+from mail.errors import AlreadyDecided, BadApproval, BadBreakpointResult, NotPaused
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.rig import Outcome, Rig
 
@@ -193,6 +193,10 @@ async def test_calls_are_decided_one_by_one_and_run_together() -> None:
         assert again.task.status is TaskStatus.PAUSED
         assert ids(again) == [first, third]
         assert bank.paid == []
+        with pytest.raises(
+            AlreadyDecided, match=rf"'{second}': pay was rejected by user:\w+@\w+: no; this stands"
+        ):
+            await decide(rig, paused, {"decision": "approve", "call_id": second})
         done = await decide(rig, paused, {"decision": "approve"})
     assert done.answer == (
         "SUCCESS: paid a | ERROR: a person has rejected this call, and it was not run: no | SUCCESS: paid c"

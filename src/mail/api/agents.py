@@ -14,10 +14,10 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, ToolServer, read_servers, tool_servers
-from mail.swarms_json.build import agent_spec, build_function, refuse_secrets
-from mail.swarms_json.check import check_agent
+from mail.swarms_json.build import agent_spec, build_function, read_params
 from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
-from mail.swarms_json.references import resolve_params, resolver
+from mail.swarms_json.references import resolver
+from mail.swarms_json.validation import check_agent
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
@@ -47,6 +47,7 @@ class _Agent:
         self.sequential = spec.sequential
         self.mcp = spec.mcp
         self.strict_tools = spec.strict_tools
+        self.approve = spec.approve
         self._validate()
 
     @property
@@ -66,6 +67,7 @@ class _Agent:
             sequential=self.sequential,
             mcp=self.mcp,
             strict_tools=self.strict_tools,
+            approve=self.approve,
         )
 
     def _validate(self) -> None:
@@ -123,6 +125,7 @@ class MAILAgent(_Agent):
         sequential: bool = False,
         mcp: MCPOption = (),
         strict_tools: bool | None = None,
+        approve: bool | Sequence[str] = False,
     ) -> None:
         is_supervisor = not isinstance(factory, str) and _supervises(factory)
         spec = AgentSpec(
@@ -138,6 +141,7 @@ class MAILAgent(_Agent):
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
+            approve=read_approve(f"agent {name!r}", approve),
         )
         self._set_up(spec, actions, function)
 
@@ -211,6 +215,7 @@ class MAILAgentTemplate(_Agent):
         sequential: whether its actions run one after the other, instead of at the same time.
         mcp: MCP servers whose tools it may call (see `mail.mcp.servers.read_servers`).
         strict_tools: whether text without a tool call is an error, instead of an answer; None for the swarm's setting.
+        approve: its actions and MCP tools of which a person must approve each call, by name; True for all.
         allowed_prefixes: the modules that references may name; None for all.
 
     Raises ConfigurationError for invalid settings.
@@ -232,6 +237,7 @@ class MAILAgentTemplate(_Agent):
         sequential: bool = False,
         mcp: MCPOption = (),
         strict_tools: bool | None = None,
+        approve: bool | Sequence[str] = False,
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
         if can_complete_tasks is None:
@@ -240,7 +246,12 @@ class MAILAgentTemplate(_Agent):
             name=name,
             factory=factory,
             comm_targets=list(comm_targets),
-            agent_params=resolve_params(agent_params, resolver(allowed_prefixes)),
+            agent_params=read_params(
+                f"agent {name!r}",
+                agent_params,
+                resolver(allowed_prefixes),
+                is_trusted=allowed_prefixes is None,
+            ),
             enable_entrypoint=enable_entrypoint,
             enable_interswarm=enable_interswarm,
             can_complete_tasks=can_complete_tasks,
@@ -249,6 +260,7 @@ class MAILAgentTemplate(_Agent):
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
+            approve=read_approve(f"agent {name!r}", approve),
         )
         self._set_up(spec, actions, allowed_prefixes)
 
@@ -310,9 +322,7 @@ class MAILAgentTemplate(_Agent):
                 raise ConfigurationError(f"agent {entry.name!r}: {name!r} is not a known action{hint}")
         if mcp is None:
             mcp = tool_servers(f"agent {entry.name!r}", entry.mcp, is_trusted=allowed_prefixes is None)
-        spec = agent_spec(entry, resolver(allowed_prefixes), mcp)
-        if allowed_prefixes is not None:
-            refuse_secrets(f"agent {entry.name!r}", spec.agent_params)
+        spec = agent_spec(entry, resolver(allowed_prefixes), mcp, is_trusted=allowed_prefixes is None)
         actions = [known[name] for name in entry.actions]
         return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)
 
@@ -364,6 +374,15 @@ class MAILAgentTemplate(_Agent):
     def _top_level_params(self) -> dict[str, Any]:
         """Return the parameters that the factory gets apart from `agent_params`."""
         return self.spec.wiring([action.to_tool_dict(self.tool_format) for action in self.actions])
+
+
+def read_approve(where: str, approve: bool | Sequence[str]) -> bool | list[str]:
+    """Return the names of actions to approve, or whether all are. Raises ConfigurationError for a text."""
+    if isinstance(approve, str):
+        raise ConfigurationError(
+            f"{where}: approve is a list of names, such as [{approve!r}], or True for all"
+        )
+    return approve if isinstance(approve, bool) else list(approve)
 
 
 def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> MAILAgentTemplate:

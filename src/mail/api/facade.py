@@ -15,18 +15,21 @@ from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack, overload
+
+from typing_extensions import TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
-from mail.api.agents import MAILAgentTemplate
+from mail.api.agents import MAILAgentTemplate, read_approve
 from mail.api.answers import Answer, Piece, read_answer
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
+from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.output_schema import read_object, schema_of
+from mail.core.task.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import BadApproval, ConfigurationError, MAILError, QuestionOpen, TaskFailed
@@ -46,8 +49,8 @@ ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 
 HOW_TO_ANSWER = """\
 You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. When the user's request is done, call task_complete: its finish_message is the answer, and \
-the user sees nothing else of your work, so it must be complete."""
+Messages come to you as XML. When the user's request is done, call task_complete: its argument is the answer, and the \
+user sees nothing else of your work, so it must be complete."""
 
 HOW_TO_RESPOND = """\
 You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
@@ -56,24 +59,6 @@ sees nothing else of your work."""
 
 HOW_TO_ASK = """\
 To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write to:"""
-
-MODEL_PARAMETERS = (
-    "max_tokens",
-    "reasoning_effort",
-    "thinking_budget",
-    "memory",
-    "default_tool_choice",
-    "use_proxy",
-    "user_token",
-    "stream_tokens",
-    "print_llm_streams",
-)
-"""Parameters of an agent's model that litellm doesn't have, or that are not the same for all models."""
-
-
-WAYS_TO_ANSWER = {True: "swarm.approve or swarm.reject", False: "swarm.reply"}
-"""Methods that answer pending calls, by whether these need approval."""
-
 
 STOP_SECONDS = 5.0
 """Seconds that a swarm's thread may take to end."""
@@ -97,6 +82,7 @@ class Agent:
         description: what it does, for the agents that may write to it.
         sequential: whether its actions run one after the other.
         strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
+        approve: its actions and MCP tools of which a person must approve each call, by name; True for all.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -122,6 +108,7 @@ class Agent:
         description: str = "",
         sequential: bool = False,
         strict_tools: bool | None = None,
+        approve: bool | Sequence[str] = False,
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -142,6 +129,7 @@ class Agent:
         self.description = description
         self.sequential = sequential
         self.strict_tools = strict_tools
+        self.approve = read_approve(f"agent {name!r}", approve)
         self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
         given = [what for what in (model, function, factory) if what is not None]
@@ -150,8 +138,9 @@ class Agent:
                 f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
             )
         if model is not None:
-            own = {name: value for name, value in options.items() if name not in MODEL_PARAMETERS}
-            check_model_options(f"agent {name!r}", model, self.tool_format, own)
+            if "llm" in options:
+                raise ConfigurationError(f"agent {name!r}: 'llm' is not an option: use model")
+            check_model_options(f"agent {name!r}", model, self.tool_format, options)
         elif function is not None and options:
             raise ConfigurationError(
                 f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
@@ -185,6 +174,7 @@ class Agent:
             exclude_tools=[*self.exclude_tools, *alone],
             sequential=self.sequential,
             strict_tools=self.strict_tools,
+            approve=self.approve,
             mcp=self.mcp,
         )
 
@@ -217,14 +207,36 @@ class Agent:
         return f"Agent({self.name!r})"
 
 
-class Swarm:
+Output = TypeVar("Output", default=Answer)
+
+
+class SwarmOptions(TypedDict, total=False):
+    """The keyword arguments of `Swarm`, without `output_type`."""
+
+    deps: Any
+    database: Store | str
+    name: str | None
+    version: str
+    description: str
+    keywords: Sequence[str]
+    public: bool
+    enable_interswarm: bool
+    breakpoint_tools: Sequence[str]
+    exclude_tools: Sequence[str]
+    task_message_limit: int | None
+    strict_tools: bool
+    user_id: str
+    user_role: UserRole
+
+
+class Swarm(Generic[Output]):
     """A swarm: an agent, with its team, the teams of those, and so on.
 
     Args:
         lead: the agent that answers; it gives the swarm its name.
         deps: dependencies that actions get in their `ActionContext`.
         output_type: what answers must be, unless `ask` says otherwise: a pydantic model, dataclass, `TypedDict`, `list[…]`
-            or JSON Schema. `ask` then returns such an object (pass the type to `ask` for type checkers to know).
+            or JSON Schema. `ask` then returns such an object, and `Swarm[Report]` is the type of the swarm.
         database: where tasks are kept: in memory by default, a file, or another value of `[server.storage] database`.
         user_id, user_role: whose tasks these are.
 
@@ -233,6 +245,19 @@ class Swarm:
 
     Raises ConfigurationError for invalid settings.
     """
+
+    @overload
+    def __init__(
+        self: "Swarm[Answer]", lead: Agent, *, output_type: None = None, **options: Unpack[SwarmOptions]
+    ) -> None: ...
+    @overload
+    def __init__[Model](
+        self: "Swarm[Model]", lead: Agent, *, output_type: type[Model], **options: Unpack[SwarmOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Swarm[Any]", lead: Agent, *, output_type: Any, **options: Unpack[SwarmOptions]
+    ) -> None: ...
 
     def __init__(
         self,
@@ -288,7 +313,7 @@ class Swarm:
         self._home: _Home | None = None
         self._lock = threading.Lock()
 
-    def with_template(self, template: MAILSwarmTemplate) -> "Swarm":
+    def with_template(self, template: MAILSwarmTemplate) -> "Swarm[Output]":
         """Return this swarm with another template, which nothing runs yet."""
         found = copy(self)
         found.template, found._running, found._home = template, None, None
@@ -324,7 +349,7 @@ class Swarm:
         timeout: float | None = ...,
         output_type: None = None,
         drop_question: bool = ...,
-    ) -> Answer: ...
+    ) -> Output | Answer: ...
     @overload
     def ask[Model](
         self,
@@ -384,7 +409,7 @@ class Swarm:
         timeout: float | None = ...,
         output_type: None = None,
         drop_question: bool = ...,
-    ) -> Answer: ...
+    ) -> Output | Answer: ...
     @overload
     async def aask[Model](
         self,
@@ -532,15 +557,47 @@ class Swarm:
         given = {"decision": "reject", "reason": reason}
         return await self._decide(answer, call_id, given, timeout, output_type)
 
+    @overload
+    def stream(
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: None = None,
+        drop_question: bool = ...,
+    ) -> AsyncGenerator[Piece | Output]: ...
+    @overload
+    def stream[Model](
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: type[Model],
+        drop_question: bool = ...,
+    ) -> AsyncGenerator[Piece | Model]: ...
+    @overload
+    def stream(
+        self,
+        text: str,
+        *,
+        task_id: str | None = ...,
+        timeout: float | None = ...,
+        output_type: Any,
+        drop_question: bool = ...,
+    ) -> AsyncGenerator[Any]: ...
+
     async def stream(
         self,
         text: str,
         *,
         task_id: str | None = None,
         timeout: float | None = ANSWER_SECONDS,
+        output_type: Any = None,
         drop_question: bool = False,
-    ) -> AsyncGenerator[Piece]:
-        """Ask the swarm something, and iterate over what happens; the last item is the answer.
+    ) -> AsyncGenerator[Any]:
+        """Ask the swarm something, and iterate over what happens; the last item is what `ask` returns.
 
         The other items are events of the task (`Event`), which are stored at the end of each turn, and live events
         (`LiveEvent`): what agents do, when they do it, and in `delta` what their models write, piece by piece,
@@ -550,13 +607,18 @@ class Swarm:
         """
         runtime = self.running.runtime
         submitted = await self._post(
-            body=text, task_id=task_id, live=True, deltas=True, drop_question=drop_question
+            body=text,
+            task_id=task_id,
+            live=True,
+            deltas=True,
+            drop_question=drop_question,
+            output_schema=_schema(output_type),
         )
         async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
                 if event is not None:
                     yield event
-            yield await self._answer(submitted, await runtime.wait(submitted, 0))
+            yield self._read(await self._answer(submitted, await runtime.wait(submitted, 0)), output_type)
 
     def serve(self, port: int = 8000, host: str = "127.0.0.1", *, open_browser: bool = False) -> None:
         """Serve the swarm over HTTP until the process is stopped, like `mail server`; its page is at `/ui`.
@@ -600,9 +662,12 @@ class Swarm:
 
     async def _ask(self, timeout: float | None, output_type: Any, **fields: Any) -> Any:
         runtime = self.running.runtime
-        schema = None if output_type is None else schema_of(output_type)
-        submitted = await self._post(output_schema=schema, **fields)
+        submitted = await self._post(output_schema=_schema(output_type), **fields)
         answer = await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
+        return self._read(answer, output_type)
+
+    def _read(self, answer: Answer, output_type: Any) -> Any:
+        """Return the object of an answer, or the answer itself if the task is paused or no type is wanted."""
         kind = self.template.output_type if output_type is None else output_type
         if answer.is_paused:
             return replace(answer, output_type=output_type)
@@ -622,10 +687,7 @@ class Swarm:
             return await self.running.runtime.post(**fields)
         except QuestionOpen as error:
             waiting = [call for call in error.calls if call.approval is None]
-            kinds = {call.needs_approval for call in waiting}
-            ways = " and ".join(
-                way for needs_approval, way in WAYS_TO_ANSWER.items() if needs_approval in kinds
-            )
+            ways = ways_to_answer(waiting, decisions="swarm.approve or swarm.reject", results="swarm.reply")
             calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
             raise QuestionOpen(
                 f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",
@@ -680,6 +742,10 @@ class Swarm:
                 self._home = _Home()
                 self._home.run(self.running.runtime.start())
         return self._home.run(work)
+
+
+def _schema(output_type: Any) -> OutputSchema | None:
+    return None if output_type is None else schema_of(output_type)
 
 
 class _Home:

@@ -39,10 +39,10 @@ from mail.swarms_json.build import (
     mcp_servers,
     swarm_spec,
 )
-from mail.swarms_json.check import check_swarm, validate_swarm_from_swarms_json
 from mail.swarms_json.entries import SwarmEntry, SwarmSpec
 from mail.swarms_json.load import DEFAULT_SOURCE, load_swarm, load_swarm_json
 from mail.swarms_json.references import resolver
+from mail.swarms_json.validation import check_swarm, validate_swarm_from_swarms_json
 from mail.utils.parsing import target_address_is_interswarm
 
 if TYPE_CHECKING:

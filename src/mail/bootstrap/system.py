@@ -30,7 +30,7 @@ from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.webhooks import HTTPWebhooks
 from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
 from mail.swarms_json.build import describe_swarm
-from mail.swarms_json.live import LiveSwarm
+from mail.swarms_json.current import CurrentSwarm
 from mail.swarms_json.load import find_source
 from mail.utils.parsing import PYTHON_PREFIX, read_python_string
 
@@ -121,10 +121,10 @@ class System[Q: TurnQueue]:
         return self.runtime.swarm
 
     @cached_property
-    def served(self) -> LiveSwarm:
+    def served(self) -> CurrentSwarm:
         """The swarm, which an admin may replace."""
         entry = self.entry or describe_swarm(self.swarm)
-        return live_swarm(self.runtime, self.documents, self.config, entry)
+        return current_swarm(self.runtime, self.documents, self.config, entry)
 
     @property
     def registry(self) -> SwarmRegistry:
@@ -248,9 +248,9 @@ def _python_swarm(config: SwarmConfig, settings: dict[str, Any]) -> SwarmCore:
     return swarm
 
 
-def live_swarm(
+def current_swarm(
     runtime: Runtime, documents: ServerDocuments, config: ServerConfig, entry: SwarmEntry
-) -> LiveSwarm:
+) -> CurrentSwarm:
     """Make the runtime's swarm replaceable; `entry` is the entry that it was built from."""
 
     def build(loaded: SwarmEntry) -> SwarmCore:
@@ -262,7 +262,7 @@ def live_swarm(
         )
         return with_protocol(swarm)
 
-    return LiveSwarm(runtime, documents, entry, build)
+    return CurrentSwarm(runtime, documents, entry, build)
 
 
 def with_protocol(swarm: SwarmCore) -> SwarmCore:

@@ -40,10 +40,6 @@ def init(
             f"Language model, such as {DEFAULT_MODEL} or ollama/llama3.2 (- for none)", default=DEFAULT_MODEL
         )
         model = None if answer.strip() == "-" else answer.strip()
-    if model and model.startswith("ollama/"):
-        model = model.replace(
-            "ollama/", "ollama_chat/", 1
-        )  # as litellm calls the API of Ollama that knows tools
     project = Project(folder.resolve().name, model, python)
     contents = dict(project.files())
     if existing := [name for name in contents if (folder / name).exists()]:

@@ -10,7 +10,8 @@ from mail.cli.views.events import show_answer, show_stream
 
 TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK, uses_last_task=True)
 
-CALL = option("--call", metavar="ID", help="The id of the call. [default: all on which nobody has decided]")
+CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
+ALL = switch("--all", help="Decide on all calls on which nobody has decided.")
 
 
 async def list_tasks(session: Session, given: Namespace) -> None:
@@ -72,6 +73,7 @@ async def approve(session: Session, given: Namespace) -> None:
     answer = await session.client.approve(
         given.task_id,
         call_id=given.call,
+        all=given.all,
         arguments=given.arguments,
         reason=given.reason,
         show_events=True,
@@ -82,7 +84,7 @@ async def approve(session: Session, given: Namespace) -> None:
 async def reject(session: Session, given: Namespace) -> None:
     """Reject calls, and print the task's answer."""
     answer = await session.client.reject(
-        given.task_id, reason=given.reason, call_id=given.call, show_events=True
+        given.task_id, reason=given.reason, call_id=given.call, all=given.all, show_events=True
     )
     _show_decided(session, given.task_id, answer)
 
@@ -178,6 +180,7 @@ COMMANDS = (
         arguments=(
             TASK,
             CALL,
+            ALL,
             option(
                 "--arguments",
                 metavar="JSON",
@@ -196,6 +199,7 @@ COMMANDS = (
         arguments=(
             TASK,
             CALL,
+            ALL,
             option("--reason", help="The reason, which the agent reads.", default=""),
         ),
     ),

@@ -15,6 +15,7 @@ from mail.client.errors import (
     QuestionOpen,
     RequestTimedOut,
     ServerUnreachable,
+    SeveralCalls,
     TooManyRequests,
 )
 from mail.client.stream import EventStream
@@ -33,5 +34,6 @@ __all__ = [
     "QuestionOpen",
     "RequestTimedOut",
     "ServerUnreachable",
+    "SeveralCalls",
     "TooManyRequests",
 ]

@@ -3,6 +3,7 @@
     MAILClientError (RuntimeError)       in MAILError's tree
     ├── InvalidConnection (ValueError)   the URL or the key is not valid
     ├── InvalidRequest (ValueError)      the request can't be encoded, or asks for something unsupported
+    ├── SeveralCalls (ValueError)        several calls wait for approval, and none was named; `calls`
     ├── ServerUnreachable                the request was not sent
     ├── ConnectionLost                   it was sent; whether it arrived is unknown
     ├── RequestTimedOut (TimeoutError)   likewise
@@ -14,6 +15,8 @@
 An error of the HTTP library is chained as `__cause__`.
 """
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mail.errors import MAILError
@@ -32,6 +35,24 @@ class InvalidConnection(MAILClientError, ValueError):
 
 class InvalidRequest(MAILClientError, ValueError):
     """The request is not valid; nothing was sent."""
+
+
+class SeveralCalls(MAILClientError, ValueError):
+    """Several calls wait for approval, and the decision names none of them; nothing was sent.
+
+    Attributes:
+        calls: the calls, as in `pending_tool_calls`.
+    """
+
+    def __init__(self, task_id: str, calls: Sequence[Mapping[str, Any]]) -> None:
+        lines = (
+            f"\n  {call['call_id']}: {call['name']} with {json.dumps(call['arguments'], ensure_ascii=False)}"
+            for call in calls
+        )
+        super().__init__(
+            f"{len(calls)} calls of task {task_id!r} wait for approval; give the call_id of one (--call), or decide on all (all=True, --all):{''.join(lines)}"
+        )
+        self.calls = list(calls)
 
 
 class ServerUnreachable(MAILClientError):

@@ -15,7 +15,7 @@ from uuid import uuid4
 import httpx
 
 from mail.client.connection import Connection, is_stream, read_json
-from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut
+from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut, SeveralCalls
 from mail.client.operations import OPERATIONS
 from mail.client.stream import CONNECTION_ERRORS, LIVE, PING, TERMINAL, EventStream, attempts, is_transient
 
@@ -350,6 +350,7 @@ class Messaging(Connection):
         task_id: str,
         *,
         call_id: str | None = None,
+        all: bool = False,  # noqa: A002  # as `--all`
         arguments: Mapping[str, Any] | None = None,
         reason: str = "",
         show_events: bool = False,
@@ -357,36 +358,48 @@ class Messaging(Connection):
         """Approve a call that waits for approval, so that the server runs it, and wait for the task's answer.
 
         Args:
-            call_id: the call; by default, all calls of the task on which nobody has decided when the decision arrives,
+            call_id: the call; not needed if only one waits.
+            all: whether to decide on all calls of the task on which nobody has decided when the decision arrives,
                 also those that you have not seen.
             arguments: arguments for the call, instead of the model's.
             reason: a note for the task's timeline.
 
-        Returns what `post_message` returns: `pending_tool_calls` if other calls still wait. Raises MAILClientError.
+        Returns what `post_message` returns: `pending_tool_calls` if other calls still wait. Raises MAILClientError;
+        SeveralCalls, which has the calls, if several wait and neither `call_id` nor `all` is given.
         """
         edited = None if arguments is None else dict(arguments)
         decision = "approve" if edited is None else "edit"
-        return await self._decide(task_id, decision, call_id, edited, reason, show_events)
+        given = {"decision": decision, "arguments": edited, "reason": reason}
+        return await self._decide(task_id, given, call_id, show_events, is_for_all=all)
 
     async def reject(
-        self, task_id: str, *, reason: str = "", call_id: str | None = None, show_events: bool = False
+        self,
+        task_id: str,
+        *,
+        reason: str = "",
+        call_id: str | None = None,
+        all: bool = False,  # noqa: A002  # as `--all`
+        show_events: bool = False,
     ) -> JSONObject:
-        """Reject a call that waits for approval, by default all of the task, and wait for the task's answer.
+        """Reject a call that waits for approval, so that it does not run, and wait for the task's answer.
 
-        The agent reads the reason. Returns and raises as `approve`.
+        The agent reads the reason. The other arguments are those of `approve`. Returns and raises as it does.
         """
-        return await self._decide(task_id, "reject", call_id, None, reason, show_events)
+        given = {"decision": "reject", "reason": reason}
+        return await self._decide(task_id, given, call_id, show_events, is_for_all=all)
 
     async def _decide(
         self,
         task_id: str,
-        decision: str,
+        given: JSONObject,
         call_id: str | None,
-        arguments: JSONObject | None,
-        reason: str,
         show_events: bool,
+        *,
+        is_for_all: bool,
     ) -> JSONObject:
-        given = {"decision": decision, "call_id": call_id, "arguments": arguments, "reason": reason}
+        if call_id is None and not is_for_all:
+            call_id = await self._only_call(task_id)
+        given = {**given, "call_id": call_id}
         approval = {name: value for name, value in given.items() if value not in (None, "")}
         return await self.post_message(
             "",
@@ -395,6 +408,21 @@ class Messaging(Connection):
             show_events=show_events,
             approvals=[approval],
         )
+
+    async def _only_call(self, task_id: str) -> str | None:
+        """Return the id of the call that waits for approval; None if there is none. Raises SeveralCalls."""
+        try:
+            task = await self._ask("get_task", task_id=task_id, fields="summary")
+        except BadAnswer:  # the server refuses the decision, too, and says why
+            return None
+        waiting = [
+            each
+            for each in task.get("pending_tool_calls", ())
+            if each.get("needs_approval") and not each.get("decision")
+        ]
+        if len(waiting) > 1:
+            raise SeveralCalls(task_id, waiting)
+        return waiting[0]["call_id"] if waiting else None
 
     async def watch_task(
         self, task_id: str, after: int | str | None = None, *, live: bool = False, deltas: bool = False

@@ -255,10 +255,12 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
 
 def check_model_options(where: str, llm: str, tool_format: ToolFormat, options: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for an option that the calls of this model don't have."""
+    """Raise ConfigurationError for an option that neither `LiteLLMAgentFunction` nor the calls of this model have."""
     if options:
-        parameters = signature(LiteLLMAgentFunction).parameters
-        check_options(where, options, llm=llm, tool_format=tool_format, parameters=parameters)
+        parameters = set(signature(LiteLLMAgentFunction).parameters)
+        own = parameters - set(signature(MAILAgentFunction).parameters) - {"llm", "system"}
+        of_calls = {name: value for name, value in options.items() if name not in own}
+        check_options(where, of_calls, llm=llm, tool_format=tool_format, parameters=parameters)
 
 
 # ------------------------------------------------------------------------------------- streams on the console

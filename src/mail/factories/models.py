@@ -130,6 +130,11 @@ def is_claude(llm: str) -> bool:
     return "claude" in llm.lower() or llm.startswith("anthropic/")
 
 
+def with_tools(llm: str) -> str:
+    """Return litellm's name for a model, called by an API that has tools: `ollama/` stands for Ollama's older one."""
+    return f"ollama_chat/{llm.removeprefix('ollama/')}" if llm.startswith("ollama/") else llm
+
+
 def context_window(llm: str) -> int | None:
     """Return the size of the model's context window, in tokens; None if litellm's table lacks it."""
     size = _info(llm).get("max_input_tokens")
@@ -225,7 +230,7 @@ class ModelRequest:
     def connection(self, seconds: float | None) -> dict[str, Any]:
         """Return the arguments of every litellm call: the destination, and no retries, which are done here."""
         arguments: dict[str, Any] = {
-            "model": self.llm,
+            "model": with_tools(self.llm),
             "max_retries": 0,
             "num_retries": 0,
             "drop_params": True,

@@ -38,6 +38,7 @@ CREDENTIALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **ALTERNATIVES,
         "bedrock": ("AWS_ACCESS_KEY_ID",),
         "sagemaker": ("AWS_ACCESS_KEY_ID",),
+        "vertex_ai": ("GOOGLE_APPLICATION_CREDENTIALS",),
         "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY"),
         "perplexity": ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"),
         "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),

@@ -19,7 +19,7 @@ from mail.http.large_answers import LargeAnswers
 from mail.http.rates import RateLimiter
 
 if TYPE_CHECKING:
-    from mail.swarms_json.live import LiveSwarm
+    from mail.swarms_json.current import CurrentSwarm
 
 
 class StopSignal:
@@ -140,7 +140,7 @@ class Service:
     stopping: StopSignal = field(default_factory=StopSignal)
     time_left: Callable[[Request], float | None] = unlimited
     stream_url: str = ""
-    served: "LiveSwarm | None" = None
+    served: "CurrentSwarm | None" = None
     registry: Registry | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES

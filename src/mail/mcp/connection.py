@@ -1,7 +1,7 @@
 """Connections to MCP servers, and what agents are shown of their errors. Imports the MCP SDK."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,7 +11,7 @@ import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, PaginatedResult
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.errors import MAILError
@@ -24,6 +24,9 @@ MAX_REPLY_BYTES = 16 * 1024 * 1024
 
 MAX_PROBLEM = 4000
 """Characters of an error that the agent sees."""
+
+MAX_PAGES = 20
+"""Pages of a listing that are requested."""
 
 CONNECTION_ERRORS = (
     ExceptionGroup,
@@ -45,6 +48,18 @@ async def connect(server: Server, stack: AsyncExitStack, **options: Any) -> Clie
     """Open a client of a server, which `stack` closes. Raises one of `CONNECTION_ERRORS`."""
     client = Client(await _transport(server, stack), cache=None, client_info=_CLIENT, **options)
     return await stack.enter_async_context(client)
+
+
+async def read_pages[Page: PaginatedResult](
+    get: Callable[[str | None], Awaitable[Page]],
+) -> tuple[list[Page], bool]:
+    """Return the pages of a listing, and whether there are more."""
+    pages = [await get(None)]
+    while (cursor := pages[-1].next_cursor) is not None:
+        if len(pages) == MAX_PAGES:
+            return pages, True
+        pages.append(await get(cursor))
+    return pages, False
 
 
 def reason_of(error: Exception, server: Server | None, seconds: float) -> str:

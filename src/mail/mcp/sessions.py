@@ -33,9 +33,6 @@ FRESH_SECONDS = 10.0
 IDLE_SECONDS = 300.0
 """Seconds after which an unused connection is closed."""
 
-MAX_PAGES = 20
-"""Pages of a list of tools that are requested."""
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -61,7 +58,7 @@ class ServerFailed(ActionFailed):
 
 
 class ConnectionLost(ServerFailed):
-    """The connection to an MCP server ended during a request."""
+    """The connection to an MCP server has ended: during a request if `was_sent`, else before it."""
 
     was_sent = True
 
@@ -96,13 +93,21 @@ class Session:
 
     async def listing(self) -> Listing:
         """Return the server's tools. Never raises; waits for at most half of what is left of the turn."""
-        async with self._lock:
+        until = _now() + seconds_left(self._server.settings.timeout * 2) / 2
+        try:
+            async with asyncio.timeout_at(until):
+                await self._lock.acquire()
+        except TimeoutError:  # others wait for the server already
+            return self._listing
+        try:
             now = _now()
             is_stale = self._listed is None or now - self._listed > LISTING_SECONDS
             if is_stale and now >= self._retry_at:
                 with suppress(ActionFailed):
-                    await self._list(seconds_left(self._server.settings.timeout * 2) / 2)
+                    await self._list(until - now)
             return self._listing
+        finally:
+            self._lock.release()
 
     async def call(self, tool: str, arguments: dict[str, Any], *, idempotent: bool) -> str:
         """Call a tool and return its result as text.
@@ -272,7 +277,7 @@ class _Connection:
         from mail.mcp.connection import CONNECTION_ERRORS, is_over, is_rejected, own_reason, reason_of
 
         if self.is_over:
-            raise _lost(self._server)
+            raise _lost(self._server, was_sent=False)
         request = asyncio.ensure_future(work(self._opened.result()))
         self._requests += 1
         try:
@@ -413,15 +418,10 @@ NO_SDK = "the MCP SDK is not installed; install it with: pip install mcp"
 
 
 async def _list_tools(client: "Client") -> "tuple[Tool, ...]":
-    tools: list[Tool] = []
-    cursor = None
-    for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return tuple(tools)
+    from mail.mcp.connection import read_pages
+
+    pages, _ = await read_pages(lambda cursor: client.list_tools(cursor=cursor))
+    return tuple(tool for page in pages for tool in page.tools)
 
 
 def _connects_to(server: ToolServer) -> tuple[object, ...]:
@@ -451,9 +451,11 @@ def _unavailable(server: ToolServer, reason: str, own: str | None = None) -> Ser
     return ServerFailed(f"MCP server {server.name} is unavailable: {reason}", own or reason)
 
 
-def _lost(server: ToolServer) -> ConnectionLost:
+def _lost(server: ToolServer, *, was_sent: bool = True) -> ConnectionLost:
     reason = "the connection was lost"
-    return ConnectionLost(f"MCP server {server.name} is unavailable: {reason}", reason)
+    error = ConnectionLost(f"MCP server {server.name} is unavailable: {reason}", reason)
+    error.was_sent = was_sent
+    return error
 
 
 def _now() -> float:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from mail.lazy import lazy_exports
 from mail.swarms_json.build import build_swarm
-from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
 from mail.swarms_json.load import (
     find_source,
@@ -21,6 +20,7 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
+from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 if TYPE_CHECKING:
     from mail.swarms_json.utils import *  # noqa: F403

@@ -32,7 +32,7 @@ from mail.core.task.swarm import (
 )
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import ToolServer, tool_servers
-from mail.mcp.tools import tool_sources
+from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.signatures import Signature, TypedArguments, signature_of, typed_arguments
@@ -73,12 +73,16 @@ def build_swarm(
     actions = build_actions(entry, resolve)
     servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
     agents = [
-        agent_spec(agent, _located(entry, agent, resolve), servers[agent.name]) for agent in entry.agents
+        agent_spec(
+            agent,
+            _located(entry, agent, resolve),
+            servers[agent.name],
+            swarm=entry.name,
+            is_trusted=allowed_prefixes is None,
+        )
+        for agent in entry.agents
     ]
     tools = {action.name: action for action in actions}
-    if allowed_prefixes is not None:
-        for agent in agents:
-            refuse_secrets(f"swarm {entry.name!r}, agent {agent.name!r}", agent.agent_params)
     functions = {
         agent.name: build_function(
             f"swarm {entry.name!r}, agent {agent.name!r}",
@@ -99,22 +103,29 @@ def build_swarm(
     )
 
 
-def refuse_secrets(where: str, params: Mapping[str, Any]) -> None:
-    """Refuse options by which a swarm that was not written by the operator could read the server's secrets.
+def read_params(
+    where: str, params: Mapping[str, Any], resolve: Resolve, *, is_trusted: bool
+) -> dict[str, Any]:
+    """Return an agent's `agent_params`, their references resolved.
 
-    These are options that could send its keys elsewhere, and references to its environment variables.
+    Unless the operator has written them (`is_trusted`), raises ConfigurationError for those that could read the server's
+    secrets: options that could send its keys elsewhere, and references to its environment variables.
     """
+    found = resolve_params(params, resolve)
+    if is_trusted:
+        return found
     # no function that loads no swarm needs it
     from mail.factories.options import choose_connection, name_variables
 
-    if refused := choose_connection(params):
+    if refused := choose_connection(found):
         raise ConfigurationError(
             f"{where}: {', '.join(refused)} can be set only in the server's own swarms.json, not in a loaded swarm"
         )
-    if refused := name_variables(params):
+    if refused := name_variables(found):
         raise ConfigurationError(
             f"{where}: {', '.join(refused)}: a swarm that is loaded over HTTP may not read environment variables"
         )
+    return found
 
 
 def _located(entry: SwarmEntry, agent: AgentEntry, resolve: Resolve) -> Resolve:
@@ -171,15 +182,25 @@ def mcp_servers(entry: SwarmEntry, *, is_trusted: bool) -> dict[str, tuple[ToolS
 
 
 def agent_spec(
-    entry: AgentEntry, resolve: Resolve | None = None, mcp: tuple[ToolServer, ...] = ()
+    entry: AgentEntry,
+    resolve: Resolve | None = None,
+    mcp: tuple[ToolServer, ...] = (),
+    *,
+    swarm: str = "",
+    is_trusted: bool = True,
 ) -> AgentSpec:
-    """Return the spec of an entry; without `resolve` the references in its `agent_params` stay as they are."""
+    """Return the spec of an entry; without `resolve`, its `agent_params` stay as they are (see `read_params`).
+
+    `swarm` is the name of its swarm, for messages.
+    """
+    where = f"swarm {swarm!r}, agent {entry.name!r}" if swarm else f"agent {entry.name!r}"
+    params = entry.agent_params
     return AgentSpec(
         name=entry.name,
         factory=entry.factory,
         comm_targets=entry.comm_targets,
         actions=entry.actions,
-        agent_params=resolve_params(entry.agent_params, resolve) if resolve else entry.agent_params,
+        agent_params=read_params(where, params, resolve, is_trusted=is_trusted) if resolve else params,
         enable_entrypoint=entry.enable_entrypoint,
         enable_interswarm=entry.enable_interswarm,
         can_complete_tasks=entry.can_complete_tasks,
@@ -188,6 +209,7 @@ def agent_spec(
         sequential=entry.sequential,
         mcp=mcp,
         strict_tools=entry.strict_tools,
+        approve=entry.approve,
     )
 
 
@@ -212,6 +234,8 @@ def assemble(
             raise ConfigurationError(
                 f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint or '; declare it in actions, where it needs no function'}"
             )
+    for agent in spec.agents:
+        _check_approve(f"{where}, agent {agent.name!r}", agent, spec)
     source = tool_sources()
     return SwarmCore(
         name=spec.name,
@@ -222,7 +246,7 @@ def assemble(
                 agent,
                 exclude_tools=[*spec.exclude_tools, *agent.exclude_tools],
                 strict_tools=spec.strict_tools if agent.strict_tools is None else agent.strict_tools,
-            ).to_core(functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS}))
+            ).to_core(functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS}, agent.approve))
             for agent in spec.agents
         },
         actions=by_name,
@@ -234,6 +258,32 @@ def assemble(
         output_schema=output_schema(where, spec.output_type),
         output_check=check_of(spec.output_type),
     )
+
+
+def _check_approve(where: str, agent: AgentSpec, swarm: SwarmSpec) -> None:
+    """Raise ConfigurationError if `approve` names a tool that the agent lacks, or that the engine doesn't run.
+
+    Names may be those of MCP tools if these are not listed in the settings.
+    """
+    if isinstance(agent.approve, bool):
+        return
+    forms = {action.name for action in swarm.actions if action.form is not None}
+    listed = {
+        name
+        for server in agent.mcp
+        for tool in server.settings.tools or ()
+        for name in names_of(server, tool)
+    }
+    is_open = any(server.settings.tools is None for server in agent.mcp)
+    for name in agent.approve:
+        if name in swarm.breakpoint_tools or name in forms:
+            raise ConfigurationError(
+                f"{where}: approve names {name!r}, whose calls are not run: it is a {'form' if name in forms else 'breakpoint tool'}"
+            )
+        if name in agent.actions or name in listed or (is_open and name not in MAIL_TOOLS):
+            continue
+        hint = did_you_mean(name, [*agent.actions, *listed])
+        raise ConfigurationError(f"{where}: approve names {name!r}, which is not one of its actions{hint}")
 
 
 def output_schema(where: str, output_type: Any) -> OutputSchema | None:
@@ -271,6 +321,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 exclude_tools=sorted(agent.exclude_tools),
                 sequential=agent.sequential,
                 strict_tools=agent.strict_tools or None,
+                approve=agent.approve if isinstance(agent.approve, bool) else sorted(agent.approve),
             )
             for name, agent in swarm.agents.items()
         ],

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ToolSource
@@ -108,13 +109,22 @@ class AgentEntry(Entry):
         exclude_if=is_none,
         description="Whether text without a tool call is an error, instead of an answer; null for the swarm's setting.",
     )
+    approve: bool | list[str] = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Actions and MCP tools of which a person must approve each call, by name; true for all.",
+    )
 
 
 class SwarmEntry(Entry):
     """A swarm."""
 
     name: str = Field(pattern=r"^[^:@]+$", description="Its name among swarms, without ':' and '@'.")
-    version: str = Field(min_length=1, description="Its own version.")
+    version: str = Field(
+        default=PROTOCOL_VERSION,
+        min_length=1,
+        description="Its own version; by default that of the protocol.",
+    )
     entrypoint: str = Field(description="The agent that users write to; it needs enable_entrypoint.")
     agents: list[AgentEntry] = Field(
         min_length=1, description="At least one of them needs can_complete_tasks."
@@ -173,6 +183,7 @@ class AgentSpec:
         sequential: whether its actions run one after the other.
         mcp: the servers whose tools it may call, with those of the swarm.
         strict_tools: whether text without a tool call is an error; None for the swarm's setting.
+        approve: actions and MCP tools of which a person must approve each call; True for all.
     """
 
     name: str
@@ -188,6 +199,7 @@ class AgentSpec:
     sequential: bool = False
     mcp: tuple[ToolServer, ...] = ()
     strict_tools: bool | None = None
+    approve: bool | list[str] = False
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -216,6 +228,7 @@ class AgentSpec:
             sequential=self.sequential,
             tool_source=tool_source,
             strict_tools=bool(self.strict_tools),
+            approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
         )
 
 

@@ -9,8 +9,8 @@ from pydantic_core import to_json
 
 from mail.core.protocol.error_text import did_you_mean
 from mail.errors import ConfigurationError
-from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 DEFAULT_SOURCE = "swarms.json"
 

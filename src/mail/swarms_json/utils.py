@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from mail.core.protocol.error_text import describe
 from mail.errors import ConfigurationError
-from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import ActionEntry, AgentEntry, Entry, SwarmEntry
 from mail.swarms_json.load import (
     DEFAULT_SOURCE,
@@ -19,6 +18,7 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
+from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 __all__ = [
     "DEFAULT_SOURCE",

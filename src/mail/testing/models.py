@@ -5,8 +5,8 @@
         {"assistant": [[call("now")], "It is noon."]},
     )
 
-A reply is a text, or the calls of one turn. A text completes the task if the agent may do that; otherwise it answers
-the agent whose message it has read. In swarms.json, `scripted_model` is a factory:
+A reply is a text, or the calls of one turn. The engine takes a text as that of a model that calls no tool
+(`mail.core.decisions.text_answers`). In swarms.json, `scripted_model` is a factory:
 
     "factory": "python::mail.testing:scripted_model",
     "agent_params": {"script": [[{"tool": "now", "args": {}}], "It is noon."]}
@@ -19,22 +19,22 @@ from typing import Any, overload
 from mail.api.facade import Swarm
 from mail.api.swarms import MAILSwarmTemplate
 from mail.core.protocol.error_text import did_you_mean
-from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.task.swarm import AgentFunction, History
+from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.task.swarm import AgentFunction, History, ToolChoice
 from mail.errors import AgentUnavailable, ConfigurationError
-from mail.testing.agents import Call, Policy, View, complete, respond, scripted
+from mail.testing.agents import Call, output
 
 Reply = str | Sequence[Call | Mapping[str, Any]]
 """A text, or calls: of `call(…)`, or as `{"tool": …, "args": {…}}`."""
 
 
 @overload
-def with_scripts(swarm: Swarm, scripts: Mapping[str, Sequence[Reply]]) -> Swarm: ...
+def with_scripts[Output](swarm: Swarm[Output], scripts: Mapping[str, Sequence[Reply]]) -> Swarm[Output]: ...
 @overload
 def with_scripts(swarm: MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]) -> MAILSwarmTemplate: ...
 def with_scripts(
-    swarm: Swarm | MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]
-) -> Swarm | MAILSwarmTemplate:
+    swarm: Swarm[Any] | MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]
+) -> Swarm[Any] | MAILSwarmTemplate:
     """Return a copy of a swarm whose agents play scripts, by their names; the other agents stay as they are.
 
     Raises ConfigurationError for a name that no agent has.
@@ -61,34 +61,28 @@ def _scripted(template: MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]
 
 
 def scripted_model(
-    *,
-    name: str,
-    script: Sequence[Reply],
-    tool_format: ToolFormat = "responses",
-    can_complete_tasks: bool = False,
-    **_wiring: Any,
+    *, name: str, script: Sequence[Reply], tool_format: ToolFormat = "responses", **_wiring: Any
 ) -> AgentFunction:
     """Return the function of an agent that plays a script. It is a factory, for templates and for swarms.json."""
-    return scripted(_policy(name, script, can_complete_tasks), tool_format=tool_format, name=name)
 
-
-def _policy(name: str, script: Sequence[Reply], completes: bool) -> Policy:
-    def policy(view: View) -> Sequence[Call]:
-        played = _replies(view.history)
+    async def function(history: History, tool_choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
+        played = _replies(history)
         if played >= len(script):
             raise AgentUnavailable(f"the script of {name!r} ends after {played} replies")
         reply = script[played]
         if isinstance(reply, str):
-            return [complete(reply) if completes else respond(view.mail.sender, reply)]
-        return [
+            return reply, []
+        calls = [
             each if isinstance(each, Call) else Call(each["tool"], each.get("args", {})) for each in reply
         ]
+        return None, output(calls, tool_format=tool_format, prefix=f"{name}{len(history)}")
 
-    return policy
+    return function
 
 
 def _replies(history: History) -> int:
     """Return how many replies of a scripted agent a history has; the ids of one reply's calls differ by their ends."""
     ids = [call["id"] for entry in history for call in entry.get("tool_calls") or ()]
     ids += [entry["call_id"] for entry in history if entry.get("type") == "function_call"]
-    return len({each.rpartition(".")[0] for each in ids})
+    texts = sum(entry.get("role") == "assistant" and not entry.get("tool_calls") for entry in history)
+    return int(texts) + len({each.rpartition(".")[0] for each in ids})

@@ -2,15 +2,18 @@
 
 The watcher notes in the item of the task until when it watches. A turn reads that with the lease that it takes or renews, and
 then keeps its latest events in an item of its own, written once a second at most. The watcher reads these items with the
-state of the task, for which it polls anyway. It infers the start and end of turns from their leases.
+state of the task, for which it polls anyway. It infers the start and end of turns from their leases. A turn that runs when
+the watch begins learns of it when it renews its lease; until then, the watcher infers from the turn's checkpoint which
+actions run.
 """
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from mail.adapters.aws.items import META, Item, decode_leases, live_key, number, partition, string
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
@@ -21,6 +24,7 @@ from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import LiveReceiver
 from mail.core.task.task import TaskKey
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import StoreUnavailable
 
 PAUSE_SECONDS = 1.0
@@ -79,6 +83,8 @@ class _Followed:
         turns: the running turns, by agent.
         texts: by turn, the number of its last piece of text.
         over: turns that were seen to end.
+        inferred: actions that run according to a checkpoint, by turn and call.
+        is_new: whether nothing was looked at yet.
     """
 
     began: str
@@ -88,6 +94,8 @@ class _Followed:
     turns: dict[str, str] = field(default_factory=dict)
     texts: dict[str, int] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
+    inferred: set[tuple[str, str]] = field(default_factory=set)
+    is_new: bool = True
 
 
 class DynamoDBLive:
@@ -132,22 +140,54 @@ class DynamoDBLive:
         known = self._followed.get(key)
         return known is not None and known.until > self._now()
 
-    def take(self, key: TaskKey, task: Item, items: Iterable[Item]) -> None:
-        """Deliver what the items of a task and of its turns say."""
-        known, receiver = self._followed.get(key), self._receiver
-        if known is None or receiver is None:
-            return
+    def unaware(self, key: TaskKey, task: Item, items: Iterable[Item]) -> list[str]:
+        """Return the agents whose turns run when the watch begins, and have published nothing: they may not know of it.
+
+        A turn that was taken over is left out, as its checkpoint may be that of the earlier attempt.
+        """
+        known = self._followed.get(key)
+        if known is None or not known.is_new:
+            return []
+        known.is_new = False
+        published = set[str]()
+        for item in items:
+            with suppress(ValueError):  # a newer version may have other events
+                published.add(LiveEvent.decode_all(item["events"]["S"])[-1].turn)
+        return [
+            agent
+            for agent, lease in self._running(task).items()
+            if lease.token not in published and lease.attempt == 1
+        ]
+
+    def _running(self, task: Item) -> dict[str, Lease]:
         now = self._now()
-        leases = {
+        return {
             agent: lease
             for agent, lease in decode_leases(task).items()
             if lease.expires > now and not goes_out(agent)
         }
+
+    def take(
+        self,
+        key: TaskKey,
+        task: Item,
+        items: Iterable[Item],
+        checkpoints: Mapping[str, Checkpoint] = MappingProxyType({}),
+    ) -> None:
+        """Deliver what the items of a task and of its turns say, and the checkpoints of those that are `unaware`."""
+        known, receiver = self._followed.get(key), self._receiver
+        if known is None or receiver is None:
+            return
+        now, leases = self._now(), self._running(task)
         events: list[LiveEvent] = []
         before, known.turns = known.turns, {agent: lease.token for agent, lease in leases.items()}
         for agent, lease in leases.items():
             if before.get(agent) != lease.token:
                 events.append(_started(agent, lease, self._iso(now if lease.since is None else lease.since)))
+        for agent, checkpoint in checkpoints.items():
+            for event in _running_actions(agent, leases[agent].token, checkpoint, self._iso(now)):
+                known.inferred.add((event.turn, event.extra["tool_call_id"]))
+                events.append(event)
         running = {*before.values(), *known.turns.values()}
         for item in items:
             with suppress(ValueError):  # a newer version may have other events
@@ -173,6 +213,10 @@ class DynamoDBLive:
                 if event.n <= known.texts.get(event.turn, 0):
                     continue
                 known.texts[event.turn] = event.n
+            if event.kind is LiveKind.ACTION_STARTED and (
+                (event.turn, event.extra["tool_call_id"]) in known.inferred
+            ):
+                continue
             yield event
         if is_over:
             known.over.add(last.turn)
@@ -267,6 +311,17 @@ def _started(agent: str, lease: Lease, timestamp: str) -> LiveEvent:
     return LiveEvent(
         LiveKind.TURN_STARTED, lease.token, 1, timestamp, f"agent {agent} has begun a turn", extra
     )
+
+
+def _running_actions(agent: str, token: str, checkpoint: Checkpoint, timestamp: str) -> Iterator[LiveEvent]:
+    """Yield the events of the actions that have begun, and of which the turn has no result yet."""
+    for n, (call, receipt) in enumerate(
+        zip(checkpoint.calls, checkpoint.receipts, strict=True), SYNTHETIC + 1
+    ):
+        if receipt is not None and receipt.state is Receipt.State.STARTED:
+            extra = {"agent": agent, "tool_name": call.tool_name, "tool_call_id": call.tool_call_id}
+            text = f"agent {agent}: the action {call.tool_name}"
+            yield LiveEvent(LiveKind.ACTION_STARTED, token, n, timestamp, text, extra)
 
 
 def _ended(agent: str, token: str, timestamp: str, outcome: str) -> LiveEvent:

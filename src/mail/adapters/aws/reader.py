@@ -37,8 +37,10 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.events import Event
 from mail.core.task.size import event_size, text_size
+from mail.core.task.stored import read_checkpoint
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import ConfigurationError, SnapshotExpired, StoreUnavailable, TaskNotFound
 
 _MAIL_CHANGES = ("delivered", "read")
@@ -112,6 +114,13 @@ class TaskReader:
         if not items or items[-1]["SK"]["S"] != META:
             raise _not_found(key)
         return items[-1], items[:-1]
+
+    async def checkpoint(self, key: TaskKey, mailbox: str) -> Checkpoint | None:
+        """Return the checkpoint of the turn that runs for a mailbox; None if it has none yet."""
+        for item in await self._items(key, inbox_start(mailbox), inbox_end(mailbox)):
+            if "checkpoint" in item:
+                return read_checkpoint(await self.text(item["checkpoint"]))
+        return None
 
     async def task(self, item: Item) -> Task:
         return decode_task(item, await self.text(item["state"]))

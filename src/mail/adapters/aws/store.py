@@ -189,7 +189,10 @@ class DynamoDBStore:
         if not self.live.follows(key):
             return await self._reader.seq(key)
         task, items = await self._reader.live(key)
-        self.live.take(key, task, items)
+        unaware = self.live.unaware(key, task, items)
+        found = [(agent, await self._reader.checkpoint(key, agent)) for agent in unaware]
+        checkpoints = {agent: checkpoint for agent, checkpoint in found if checkpoint is not None}
+        self.live.take(key, task, items, checkpoints)
         return int(task["seq"]["N"])
 
     def _plan(self, change: TaskChange) -> CommitPlan:

@@ -13,15 +13,10 @@ from typing import Any
 
 import mail
 from mail.errors import ConfigurationError
+from mail.factories.models import is_claude
+from mail.factories.providers import credentials_of
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-
-KEYS = {
-    "claude": "ANTHROPIC_API_KEY",
-    "together_ai": "TOGETHERAI_API_KEY",
-    "vertex_ai": "GOOGLE_APPLICATION_CREDENTIALS",
-}
-"""Variables of providers that aren't called `<PROVIDER>_API_KEY`, by the beginning of a model's name."""
 
 LOCAL_MODELS = ("ollama", "ollama_chat")
 OLLAMA_URL = "http://localhost:11434"
@@ -76,10 +71,10 @@ class Project:
             return None
         provider, slash, _ = self.model.partition("/")
         if not slash:
-            provider = "claude" if self.model.startswith("claude") else "openai"
+            provider = "anthropic" if is_claude(self.model) else "openai"
         if provider in LOCAL_MODELS:
             return "OLLAMA_API_BASE", OLLAMA_URL
-        return KEYS.get(provider, f"{provider.upper()}_API_KEY"), ""
+        return credentials_of(provider)[0], ""
 
     @property
     def next_steps(self) -> list[str]:

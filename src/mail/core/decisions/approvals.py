@@ -30,7 +30,7 @@ from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
 from mail.core.task.turn_state import Approval, Breakpoint, Checkpoint, PausedCall, Receipt
 from mail.core.task.usage import NO_MODELS, NO_USAGE
-from mail.errors import BadApproval, BadBreakpointResult, Subject
+from mail.errors import AlreadyDecided, BadApproval, BadBreakpointResult, Subject
 
 
 class GivenApproval(Value):
@@ -51,7 +51,10 @@ class GivenApproval(Value):
 def decide(
     draft: Draft, caller: Principal, waiting: Breakpoint, given: Sequence[GivenApproval]
 ) -> Breakpoint:
-    """Return the breakpoint with a person's decisions. Raises BadApproval if one is not for a waiting call."""
+    """Return the breakpoint with a person's decisions.
+
+    Raises BadApproval if one is not for a waiting call, and AlreadyDecided if it comes after another one on its call.
+    """
     held = [call for call in waiting.calls if call.needs_approval]
     if given and not held:
         raise BadApproval(
@@ -66,6 +69,10 @@ def decide(
         if len(chosen) > 1 and each.arguments is not None:
             raise BadApproval("several calls wait; name the call_id of the one with these arguments")
         for call in chosen:
+            if call.approval is not None:
+                raise AlreadyDecided(
+                    f"call_id {call.call_id!r}: {_describe(call, call.approval)}; this stands"
+                )
             if call.call_id in approvals:
                 raise BadApproval(f"call_id {call.call_id!r} has two decisions")
             approvals[call.call_id] = _approval(draft.swarm, caller, each, call)

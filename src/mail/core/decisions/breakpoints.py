@@ -16,7 +16,7 @@ from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.swarm import ActionCore, History, UserQuestion
+from mail.core.task.swarm import History, UserQuestion
 from mail.core.task.task import Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
 from mail.errors import BadBreakpointResult, NotPaused, QuestionOpen, Subject
@@ -24,12 +24,6 @@ from mail.errors import BadBreakpointResult, NotPaused, QuestionOpen, Subject
 NO_ITEMS: Mapping[str, str] = MappingProxyType({})
 
 ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
-
-WAYS_TO_ANSWER = {
-    True: "decisions in kwargs.approvals",
-    False: "the result in kwargs.breakpoint_tool_call_result",
-}
-"""How to answer calls that need approval, and those that don't."""
 
 MAX_ARGUMENTS = 500
 """Characters of a waiting call's arguments in an error's text."""
@@ -40,12 +34,12 @@ def pause(
     agent: str,
     calls: Sequence[AgentToolCall],
     questions: Mapping[str, UserQuestion],
-    held: Mapping[str, ActionCore],
+    held: Mapping[str, float | None],
 ) -> None:
     """Pause the task until the user returns the results of these breakpoint tool calls of an agent.
 
-    `questions` to the user, by the ids of the calls that ask them, are sent too. `held` are the actions of calls that
-    wait for an approval instead, by their ids.
+    `questions` to the user, by the ids of the calls that ask them, are sent too. `held` has the ids of calls that
+    wait for an approval instead, and in how many seconds they are rejected; None for never.
     """
     asked = {call_id: _ask_owner(draft, agent, question) for call_id, question in questions.items()}
     paused = tuple(
@@ -54,7 +48,7 @@ def pause(
             name=call.tool_name,
             arguments=call.tool_args,
             asks=asked.get(call.tool_call_id),
-            **_terms(draft, held.get(call.tool_call_id)),
+            **(_terms(draft, held[call.tool_call_id]) if call.tool_call_id in held else {}),
         )
         for call in calls
     )
@@ -81,10 +75,7 @@ class _Terms(TypedDict, total=False):
     approve_by: float | None
 
 
-def _terms(draft: Draft, action: ActionCore | None) -> _Terms:
-    if action is None:
-        return {}
-    seconds = action.approval_timeout
+def _terms(draft: Draft, seconds: float | None) -> _Terms:
     if seconds is None:
         return {"needs_approval": True}
     return {"needs_approval": True, "approve_within": seconds, "approve_by": draft.time_in(seconds)}
@@ -203,14 +194,23 @@ def require_no_question(task: Task) -> None:
     if waiting is None or task.status is not TaskStatus.PAUSED:
         return
     asked = "; ".join(map(_describe_question, waiting.calls))
-    kinds = {call.needs_approval for call in waiting.calls}
-    ways = " and ".join(way for needs_approval, way in WAYS_TO_ANSWER.items() if needs_approval in kinds)
+    ways = ways_to_answer(
+        waiting.calls,
+        decisions="decisions in kwargs.approvals",
+        results="the result in kwargs.breakpoint_tool_call_result",
+    )
     raise QuestionOpen(
         f"task {task.task_id!r} waits for an answer, which this message is not: agent {waiting.agent!r} called {asked}. "
         f"Answer with resume_from 'breakpoint_tool_call' and {ways}; or, to send the message and drop the question, "
         "set drop_question to true",
         waiting.calls,
     )
+
+
+def ways_to_answer(calls: Sequence[PausedCall], *, decisions: str, results: str) -> str:
+    """Return how to answer these calls: with `decisions` on those that need approval, and `results` of the others."""
+    kinds = {call.needs_approval for call in calls}
+    return " and ".join(way for needs, way in ((True, decisions), (False, results)) if needs in kinds)
 
 
 def _describe_question(call: PausedCall) -> str:

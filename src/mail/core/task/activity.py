@@ -346,7 +346,7 @@ class ActionRun(Span):
 
     def fail(self, error: str) -> None:
         """Note that the action has failed: the first line of the error's text, cut to `MAX_ERROR` characters."""
-        self._error = error.partition("\n")[0][:MAX_ERROR]
+        self._error = error.strip().partition("\n")[0][:MAX_ERROR] or "error"
 
     def _facts(self) -> dict[str, Any]:
         return {"tool_name": self.name, "tool_call_id": self._call_id}

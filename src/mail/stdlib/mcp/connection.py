@@ -10,9 +10,9 @@ from typing import Any
 
 import anyio
 from mcp import Client, MCPError
-from mcp_types import METHOD_NOT_FOUND, PaginatedResult
+from mcp_types import METHOD_NOT_FOUND
 
-from mail.mcp.connection import CONNECTION_ERRORS, connect, reason_of
+from mail.mcp.connection import CONNECTION_ERRORS, connect, read_pages, reason_of
 from mail.mcp.results import (
     Shown,
     show_listing,
@@ -23,9 +23,6 @@ from mail.mcp.results import (
 )
 from mail.mcp.servers import find_server
 from mail.utils.outcomes import ActionFailed, cut, seconds_left
-
-MAX_PAGES = 20
-"""Pages of a listing that are requested."""
 
 MAX_TEXT = 4000
 """Characters of a description or of instructions that an agent sees."""
@@ -52,7 +49,7 @@ async def ping(server: str, timeout: float) -> Shown:
 
 async def list_tools(server: str, timeout: float) -> Shown:
     async def work(client: Client) -> Shown:
-        pages, is_partial = await _pages(lambda cursor: client.list_tools(cursor=cursor))
+        pages, is_partial = await read_pages(lambda cursor: client.list_tools(cursor=cursor))
         tools = (
             _described(tool.name, tool.title, tool.description, input_schema=tool.input_schema)
             for page in pages
@@ -75,7 +72,7 @@ async def list_resources(server: str, timeout: float) -> Shown:
     """List the server's resources and resource templates."""
 
     async def work(client: Client) -> Shown:
-        pages, is_partial = await _pages(lambda cursor: client.list_resources(cursor=cursor))
+        pages, is_partial = await read_pages(lambda cursor: client.list_resources(cursor=cursor))
         resources = (
             {"uri": each.uri, **_described(each.name, each.title, each.description, mime_type=each.mime_type)}
             for page in pages
@@ -96,7 +93,7 @@ async def read_resource(server: str, timeout: float, uri: str) -> Shown:
 
 async def list_prompts(server: str, timeout: float) -> Shown:
     async def work(client: Client) -> Shown:
-        pages, is_partial = await _pages(lambda cursor: client.list_prompts(cursor=cursor))
+        pages, is_partial = await read_pages(lambda cursor: client.list_prompts(cursor=cursor))
         prompts = (
             _described(
                 each.name,
@@ -128,7 +125,7 @@ async def get_prompt(server: str, timeout: float, prompt: str, arguments: dict[s
 async def _templates(client: Client) -> list[Shown]:
     """Return the resource templates; not all servers support them."""
     try:
-        pages, _ = await _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
+        pages, _ = await read_pages(lambda cursor: client.list_resource_templates(cursor=cursor))
     except MCPError as error:
         if error.code == METHOD_NOT_FOUND:
             return []
@@ -138,18 +135,6 @@ async def _templates(client: Client) -> list[Shown]:
         for page in pages
         for each in page.resource_templates
     ]
-
-
-async def _pages[Page: PaginatedResult](
-    get: Callable[[str | None], Awaitable[Page]],
-) -> tuple[list[Page], bool]:
-    """Return the pages of a listing, and whether there are more."""
-    pages = [await get(None)]
-    while (cursor := pages[-1].next_cursor) is not None:
-        if len(pages) == MAX_PAGES:
-            return pages, True
-        pages.append(await get(cursor))
-    return pages, False
 
 
 def _described(name: str, title: str | None, description: str | None, **more: Any) -> Shown:

@@ -18,9 +18,9 @@ from mail.core.engine.runtime import Runtime
 from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
-from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import SwarmEntry
 from mail.swarms_json.load import load_swarm_json
+from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ REFRESH_SECONDS = 15.0
 """Maximum age of a process's copy of the swarm, after another process has replaced it."""
 
 
-class LiveSwarm:
+class CurrentSwarm:
     """The swarm of a runtime, which an admin can replace.
 
     Args:

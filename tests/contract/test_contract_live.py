@@ -1,0 +1,211 @@
+"""What every `LiveLink` must do: the turn runs in one process, and the watcher is connected to another.
+
+In memory and on SQLite both are the same process, without a link.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.adapters import SQLiteAdapter
+from support.dynamodb import DynamoDBAdapter
+from support.postgres import PostgresAdapter, has_postgres
+
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.postgres.live import PostgresLive
+from mail.adapters.postgres.notifier import Notifier
+from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.store import PostgresStore
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.activity import model_call
+from mail.core.task.documents import IN_MEMORY
+from mail.core.task.live import LiveEvent, LiveKind
+from mail.core.task.ports import LiveLink, Store
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskKey
+from mail.testing.agents import NAME, build_agent, build_swarm, call, complete
+
+ANN = Principal(role="user", id="ann", swarm=NAME)
+KEY = TaskKey(str(ANN), "t")
+TEXT = "a text of some length " * 10
+
+Server = tuple[Store, LiveLink | None]
+Servers = tuple[Server, Server]
+"""The store and the link of the process in which the turn runs, and of the one with the watcher."""
+
+
+@asynccontextmanager
+async def on_sqlite(path: str | Path) -> AsyncIterator[Servers]:
+    adapter = SQLiteAdapter(path)
+    await adapter.open()
+    yield (adapter.store, None), (adapter.store, None)
+    await adapter.close()
+
+
+@asynccontextmanager
+async def on_dynamodb(_: Path) -> AsyncIterator[Servers]:
+    adapter = DynamoDBAdapter("moto")
+    await adapter.open()
+    one, other = adapter.another(), adapter.another()
+    yield (one, one.live), (other, other.live)
+    await adapter.close()
+
+
+@asynccontextmanager
+async def on_postgres(_: Path) -> AsyncIterator[Servers]:
+    adapter = PostgresAdapter()
+    await adapter.open()
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(postgres_server(adapter.url)) for _ in range(2)]
+        yield servers[0], servers[1]
+    await adapter.close()
+
+
+@asynccontextmanager
+async def postgres_server(url: str) -> AsyncIterator[Server]:
+    postgres = Postgres(url)
+    notifier = Notifier(postgres)
+    live = PostgresLive(postgres, notifier)
+    await notifier.start()
+    yield PostgresStore(postgres, notifier), live
+    await live.close()
+    await notifier.stop()
+    await postgres.close()
+
+
+LINKS: dict[str, Callable[[Path], AbstractAsyncContextManager[Servers]]] = {
+    "memory": lambda _: on_sqlite(IN_MEMORY),
+    "sqlite": lambda folder: on_sqlite(folder / "mail.db"),
+    "dynamodb": on_dynamodb,
+    **({"postgres": on_postgres} if has_postgres() else {}),
+}
+
+
+class Gate:
+    """Where the action waits."""
+
+    def __init__(self) -> None:
+        self.begun, self.opened = asyncio.Event(), asyncio.Event()
+
+
+def swarm(gate: Gate) -> SwarmCore:
+    def supervise(view: Any) -> Any:
+        with model_call("house/model") as reply:
+            for piece in TEXT.split():
+                reply.delta("text", f"{piece} ")
+        return [complete("done")] if view.mail.sender_type == "system" else [call("web_search", q="x")]
+
+    async def web_search(_args: Any) -> str:
+        gate.begun.set()
+        await gate.opened.wait()
+        return "found"
+
+    agent = build_agent(supervise, supervises=True, actions=["web_search"])
+    return build_swarm({"supervisor": agent}, actions={"web_search": web_search})
+
+
+class Stage:
+    """The process in which the turn runs, and that with the watcher."""
+
+    def __init__(self, here: Server, there: Server) -> None:
+        self.gate = Gate()
+        self.turns = self._runtime(here)
+        self.watcher = self.turns if here[0] is there[0] else self._runtime(there)
+
+    def _runtime(self, server: Server) -> Runtime:
+        store, link = server
+        return Runtime(swarm(self.gate), store, LocalQueue(), SYSTEM_CLOCK, live_link=link)
+
+    async def submit(self, **options: Any) -> None:
+        await self.turns.submit(ANN, Submission(body="hello", task_id="t", **options))
+
+    def run(self) -> asyncio.Task[Any]:
+        return asyncio.create_task(self.turns.run_turn(KEY, "supervisor"))
+
+    def watch(self, **options: Any) -> Any:
+        return aclosing(self.watcher.watch(KEY, live=True, heartbeat=0.05, **options))
+
+
+@pytest.fixture(params=sorted(LINKS))
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with LINKS[request.param](tmp_path) as (here, there):
+        yield Stage(here, there)
+
+
+async def read_until(batches: AsyncIterator[Any], *kinds: LiveKind) -> list[LiveEvent]:
+    """Return the live events that come, until there is one of each of these kinds."""
+    found: list[LiveEvent] = []
+    async with asyncio.timeout(20):
+        async for batch in batches:
+            found += [event for event in batch if isinstance(event, LiveEvent)]
+            if {event.kind for event in found} >= set(kinds):
+                return found
+    raise AssertionError(f"there came only {found}")
+
+
+async def test_a_watcher_sees_a_turn_and_its_action_begin_and_end(stage: Stage) -> None:
+    await stage.submit(live=True)
+    async with stage.watch() as batches:
+        await read_nothing(batches)
+        running = stage.run()
+        begun = await read_until(batches, LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED)
+        assert not running.done()
+        stage.gate.opened.set()
+        ended = await read_until(batches, LiveKind.TURN_ENDED)
+        await running
+    assert {event.turn for event in begun} == {event.turn for event in ended}
+    assert {event.extra["agent"] for event in begun} == {"supervisor"}
+    kinds = [event.kind for event in begun + ended]
+    assert LiveKind.TEXT_DELTA not in kinds
+    for kind in (LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED, LiveKind.TURN_ENDED):
+        assert kinds.count(kind) == 1
+
+
+async def read_nothing(batches: AsyncIterator[Any]) -> None:
+    """Read the first batch, so that the watch has begun."""
+    async with asyncio.timeout(20):
+        await anext(batches)
+
+
+async def test_who_joins_sees_what_runs(stage: Stage) -> None:
+    await stage.submit()
+    running = stage.run()
+    await stage.gate.begun.wait()
+    async with stage.watch() as batches:
+        begun = await read_until(batches, LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED)
+        stage.gate.opened.set()
+        await running
+    action = next(event for event in begun if event.kind is LiveKind.ACTION_STARTED)
+    assert (action.extra["agent"], action.extra["tool_name"]) == ("supervisor", "web_search")
+
+
+async def test_pieces_of_text_come_once_and_in_order(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mail.adapters.aws.live.PAUSE_SECONDS", 0.0)
+    await stage.submit(live=True, deltas=True)
+    text = ""
+    async with stage.watch(deltas=True) as batches:
+        await read_nothing(batches)
+        running = stage.run()
+        while text != TEXT:
+            assert TEXT.startswith(text)
+            text += "".join(event.delta for event in await read_until(batches, LiveKind.TEXT_DELTA))
+        stage.gate.opened.set()
+        await running
+
+
+async def test_a_turn_that_nobody_watches_publishes_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[LiveEvent] = []
+    monkeypatch.setattr(stage.turns.live, "publish", lambda _key, event: published.append(event))
+    await stage.submit()
+    stage.gate.opened.set()
+    await stage.run()
+    assert published == []
+    assert not stage.turns.live.watched
