@@ -160,7 +160,8 @@ class Session:
         self.open_task, self.questions, self.results = task_id, tuple(questions), {}
 
     def set_status(self, task_id: str | None, status: str | None) -> None:
-        """Remember the status of a task, if both are known."""
+        """Remember the status of a task that nobody waits for any more, if both are known."""
+        self.waiting_for = None
         if task_id is not None and status is not None:
             self.statuses[task_id] = status
 

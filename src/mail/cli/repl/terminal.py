@@ -21,7 +21,7 @@ from mail.cli.repl.words import scan, split
 from mail.cli.session import VARIABLE, Session, UsageError
 
 PROMPT = "mail> "
-CHAT_PROMPT = "> "
+CHAT_PROMPT = "you> "
 
 _TOKEN = re.compile(r"mail_(admin|user|agent)_\w|[?&]token=|\bbearer\b", re.IGNORECASE)
 

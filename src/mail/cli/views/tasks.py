@@ -12,7 +12,6 @@ from mail.cli.views.live import Durations, duration
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
-
 SHORT = 0.05
 """Seconds that are not worth telling."""
 
@@ -172,10 +171,10 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
     for worker in view.working or ():
         yield "working", str(worker)
     for question in view.questions():
-        yield "approval" if question.needs_approval else "question", f"{question}  (call {question.call_id})"
+        yield "approval" if question.needs_approval else "question", f"{question} (call {question.call_id})"
     for call in view.pending_tool_calls:
         if call.decision:
-            yield "decided", f"{call.decision} {call.name}  (call {call.call_id})"
+            yield "decided", f"{call.decision} {call.name} (call {call.call_id})"
     stopwatch, durations, seconds = Stopwatch(), Durations(), 0.0
     for _kind, data in view.timeline():
         seconds = max(seconds, stopwatch.read(data))
