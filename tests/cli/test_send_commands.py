@@ -79,12 +79,12 @@ def test_agents(server: ServerProcess, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "found"),
-    [("task show comp", {"completed-one"}), ("send hi --to s", {"supervisor"}), ("reply no-", set())],
+    [("task show known", {"known-one"}), ("send hi --to s", {"supervisor"}), ("reply no-", set())],
 )
 def test_a_shell_completes_what_the_server_knows(
     server: ServerProcess, tmp_path: Path, words: str, found: set[str]
 ) -> None:
-    server.ask("hi", task_id="completed-one")
+    server.ask("hi", task_id="known-one")
     shell = {"_MAIL_COMPLETE": "complete_bash", "COMP_WORDS": f"mail {words}"}
     done = run(server, tmp_path, **shell, COMP_CWORD=str(len(words.split())))
     assert set(done.stdout.split()) == found

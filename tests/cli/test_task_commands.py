@@ -166,7 +166,10 @@ def test_what_is_missing_is_said(server: ServerProcess, tmp_path: Path) -> None:
     assert refused(tmp_path, "list", "--server", "localhost")[0] == 2
     assert refused(tmp_path, "list", "--server", server.url, "--status", "lost")[0] == 2
     code, told = refused(tmp_path, "list", "--server", "http://127.0.0.1:9")
-    assert (code, told) == (1, "mail: cannot connect to http://127.0.0.1:9\n")
+    assert (code, told) == (
+        1,
+        "mail: cannot connect to http://127.0.0.1:9; start a server there with: mail server\n",
+    )
 
 
 def test_the_list_at_a_terminal_fits_it(tasks: ServerProcess, tmp_path: Path) -> None:

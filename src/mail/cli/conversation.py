@@ -37,6 +37,8 @@ async def say(session: Session, text: str) -> None:
     except TaskAsks:
         if session.open_task is None:
             raise
+        if not session.output.as_json:
+            session.output.text("Not sent: the task waits for an answer.")
         await open_task(session, session.open_task)
 
 

@@ -16,6 +16,7 @@ from uuid import uuid4
 from mail.cli.output import Output
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
+from mail.server import PROGRAM_VARIABLE
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
@@ -28,9 +29,6 @@ VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 
 DEFAULT_SERVER = "http://localhost:8000"
 """The server of `mail chat`, `mail send` and other commands that name none."""
-
-PROGRAM_VARIABLE = "MAIL_PROGRAM"
-"""How to call `mail` where it is not on PATH; `scripts/dev.py` sets it."""
 
 
 class UsageError(MAILError):

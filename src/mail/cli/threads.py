@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import Command, Completes, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, Status, status_after
+from mail.cli.session import Session, Status, program, status_after
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _lines(call: "PendingCall", task_id: str) -> Iterator[str]:
     yield f"thread      {thread_id}"
     yield f"question    {one_line(call.arguments['question'])}"
     yield "Answer with"
-    yield f"  {shlex.join(['mail', 'thread', thread_id, '--task', task_id])} --reply TEXT"
+    yield f"  {program()} {shlex.join(['thread', thread_id, '--task', task_id])} --reply TEXT"
 
 
 async def _calls(client: "MAILClient", task_id: str) -> list["PendingCall"]:

@@ -345,6 +345,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
             factory=True,
             reload=True,
             log_config=None,
+            access_log=False,
             timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
         )
         target = uvicorn.Server(uvicorn_config).run

@@ -179,5 +179,5 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
     for _kind, data in view.timeline():
         seconds = max(seconds, stopwatch.read(data))
         durations.read(data)
-    if seconds >= SHORT:
+    if seconds >= SHORT and not view.is_running:
         yield "lasted", " · ".join(filter(None, (duration(seconds), durations.line())))
