@@ -115,7 +115,7 @@ def test_text_at_the_prompt_of_the_client(server: ServerProcess, tmp_path: Path)
         client.type("/whoami\r")
         client.expect("user (user)")
         client.type("mesage hi\r")
-        client.expect("did you mean message?")
+        client.expect("did you mean message? (to send the line as text, begin with: message)")
         client.type("status\r")
         client.expect("active_users")
 

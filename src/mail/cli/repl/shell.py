@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TextIO
 
-from mail.cli.command import HelpRequested
+from mail.cli.command import Command, HelpRequested, Namespace
 from mail.cli.conversation import open_task, say
 from mail.cli.output import printable
 from mail.cli.repl.commands import Grammar, greet, parse, text_of
@@ -153,12 +153,20 @@ class Shell:
             ) from None
         if not words:
             return
-        command, given = parse(words)
+        command, given = self._parse(words)
         if command.asks and not getattr(given, command.asks):
             if self._ask is None:
                 raise UsageError(f"{command.name}: the {command.asks} is missing")
             setattr(given, command.asks, self._ask())
         self._runner.run(command.run(self._session, given))
+
+    def _parse(self, words: list[str]) -> tuple[Command, Namespace]:
+        try:
+            return parse(words)
+        except UsageError as error:
+            if self._grammar is not Grammar.MIXED or words[0].startswith("/"):
+                raise
+            raise UsageError(f"{error.detail} (to send the line as text, begin with: message)") from None
 
     def _report(self, problem: str) -> bool:
         print(f"mail: {printable(problem)}", file=self._errors, flush=True)

@@ -43,9 +43,10 @@ class Steps:
         if message is not None and not _is_between_agents(message):
             return None
         if message is not None:
-            shown, noun = f"{line.who} → {line.whom}  {line.text}", "message"
+            shown, noun = f"{line.who} → {line.whom}  {one_line(message['message']['body'])}", "message"
         elif kind == "action_call":
-            shown, noun = f"{line.who} runs an action  {line.text.partition('action tool: ')[2]}", "action"
+            name, _, arguments = line.text.partition("action tool: ")[2].partition(" with args: ")
+            shown, noun = f"{line.who} runs {name}  {arguments}", "action"
         elif kind in ("agent_error", "action_error", "interswarm_message_error"):
             shown, noun = line.text, "error"
         else:

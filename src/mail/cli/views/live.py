@@ -12,6 +12,9 @@ from mail.cli.output import one_line
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
+SHORT = 0.05
+"""Seconds that are not worth telling."""
+
 CLEAR = "\r\x1b[2K"
 
 
@@ -162,8 +165,10 @@ class Durations:
 
     def _described(self) -> Iterator[str]:
         for agent, time in self._agents.items():
+            if time.turns < SHORT:
+                continue
             spent = {"models": time.models, **time.actions}
-            most = ", ".join(f"{name} {duration(took)}" for name, took in spent.items() if took)
+            most = ", ".join(f"{name} {duration(took)}" for name, took in spent.items() if took >= SHORT)
             yield f"{agent} {duration(time.turns)}" + (f" ({most})" if most else "")
 
 

@@ -8,12 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from mail.cli.output import Output, one_line
 from mail.cli.views.events import LineReader, Stopwatch, printer, read_data, read_tree, show_tree
-from mail.cli.views.live import Durations, duration
+from mail.cli.views.live import SHORT, Durations, duration
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
-
-SHORT = 0.05
-"""Seconds that are not worth telling."""
 
 
 class RecordedEvent(BaseModel):
