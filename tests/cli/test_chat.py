@@ -74,6 +74,9 @@ def test_calls_are_approved_edited_and_rejected_in_words(tmp_path: Path) -> None
         chat.expect(PROMPT)
         chat.type("well\r")
         chat.expect("mail: payer wants to run pay(to: bob, amount: 200). Type approve")
+        chat.type("edit amount=lots\r")  # the server refuses it, and the question stays
+        chat.expect("mail: ")
+        chat.expect(PROMPT)
         chat.type("edit amount=5\r")
         chat.expect("amount: 300)\n")
         chat.expect(PROMPT)

@@ -99,13 +99,13 @@ def read_decision(question: Question, text: str) -> dict[str, Any]:
         raise UsageError(f"{question}. {how_to_reply([question])}")
     decided: dict[str, Any] = {"decision": decision, "call_id": question.call_id}
     if decision == "edit":
-        decided["arguments"] = {**question.arguments, **read_arguments(rest)}
+        decided["arguments"] = {**question.arguments, **read_arguments(rest, question)}
     elif rest:
         decided["reason"] = rest.strip()
     return decided
 
 
-def read_arguments(text: str) -> dict[str, Any]:
+def read_arguments(text: str, question: Question) -> dict[str, Any]:
     """Return the arguments that a text names: a JSON object, or words such as `amount=5`. Raises UsageError."""
     if text.lstrip().startswith("{"):
         try:
@@ -118,10 +118,13 @@ def read_arguments(text: str) -> dict[str, Any]:
         raise UsageError("close the quote") from None
     if not pairs or not all(name and equals for name, equals, _ in pairs):
         raise UsageError("name the arguments to change: edit amount=5, or a JSON object")
-    return {name: _value(value) for name, _, value in pairs}
+    return {name: _value(value, question.arguments.get(name)) for name, _, value in pairs}
 
 
-def _value(text: str) -> Any:
+def _value(text: str, current: Any) -> Any:
+    """Return the value that a text stands for: a text if the current value is one, else JSON if it can be."""
+    if isinstance(current, str):
+        return text
     try:
         return json.loads(text)
     except ValueError:

@@ -139,7 +139,7 @@ class Session:
             options = replace(options, task_id=str(uuid4()))
         elif options.task_id is None and options.idempotency_key is None and self.is_prompt and self.tasks:
             options = replace(options, task_id=self.require_task())
-        before, was_open = dict(self.tasks), self.open_task
+        before = dict(self.tasks), self.open_task, self.questions, self.results
         if options.task_id is not None:
             self.add_task(options.task_id)
             self.open(options.task_id)
@@ -150,7 +150,8 @@ class Session:
             questions = questions_of(error.pending_tool_calls, ())
             raise TaskAsks(self._how_to_answer(options.task_id or "", questions), questions) from error
         except (BadAnswer, InvalidRequest, ServerUnreachable):
-            self.tasks, self.open_task, self.waiting_for = before, was_open, None
+            self.tasks, self.open_task, self.questions, self.results = before
+            self.waiting_for = None
             raise
 
     def open(self, task_id: str | None, questions: Sequence[Question] = ()) -> None:

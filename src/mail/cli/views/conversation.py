@@ -36,7 +36,7 @@ class Steps:
     _stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def read(self, kind: str, data: Mapping[str, Any]) -> str | None:
-        """Return the line of an event; None if it is no such step."""
+        """Return the line of an event; None if it is another kind of event."""
         line = read_line(kind, data, self._stopwatch.read(data))
         self.seconds = max(self.seconds, line.seconds)
         message = (data.get("extra_data") or {}).get("full_message")

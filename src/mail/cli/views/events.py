@@ -121,16 +121,16 @@ class LineReader:
 
     def __init__(self, stopwatch: Stopwatch | None = None) -> None:
         self._stopwatch = stopwatch or Stopwatch()
-        self._asker: str | None = None
+        self._asking_agent: str | None = None
 
     def read(self, kind: str, data: Mapping[str, Any]) -> Line:
         """Return the line of an event."""
         line = read_line(kind, data, self._stopwatch.read(data))
         if kind == "breakpoint_tool_call":
-            self._asker = line.who
+            self._asking_agent = line.who
         elif "response" in data:
-            asker, self._asker = self._asker, None
-            questions = () if asker is None else read_questions(str(data["response"]), asker)
+            asking_agent, self._asking_agent = self._asking_agent, None
+            questions = () if asking_agent is None else read_questions(str(data["response"]), asking_agent)
             if questions:
                 return replace(line, text="; ".join(map(str, questions)), is_pause=True)
         return line
@@ -325,7 +325,7 @@ async def follow(
     from mail.client.stream import LIVE, PING, TERMINAL
 
     answer: str | None = None
-    asker = ""
+    asking_agent = ""
     kinds: list[str] = []
     durations = Durations()
     refreshing = asyncio.create_task(view.run())
@@ -342,7 +342,7 @@ async def follow(
                 kinds.append(kind)
                 durations.read(data)
                 if kind == "breakpoint_tool_call":
-                    asker = str((data.get("extra_data") or {}).get("agent", ""))
+                    asking_agent = str((data.get("extra_data") or {}).get("agent", ""))
                 await view.event(event, kind, data)
                 if kind in TERMINAL:
                     answer = str(data["response"])
@@ -350,7 +350,7 @@ async def follow(
         refreshing.cancel()
         await asyncio.gather(refreshing, return_exceptions=True)
     status = status_after(kinds)
-    questions = read_questions(answer, asker) if status is Status.PAUSED else ()
+    questions = read_questions(answer, asking_agent) if status is Status.PAUSED else ()
     return Shown(answer, status, durations.line(), questions)
 
 

@@ -24,16 +24,16 @@ class Question:
 
     def __str__(self) -> str:
         if self.needs_approval:
-            return f"{self._asker} wants to run {self._call}"
+            return f"{self._asking_agent} wants to run {self._call}"
         text = self.arguments.get("question")
         if text is None and len(self.arguments) == 1:
             (text,) = self.arguments.values()
         if isinstance(text, str):
-            return f"{self._asker} asks: {one_line(text)}"
-        return f"{self._asker} waits for the result of {self._call}"
+            return f"{self._asking_agent} asks: {one_line(text)}"
+        return f"{self._asking_agent} waits for the result of {self._call}"
 
     @property
-    def _asker(self) -> str:
+    def _asking_agent(self) -> str:
         return one_line(self.agent) or "the swarm"
 
     @property
@@ -87,8 +87,8 @@ def read_questions(answer: str | None, agent: str = "") -> tuple[Question, ...]:
 
 def asked_in(answer: str, events: Iterable[Mapping[str, Any]]) -> tuple[Question, ...]:
     """Return what an answer asks; the events of the answer tell which agent."""
-    asker = ""
+    asking_agent = ""
     for event in events:
         if event["event"] == "breakpoint_tool_call":
-            asker = str((event["data"].get("extra_data") or {}).get("agent", ""))
-    return read_questions(answer, asker)
+            asking_agent = str((event["data"].get("extra_data") or {}).get("agent", ""))
+    return read_questions(answer, asking_agent)
