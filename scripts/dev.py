@@ -3,6 +3,7 @@
 
     python3 scripts/dev.py demo     watch a swarm answer a question by mail
     python3 scripts/dev.py run      start the server (`mail server`)
+    python3 scripts/dev.py mail     run any command of `mail`: `python3 scripts/dev.py mail chat`
     python3 scripts/dev.py test     run the tests that need no server, in two minutes (--full: all, as CI does; --soak)
     python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
@@ -62,11 +63,12 @@ LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),
     "run": (str(BIN / "mail"), "server"),
+    "mail": (str(BIN / "mail"),),
     "bench": (str(VENV_PYTHON), "-m", "bench"),
     "chaos": (str(VENV_PYTHON), "-m", "chaos"),
     "aws": (str(BIN / "mail"), "local-aws"),
 }
-NEEDS_ONLY_RUN = ("demo", "run")
+NEEDS_ONLY_RUN = ("demo", "run", "mail")
 LINTERS: Sequence[Sequence[str]] = (
     (str(BIN / "ruff"), "check"),
     (str(BIN / "ruff"), "format", "--check"),
@@ -428,6 +430,8 @@ def main(arguments: Sequence[str]) -> int:
         if command not in (*NEEDS_ONLY_RUN, "test"):
             set_up_tools(*ALWAYS)
         if command in COMMANDS:
+            # `mail` is not on PATH here: this is how its hints name it
+            os.environ["MAIL_PROGRAM"] = " ".join(["python3", sys.argv[0], "mail"])
             return become([*COMMANDS[command], *rest])
         if command in ACTIONS:
             return ACTIONS[command](rest)

@@ -9,18 +9,24 @@ import pytest
 from support.server_process import ServerProcess
 
 WAITING_AGENT = '''
-"""An agent that waits until there is a file named `go`."""
+"""An agent whose model writes half of an answer, and waits until there is a file named `go`."""
 
 import asyncio
 from pathlib import Path
 
+from mail.core.task.activity import model_call
 from mail.examples.rule_based.calls import say
 
 
 def waiter(**_wiring):
     async def decide(history, tool_choice):
-        while not Path("go").exists():
-            await asyncio.sleep(0.01)
+        with model_call("house/model") as reply:
+            written = False
+            while not Path("go").exists():
+                if reply.wants_deltas and not written:
+                    reply.delta("answer", "half of an answer")
+                    written = True
+                await asyncio.sleep(0.01)
         return say("completions", [("task_complete", {"finish_message": "gone"})])
 
     return decide

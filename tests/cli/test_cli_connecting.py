@@ -1,12 +1,14 @@
 """Which server a command line names, and whose key it is shown."""
 
+import io
 from pathlib import Path
 
 import pytest
 import typer
 
 from mail.cli.connection import KEY_VARIABLE, connect, connect_anonymously
-from mail.cli.session import client_command
+from mail.cli.output import Output
+from mail.cli.session import Session, program
 
 LINK = "swarm://connect?server=example.com"
 
@@ -93,12 +95,26 @@ def test_settings_are_the_flags_then_the_files(tmp_path: Path) -> None:
 
 def test_hints_name_the_program_as_it_was_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "mail"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    script = tmp_path / "bin" / "mail"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("PWD", str(tmp_path))
-    monkeypatch.setattr("sys.argv", [str(program), "demo"])
-    assert client_command("URL", "ping") == "bin/mail client URL -c ping"
-    monkeypatch.setenv("PATH", str(program.parent))
-    assert client_command("URL", "ping") == "mail client URL -c ping"
+    monkeypatch.setattr("sys.argv", [str(script), "demo"])
+    assert program() == "bin/mail"
+    monkeypatch.setenv("MAIL_PROGRAM", "python3 scripts/dev.py mail")
+    assert program() == "python3 scripts/dev.py mail"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert program() == "mail"
+
+
+def test_hints_name_the_server_unless_the_command_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MAIL_SERVER", raising=False)
+    for url, words in (
+        ("http://localhost:8000", ""),
+        ("http://localhost:9000", " --server http://localhost:9000"),
+    ):
+        session = Session(connect(url), Output(io.StringIO()), is_prompt=False)
+        assert session.shell_command("reply", "asked", '"yes"').endswith(f'mail reply asked "yes"{words}')
+    monkeypatch.setenv("MAIL_SERVER", "http://localhost:9000")
+    assert "--server" not in session.shell_command("reply", "asked")

@@ -125,7 +125,7 @@ def test_piped_lines_are_joined_and_comments_left_out() -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_has_help(command: Command) -> None:
     with pytest.raises(HelpRequested, match=r"(?s)usage: .*options:"):
-        parse([command.name, "--help"])
+        parse([f"/{command.name}", "--help"])
 
 
 def test_arguments_of_a_message() -> None:
@@ -231,7 +231,10 @@ def test_completes_what_comes_next(session: Session, before: str, words: list[st
 
 def test_nothing_typed_completes_to_every_command(session: Session) -> None:
     _, found = candidates("", session)
-    assert {candidate.word for candidate in found} > {command.name for command in COMMANDS} - {"help"}
+    names = {command.name for command in COMMANDS if not command.needs_slash}
+    assert {candidate.word for candidate in found} > names - {"help"}
+    _, found = candidates("/", session)
+    assert {candidate.word for candidate in found} >= {f"/{command.name}" for command in COMMANDS}
 
 
 # ------------------------------------------------------------------------------------------------- history

@@ -81,10 +81,14 @@ def test_ctrl_c_returns_to_the_prompt_and_ctrl_d_leaves(
         terminal.type("message-stream hello --task-id held\r")
         terminal.expect("new_message")
         terminal.type("\x03")
-        terminal.expect(f"mail: stopped\n{PROMPT}")
+        terminal.expect(
+            "mail: stopped; task held keeps running. Come back with task-watch held, or in a shell: "
+        )
+        terminal.expect(PROMPT)
         (waiting.folder / "go").touch()
         terminal.type("task-watch held\r")
-        terminal.expect(f"Answer: gone\ntask held\n{PROMPT}")
+        terminal.expect("Answer: gone\n")
+        terminal.expect(f"task held\n{PROMPT}")
         terminal.type("\x04")
         assert terminal.end() == 0
 
@@ -101,7 +105,8 @@ def test_a_message_that_nobody_waits_for_any_more_is_the_last_task(
         terminal.type("message a second question\r")
         eventually(lambda: len(list_tasks(waiting)) == 2, "the second message has arrived")
         terminal.type("\x03")
-        terminal.expect(f"mail: stopped\n{PROMPT}")
+        terminal.expect("keeps running")
+        terminal.expect(PROMPT)
         terminal.type("task\r")
         terminal.expect("user → waiter  a second question")
         (waiting.folder / "go").touch()

@@ -50,14 +50,12 @@ def test_demo(tmp_path: Path) -> None:
 def test_the_demo_says_how_to_answer(tmp_path: Path) -> None:
     done = run_mail("demo", "ask a human: isn't it?", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    (command,) = [line for line in done.stdout.splitlines() if "--resume-from" in line]
+    send, reply = (line for line in done.stdout.splitlines() if "asked" in line)
     with ServerProcess(tmp_path) as server:
-        words = shlex.split(command.replace("TOKEN", server.tokens["user"]))
-        variable, _, key = words[0].partition("=")
-        words = [word.replace("http://localhost:8000", server.url) for word in words[2:]]
-        answered = run_mail(*words, cwd=tmp_path, env={variable: key})
-    assert (answered.returncode, answered.stderr) == (0, "")
-    assert "Answer: your answer" in answered.stdout
+        env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
+        sent, answered = (run_mail(*shlex.split(line)[1:], cwd=tmp_path, env=env) for line in (send, reply))
+    assert (sent.returncode, sent.stdout.splitlines()[0]) == (4, "supervisor asks: isn't it?")
+    assert (answered.returncode, answered.stdout, answered.stderr) == (0, "your answer\n", "")
 
 
 def test_register(tmp_path: Path) -> None:

@@ -218,9 +218,8 @@ AT_THE_PROMPT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a follow-up to a question": (
         ("message 'ask a human: may I?' --task-id asked-{n}", "message 'you may' --task-id asked-{n}"),
         (
-            "task asked-{n} waits for an answer to: ",
-            "may I?",
-            "--resume-from breakpoint_tool_call",
+            "task asked-{n} waits for an answer: the swarm asks: may I?",
+            '/reply asked-{n} "your answer"',
             "--drop-question",
         ),
     ),

@@ -63,7 +63,9 @@ def test_show(tasks: ServerProcess, tmp_path: Path) -> None:
 
 def test_show_says_what_a_task_waits_for(tasks: ServerProcess, tmp_path: Path) -> None:
     shown = run_task(tasks, tmp_path, "show", "waiting-task").stdout
-    assert 'waits for   ask_human {"question": "may I?"}: call_' in shown
+    assert "question    supervisor asks: may I? (call call_" in shown
+    assert "paused  supervisor asks: may I?\n" in shown
+    assert '{"question"' not in shown
 
 
 @pytest.mark.parametrize(
@@ -85,17 +87,18 @@ def test_watch_tells_how_it_stopped(
     as_text = run_task(tasks, tmp_path, "watch", task_id)
     assert as_text.returncode == code
     assert ("Answer with" in as_text.stdout) == (code == 4)
-    assert f"Answer: {events[-1]['data']['response']}\n" in as_text.stdout
+    answer = f"Answer: {events[-1]['data']['response']}\n"
+    assert ("supervisor asks: may I?\nAnswer with" if code == 4 else answer) in as_text.stdout
 
 
 def test_watch_says_how_to_answer(tasks: ServerProcess, tmp_path: Path) -> None:
     tasks.ask("ask a human: may I?", task_id="it's asked")
     command = run_task(tasks, tmp_path, "watch", "it's asked").stdout.splitlines()[-1]
     words = shlex.split(command)
-    assert words[:2] == ["mail", "client"]
-    done = run_mail(*words[1:], cwd=tmp_path, env={"MAIL_API_KEY": tasks.tokens["user"]})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Answer: your answer" in done.stdout
+    assert words[:3] == ["mail", "reply", "it's asked"]
+    env = {"MAIL_API_KEY": tasks.tokens["user"], "MAIL_SERVER": tasks.url}
+    done = run_mail(*words[1:], cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "your answer\n", "")
 
 
 def test_a_reader_that_has_seen_enough(tasks: ServerProcess, tmp_path: Path) -> None:
@@ -157,14 +160,16 @@ def refused(folder: Path, *arguments: str, **env: str) -> tuple[int, str]:
 
 
 def test_what_is_missing_is_said(server: ServerProcess, tmp_path: Path) -> None:
-    code, told = refused(tmp_path, "list")
-    assert (code, "--server" in told, "MAIL_SERVER" in told) == (2, True, True)
+    assert "default: http://localhost:8000" in run_mail("task", "list", "--help", cwd=tmp_path).stdout
     assert refused(tmp_path, "list", "--server", server.url)[0] == 1
     assert refused(tmp_path, "list", "--server", server.url, "--api-key", "nonsense")[0] == 1
     assert refused(tmp_path, "list", "--server", "localhost")[0] == 2
     assert refused(tmp_path, "list", "--server", server.url, "--status", "lost")[0] == 2
     code, told = refused(tmp_path, "list", "--server", "http://127.0.0.1:9")
-    assert (code, told) == (1, "mail: cannot connect to http://127.0.0.1:9\n")
+    assert (code, told) == (
+        1,
+        "mail: cannot connect to http://127.0.0.1:9; start a server there with: mail server\n",
+    )
 
 
 def test_the_list_at_a_terminal_fits_it(tasks: ServerProcess, tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_stops_gracefully(slow_folder: Path, number: int) -> None:
         (slow_folder / "go").touch()  # within its grace the turn can end, and is stored
         assert server.process.wait(30) == 0
         assert "Traceback" not in server.errors
+        assert server.output.splitlines()[-1].startswith("Stopped")
         server.start()
         eventually(lambda: server.task("t")["completed"], "the task is finished after the restart")
         assert (slow_folder / "turns.txt").read_text().splitlines() == ["turn"]
@@ -175,7 +176,18 @@ def test_reload_starts_anew_when_code_changes(slow_folder: Path) -> None:
         agents = slow_folder / "slow_agents.py"
         agents.write_text(agents.read_text().replace('"body": seen', '"body": "changed"'))
         eventually(lambda: _answer(server) == "changed", "the next process runs the new code")
+        swarms = slow_folder / "swarms.json"
+        swarms.write_text(swarms.read_text().replace('"1.0.0"', '"1.0.1"'))
+        eventually(lambda: _version(server) == "1.0.1", "the next process runs the new swarm")
         assert server.stop() == 0
+
+
+def _version(server: ServerProcess) -> Any:
+    try:
+        with server.client() as client:
+            return client.get("/").json()["swarm"]["version"]
+    except httpx.TransportError:
+        return None
 
 
 def _answer(server: ServerProcess) -> Any:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mail.adapters.telemetry.text_log import TextLog
+from mail.adapters.telemetry.text_log import TextLog, details
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer
 from mail.core.task.leases import Claim
@@ -71,9 +71,20 @@ async def test_quick_turns_without_a_model_do_not_flood_the_terminal(
         rig.runtime.observers = (reports,)
         await rig.ask("hi", task_id="t")
     (turn, report), *_ = reports.turns
-    with caplog.at_level(logging.DEBUG, logger="mail.activity"):
-        TextLog().turn_ended(turn, report, 0.001)
-        TextLog().turn_ended(turn, report, 2.0)
-    quick, slow = caplog.records
-    assert (quick.levelno, slow.levelno) == (logging.DEBUG, logging.INFO)
-    assert slow.getMessage() == "task t: turn of supervisor took 2.0 s"
+    with caplog.at_level(logging.INFO, logger="mail.activity"):
+        for level in (logging.WARNING, logging.NOTSET):
+            details.setLevel(level)
+            assert TextLog().shows_details is (level == logging.NOTSET)
+            TextLog().turn_ended(turn, report, 0.001)
+            TextLog().turn_ended(turn, report, 2.0)
+    quick, slow = "task t: turn of supervisor took 1 ms", "task t: turn of supervisor took 2.0 s"
+    assert caplog.messages == [slow, quick, slow]
+
+
+def test_requests_are_details_and_probes_only_if_something_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    log = TextLog()
+    with caplog.at_level(logging.INFO, logger=details.name):
+        log.request_ended("POST", "/message", 200, 1.25)
+        log.request_ended("GET", "/health", 200, 0.001)
+        log.request_ended("GET", "/health", 503, 0.001)
+    assert caplog.messages == ["POST /message: 200 in 1.2 s", "GET /health: 503 in 1 ms"]

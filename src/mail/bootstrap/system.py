@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -25,6 +25,7 @@ from mail.core.engine.telemetry import Observers
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskStatus
 from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.webhooks import HTTPWebhooks
@@ -61,6 +62,7 @@ class System[Q: TurnQueue]:
         router, webhooks: deliver to other swarms and to webhooks; a program's swarm may have neither.
         auth_endpoints: the URLs of an external authentication service; None for built-in tokens.
         observers: measure the runtime, besides those of `telemetry`.
+        on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_url: the base URL of a function that streams, where this one can't.
     """
 
@@ -108,6 +110,7 @@ class System[Q: TurnQueue]:
             live_link=backend.live,
         )
         self.entry = entry
+        self.on_unfinished: Callable[[int], object] | None = None
         self._backend = backend
         self._resources = AsyncExitStack()
         self.authenticator = self._make_authenticator(auth_endpoints)
@@ -168,6 +171,8 @@ class System[Q: TurnQueue]:
         try:
             if workers is not None:
                 await workers.stop(grace)
+                if self.on_unfinished is not None:
+                    self.on_unfinished(await self._count_unfinished())
             if self.router is not None:
                 await self.router.stop()
             if self._warming is not None:
@@ -181,6 +186,16 @@ class System[Q: TurnQueue]:
             if self._closer is None:
                 await self._backend.close()
                 await asyncio.to_thread(self.telemetry.close)
+
+    async def _count_unfinished(self) -> int:
+        """Return how many tasks run, of all callers."""
+        count = 0
+        cursor: str | None = None
+        while True:
+            page = await self.store.list_tasks(None, status=TaskStatus.RUNNING, limit=1000, cursor=cursor)
+            count += len(page.tasks)
+            if (cursor := page.cursor) is None:
+                return count
 
     async def idle(self) -> None:
         """Wait until nothing is left to work on; return immediately if no workers run."""

@@ -37,9 +37,10 @@ class Telemetry:
         return tuple(each for each in (self.metrics, self.log, self.text_log) if each is not None)
 
     @property
-    def request_observers(self) -> "tuple[PrometheusMetrics | ActivityLog, ...]":
+    def request_observers(self) -> "tuple[PrometheusMetrics | ActivityLog | TextLog, ...]":
         """The observers of requests."""
-        return tuple(each for each in (self.metrics, self.log) if each is not None)
+        text_log = self.text_log if self.text_log is not None and self.text_log.shows_details else None
+        return tuple(each for each in (self.metrics, self.log, text_log) if each is not None)
 
     @property
     def tracer(self) -> Tracer:

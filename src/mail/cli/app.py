@@ -10,22 +10,24 @@ from typing import Annotated, Any
 import typer
 
 from mail.cli import build, check, client, database, demo, init, local_aws, register, smoke, swarms, token
-from mail.cli.command import Argument, Command, Namespace
+from mail.cli.command import Argument, Command, Completes, Namespace
+from mail.cli.completion import complete_agents, complete_tasks
+from mail.cli.examples import epilog
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
-from mail.cli.output import Output
+from mail.cli.output import Output, printable
 from mail.cli.repl.commands import COMMANDS
-from mail.cli.session import Session, exit_code
+from mail.cli.session import DEFAULT_SERVER, Session, exit_code
 from mail.cli.version import version
 from mail.server.__main__ import server
 
 GROUPS = {
     "task": "List, show, watch, approve, cancel and fork your tasks.",
-    "dead-letter": "List, redrive and discard messages that could not be processed.",
+    "dead-letter": "Manage messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
 }
 
 CONNECTION = {
-    "server": (ServerOption, inspect.Parameter.empty),
+    "server": (ServerOption, DEFAULT_SERVER),
     "api_key": (ApiKey, None),
     "timeout": (Timeout, None),
     "config": (ConfigPath, None),
@@ -53,7 +55,13 @@ def _typer_command(command: Command) -> Callable[..., None]:
             async with session.client:
                 return await command.run(session, Namespace(**given))
 
-        if code := asyncio.run(run()) or exit_code(session.statuses.values()):
+        try:
+            code = asyncio.run(run())
+        except KeyboardInterrupt:
+            if session.waiting_for is not None:
+                print(f"\nmail: {printable(session.stopped())}", file=sys.stderr)  # noqa: T201
+            raise
+        if code := code or exit_code(session.statuses.values()):
             raise typer.Exit(code)
 
     own = {argument.key: _typer_parameter(argument) for argument in command.arguments}
@@ -96,6 +104,10 @@ def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
         settings["parser"] = _parser(argument.type)
     if argument.metavar:
         settings["metavar"] = argument.metavar
+    if argument.completes is Completes.TASK:
+        settings["autocompletion"] = complete_tasks
+    elif argument.completes is Completes.AGENT:
+        settings["autocompletion"] = complete_agents
     if not argument.is_flag and argument.is_required:
         return Annotated[kind, typer.Argument(**settings)], inspect.Parameter.empty
     if argument.default is None:
@@ -121,18 +133,19 @@ def options(
     """Handle the options that need no command."""
 
 
-app.command("server")(server)
-app.command("client", cls=client.ClientCommand)(client.client)
-app.command("demo")(demo.demo)
-app.command("init")(init.init)
-app.command("build")(build.build)
-app.command("local-aws")(local_aws.local_aws)
-app.command("check")(check.check)
-app.command("ping")(swarms.ping)
-app.command("smoke")(smoke.smoke)
-app.command("version")(version)
-app.command("db-init")(database.db_init)
-app.command("register")(register.register)
+app.command("server", epilog=epilog("server"))(server)
+app.command("client", cls=client.ClientCommand, epilog=epilog("client"))(client.client)
+app.command("chat", epilog=epilog("chat"))(client.chat)
+app.command("demo", epilog=epilog("demo"))(demo.demo)
+app.command("init", epilog=epilog("init"))(init.init)
+app.command("build", epilog=epilog("build"))(build.build)
+app.command("local-aws", epilog=epilog("local-aws"))(local_aws.local_aws)
+app.command("check", epilog=epilog("check"))(check.check)
+app.command("ping", epilog=epilog("ping"))(swarms.ping)
+app.command("smoke", epilog=epilog("smoke"))(smoke.smoke)
+app.command("version", epilog=epilog("version"))(version)
+app.command("db-init", epilog=epilog("db-init"))(database.db_init)
+app.command("register", epilog=epilog("register"))(register.register)
 app.add_typer(token.app, name="token")
 
 _groups = {
@@ -143,6 +156,8 @@ for _command in COMMANDS:
         continue
     _group, _, _name = _command.shell_name.rpartition(" ")
     _help = f"{_command.summary}\n\n{_command.details}".strip()
-    _groups.get(_group, app).command(_name, help=_help)(_typer_command(_command))
+    _groups.get(_group, app).command(_name, help=_help, epilog=epilog(_command.shell_name))(
+        _typer_command(_command)
+    )
 for _name, _app in _groups.items():
     app.add_typer(_app, name=_name)

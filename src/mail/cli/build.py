@@ -23,7 +23,10 @@ def build(
     ] = Architecture.X86_64,
     as_json: AsJson = False,
 ) -> None:
-    """Collect the swarm in this folder and its packages in .build/, for `sam deploy`."""
+    """Collect in .build/ what `sam deploy` uploads.
+
+    That is the swarm in this folder, its modules and its packages.
+    """
     from mail.cli.project.bundle import TARGET, make_bundle
 
     sizes = make_bundle(architecture)

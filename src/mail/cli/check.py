@@ -26,7 +26,9 @@ def check(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a swarm's agents can work: packages, keys, models and tools. Nothing is sent.
+    """Check that a swarm's agents can work. Nothing is sent.
+
+    It looks for packages, API keys, models and tools.
 
     Exits with 1 if something is missing, and with 2 if the configuration is not valid.
     """

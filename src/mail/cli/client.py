@@ -1,19 +1,22 @@
-"""`mail client`: the prompt for commands to a server."""
+"""`mail client` and `mail chat`: the prompt for commands to a server, and for messages to its swarm."""
 
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from mail.cli.completion import complete_tasks
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerUrl, Timeout
 from mail.cli.output import Output
-from mail.cli.session import Session, exit_code
+from mail.cli.session import DEFAULT_SERVER, Session, exit_code
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from mail.cli.repl.commands import Grammar
     from mail.cli.repl.shell import Lines
 
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
@@ -52,29 +55,90 @@ def client(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect to a server: type commands at the prompt, or pipe them in. `help` lists them.
+    """Run commands on a server, typed at the prompt or piped in.
+
+    `help` lists the commands. At the prompt, text that begins with no command is sent to the swarm.
 
     Exit codes: 3 a task has failed, 4 a task is paused.
     """
+    from mail.cli.repl.commands import Grammar
+    from mail.cli.repl.shell import GivenLines, PlainLines, is_interactive
+
+    session = _session(url, api_key, timeout, config, as_json=as_json, verbose=verbose)
+    if command is None and is_interactive():
+        _prompt(session, Grammar.MIXED)
+    else:
+        _run(session, PlainLines(sys.stdin) if command is None else GivenLines(command), Grammar.COMMANDS)
+
+
+def chat(
+    url: ServerUrl = DEFAULT_SERVER,
+    api_key: ApiKey = None,
+    task_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help="The task to continue, or the id of a new one.",
+            autocompletion=complete_tasks,
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Chat with a swarm.
+
+    What you type is sent to the swarm, which remembers the conversation. If an agent asks you something, type the
+    answer. Commands begin with a slash: /help, /new, /tasks, /open TASK, /exit. In a pipe, each line is a message.
+
+    Exit codes: 3 a task has failed, 4 a task is paused.
+    """
+    from mail.cli.repl.commands import Grammar
+    from mail.cli.repl.shell import PlainLines, is_interactive
+
+    session = _session(url, api_key, timeout, config, as_json=as_json, verbose=False)
+    session.slash = "/"
+    if is_interactive():
+        _prompt(session, Grammar.CHAT, task_id)
+    else:
+        _run(session, PlainLines(sys.stdin, Grammar.CHAT), Grammar.CHAT, task_id)
+
+
+def _session(
+    url: str,
+    api_key: str | None,
+    timeout: float | None,
+    config: Path | None,
+    *,
+    as_json: bool,
+    verbose: bool,
+) -> Session:
     from mail.cli.connection import connect
-    from mail.cli.repl.shell import GivenLines, PlainLines, Shell, is_interactive
 
     mail_client = connect(url, api_key, timeout=timeout, verbose=verbose, config=config)
     _log(verbose=mail_client.config.verbose)
-    session = Session(mail_client, Output(sys.stdout, as_json))
-    if command is None and is_interactive():
-        Shell(session, _terminal(session), ask=_ask_key, errors=sys.stderr).run(greeting=True)
-        return
-    lines: Lines = PlainLines(sys.stdin) if command is None else GivenLines(command)
-    worked = Shell(session, lines, errors=sys.stderr).run()
-    if code := exit_code(session.statuses.values()) if worked else 1:
-        raise typer.Exit(code)
+    return Session(mail_client, Output(sys.stdout, as_json))
 
 
-def _terminal(session: "Session") -> "Lines":
+def _prompt(session: Session, grammar: "Grammar", task_id: str | None = None) -> None:
+    """Run the commands and messages typed at a terminal."""
+    from mail.cli.repl.shell import Shell
     from mail.cli.repl.terminal import TerminalLines
 
-    return TerminalLines(session)
+    session.is_chat = True
+    lines = TerminalLines(session, grammar)
+    shell = Shell(session, lines, grammar=grammar, ask=_ask_key, errors=sys.stderr)
+    shell.run(greeting=True, task_id=task_id)
+
+
+def _run(session: Session, lines: "Lines", grammar: "Grammar", task_id: str | None = None) -> None:
+    """Run the commands and messages of a pipe or a command line."""
+    from mail.cli.repl.shell import Shell
+
+    session.is_chat = grammar is not grammar.COMMANDS
+    worked = Shell(session, lines, grammar=grammar, errors=sys.stderr).run(task_id=task_id)
+    if code := exit_code(session.statuses.values()) if worked else 1:
+        raise typer.Exit(code)
 
 
 def _ask_key() -> str:

@@ -128,6 +128,7 @@ class Command:
         shell_name: its name as a command of `mail`, such as `task list`; empty if it exists only at the prompt.
         details: what `mail … --help` says besides the summary.
         also: further names at the prompt.
+        needs_slash: whether it is a command at the prompt only after a slash, as its name begins many sentences.
         asks: the argument that the prompt asks for, without an echo, if it is left out.
     """
 
@@ -141,6 +142,7 @@ class Command:
     details: str = ""
     also: tuple[str, ...] = field(default=())
     asks: str = ""
+    needs_slash: bool = False
 
     async def run(self, session: Session, given: Namespace) -> int | None:
         """Perform the command, and print the answer. Returns the exit code; None for success. Raises MAILError."""

@@ -8,23 +8,31 @@ from urllib.parse import urlsplit
 
 import typer
 
+from mail.cli.session import program
 from mail.client import EventStream, MAILClient
 from mail.client.connection import read_server
 from mail.client.errors import InvalidConnection, ServerUnreachable
 from mail.client.messaging import MessageOptions
 from mail.config import ClientConfig, load_config
 from mail.config.models import AS_GIVEN
+from mail.errors import MAILError
 
 if TYPE_CHECKING:
     import httpx
 
 KEY_VARIABLE = "MAIL_API_KEY"
 
+UNAUTHORIZED = 401
+
 PROBE_TIMEOUT = 1.0
 """Seconds to look for a server under the other scheme."""
 
 _HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[\da-fA-F:]+\]):\d+/?")
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|\[::1\]")
+
+
+class MissingKey(MAILError):
+    """The server requires a key, and none was given."""
 
 
 class CommandClient(MAILClient):
@@ -49,12 +57,21 @@ class CommandClient(MAILClient):
         return await self._post_responses(**fields)
 
     async def _send(self, *arguments: Any, **settings: Any) -> "httpx.Response":
-        """Send a request; raise ServerUnreachable with the URL that the user knows, not the HTTP library's error."""
+        """Send a request; errors name the URL that the user knows, and what to do."""
         try:
-            return await super()._send(*arguments, **settings)
+            response = await super()._send(*arguments, **settings)
         except ServerUnreachable as error:
-            hint = await other_scheme(self.base_url)
+            hint = await other_scheme(self.base_url) or self._start_hint()
             raise ServerUnreachable(f"cannot connect to {self.base_url}{hint}") from error
+        if response.status_code == UNAUTHORIZED and self.api_key is None:
+            await response.aclose()
+            raise MissingKey(f"{self.base_url} requires an API key: give --api-key, or set {KEY_VARIABLE}")
+        return response
+
+    def _start_hint(self) -> str:
+        """Return how to start the server, if it would be on this machine."""
+        host = urlsplit(self.base_url).netloc.rpartition(":")[0]
+        return f"; start a server there with: {program()} server" if _LOOPBACK.fullmatch(host) else ""
 
 
 async def other_scheme(base_url: str) -> str:

@@ -73,7 +73,8 @@ COMMANDS = (
     Command(
         name="dead-letters",
         shell_name="dead-letter list",
-        summary="List the messages of your tasks that could not be processed; for admins, of all tasks.",
+        summary="List the messages that could not be processed.",
+        details="Those of your tasks; for admins, of all tasks.",
         operation="get_dead_letters",
         view=show_dead_letters,
         arguments=(
@@ -85,8 +86,8 @@ COMMANDS = (
     Command(
         name="redrive",
         shell_name="dead-letter redrive",
-        summary="Process dead letters again: one of a task, all of a task, or --all.",
-        details=f"Exit code {SOME_FAILED}: some could not be redriven.",
+        summary="Process dead letters again.",
+        details=f"One of a task, all of a task, or --all. Exit code {SOME_FAILED}: some could not be redriven.",
         handler=_settle("redrive_dead_letters", "redriven"),
         arguments=SELECTION,
     ),

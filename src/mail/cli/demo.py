@@ -10,7 +10,7 @@ import typer
 
 from mail.cli.options import AsJson
 from mail.cli.output import Output
-from mail.cli.session import Status, answer_line, client_command, program
+from mail.cli.session import program
 from mail.cli.views.events import show_answer, show_stream
 from mail.errors import MAILError
 
@@ -26,7 +26,8 @@ NEXT_STEPS = """\
 Next:
   {mail} demo "ask a human: may I?"     the swarm pauses and asks back
   {mail} server                         run a server; it prints a token for "user"
-  {mail} client http://localhost:8000 --api-key TOKEN       send it messages, from another terminal
+  export MAIL_API_KEY=TOKEN             in another terminal, with that token
+  {mail} chat                           chat with the swarm
   {mail} init my-swarm                  create a project of your own, with a language model or without
 """
 
@@ -35,7 +36,10 @@ def demo(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message for the swarm.")] = QUESTION,
     as_json: AsJson = False,
 ) -> None:
-    """Start a server with the example swarm, send it a message, and show its events as they stream."""
+    """Ask the example swarm something, and show its events.
+
+    A server with a temporary database runs for as long as this takes.
+    """
     import asyncio
 
     if not message.strip():
@@ -67,18 +71,32 @@ async def _demo(message: str, database: str, output: Output) -> None:
         raise MAILError("the stream ended without an answer")
     if not output.as_json:
         show_answer(shown, output)
-        if shown.status is Status.PAUSED:
+        for question in shown.questions:
+            output.text(f"\n{question}", style="bold")
+        if shown.questions:
             output.text(_answer_steps(message))
-        output.text(f"\n{NEXT_STEPS.format(mail=program())}".rstrip("\n"))
+        output.text(f"\n{_aligned(NEXT_STEPS.format(mail=program()))}".rstrip("\n"))
 
 
 def _answer_steps(message: str) -> str:
-    message_line = shlex.join(["message", message, "--task-id", "asked"])
-    command = client_command("http://localhost:8000", message_line, answer_line("asked"))
+    mail = program()
     return (
-        "The task waits for the results of these calls. This server ends with the demo; on a mail server, run\n"
-        f"  MAIL_API_KEY=TOKEN {command}"
+        "The task waits for the answer. This server ends with the demo; on a mail server, run\n"
+        f"  {mail} send {_quoted(message)} --task-id asked\n"
+        f'  {mail} reply asked "your answer"'
     )
+
+
+def _quoted(text: str) -> str:
+    """Return a text in double quotes if a shell reads it unchanged there."""
+    return shlex.quote(text) if any(each in text for each in '"$`\\!') else f'"{text}"'
+
+
+def _aligned(steps: str) -> str:
+    """Align the explanations of steps, however long the name of the program is."""
+    rows = [line.rpartition("   ") for line in steps.splitlines()]
+    width = max(len(command.rstrip()) for command, gap, _ in rows if gap)
+    return "\n".join(f"{command.rstrip():<{width}}   {what}" if gap else what for command, gap, what in rows)
 
 
 def _config(database: str) -> "ServerConfig":

@@ -28,7 +28,10 @@ def init(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a project: a swarm, its configuration, a test, and a template for AWS. Never overwrites a file."""
+    """Create a project with a swarm of your own.
+
+    It has a swarm, its configuration, a test, and a template for AWS. No file is ever overwritten.
+    """
     from importlib.util import find_spec
 
     from mail.cli.project.scaffold import Project

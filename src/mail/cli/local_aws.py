@@ -42,9 +42,9 @@ def local_aws(
     ] = 4,
     logs: Annotated[Path | None, typer.Option(help="The folder for the functions' logs.")] = None,
 ) -> None:
-    """Run the functions of a template on this machine, with ministack as the AWS services. Ctrl+C stops everything.
+    """Run the AWS deployment on this machine.
 
-    It stores everything in memory, and needs neither Docker nor an account. It runs the code of this installation, or
+    ministack stands in for the services of AWS. Ctrl+C stops everything. It stores everything in memory, and needs neither Docker nor an account. It runs the code of this installation, or
     the output of `sam build` (--built).
     """
     import asyncio

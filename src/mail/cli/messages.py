@@ -17,8 +17,9 @@ from mail.cli.command import (
     switch,
     texts,
 )
-from mail.cli.session import Session, UsageError, status_after, waits_for_approval
-from mail.cli.views.events import printer, read_line, show_answer, show_stream, stopwatch_for
+from mail.cli.session import Session, Status, UsageError, status_after
+from mail.cli.views.events import LineReader, printer, show_answer, show_stream, stopwatch_for
+from mail.cli.views.questions import asked_in
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -78,15 +79,15 @@ async def message(session: Session, given: Namespace) -> None:
     if given.show_events and events:
         first = events[0]["id"]
         stopwatch = await stopwatch_for(session.client, str(shown["task_id"]), first, session.output)
-        show_line = printer(session.output.stream)
+        lines, show_line = LineReader(stopwatch), printer(session.output.stream)
         for event in events:
-            show_line(read_line(event["event"], event["data"], stopwatch.read(event["data"])))
+            show_line(lines.read(event["event"], event["data"]))
         session.output.text("")
-    session.output.text(answer["response"])
+    questions = asked_in(answer["response"], events) if shown["status"] is Status.PAUSED else ()
+    if not questions or not session.output.is_terminal:
+        session.output.text(answer["response"])
     session.show_warnings("; ".join(answer.get("warnings") or ()))
-    session.show_status(
-        shown["task_id"], shown["status"], waits_for_approval=waits_for_approval(answer["response"])
-    )
+    session.show_status(shown["task_id"], shown["status"], questions=questions)
 
 
 async def message_stream(session: Session, given: Namespace) -> None:
@@ -100,7 +101,7 @@ async def message_stream(session: Session, given: Namespace) -> None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
     session.set_status(stream.task_id, shown.status)
     show_answer(shown, session.output)
-    session.show_status(stream.task_id, shown.status, waits_for_approval=waits_for_approval(shown.answer))
+    session.show_status(stream.task_id, shown.status, questions=shown.questions)
 
 
 async def message_interswarm(session: Session, given: Namespace) -> None:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mail.cli.session import SERVER_VARIABLE
+
 if TYPE_CHECKING:
     from mail.config import StorageConfig
 
@@ -15,7 +17,6 @@ ConfigPath = Annotated[
     typer.Option("--config", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"),
 ]
 
-SERVER_VARIABLE = "MAIL_SERVER"
 URL_FORMS = "http://host:port, https://host, host:port or swarm://connect?server=host"
 
 ServerUrl = Annotated[str, typer.Argument(metavar="URL", envvar=SERVER_VARIABLE, help=URL_FORMS)]

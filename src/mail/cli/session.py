@@ -1,6 +1,5 @@
 """The state that the commands of one run share: the client, the output, the tasks seen so far, and their statuses."""
 
-import json
 import os
 import re
 import shlex
@@ -14,21 +13,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from mail.cli.output import Output, one_line
+from mail.cli.output import Output
+from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
+from mail.server import PROGRAM_VARIABLE
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
     from mail.client.messaging import MessageOptions
 
+SERVER_VARIABLE = "MAIL_SERVER"
+
 VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 """A secret given by the name of an environment variable, in a shell's notation."""
 
-TOOL_RESULT = '{"breakpoint_tool_call_result": "your answer"}'
+DEFAULT_SERVER = "http://localhost:8000"
+"""The server of `mail chat`, `mail send` and other commands that name none."""
 
 
 class UsageError(MAILError):
     """The command line is not valid."""
+
+
+class TaskAsks(UsageError):
+    """The task waits for an answer, which a message is not.
+
+    Attributes:
+        questions: what it asks.
+    """
+
+    def __init__(self, detail: str, questions: Sequence[Question]) -> None:
+        super().__init__(detail)
+        self.questions = questions
 
 
 class Status(StrEnum):
@@ -67,17 +83,6 @@ def status_after(kinds: Iterable[str]) -> Status | None:
     return status
 
 
-def waits_for_approval(answer: str | None) -> bool:
-    """Return whether the answer of a paused task lists a call that waits for approval."""
-    try:
-        calls = json.loads(answer or "")
-    except ValueError:
-        return False
-    return isinstance(calls, list) and any(
-        isinstance(call, dict) and call.get("needs_approval") is True for call in calls
-    )
-
-
 class Session:
     """One run of `mail`: a single command, or the commands of `mail client`.
 
@@ -86,6 +91,12 @@ class Session:
         tasks: the ids of the tasks seen so far, the latest last.
         agents: the agents seen so far; an agent of another swarm is `agent@swarm`.
         statuses: the last known status of each task that was written to or watched.
+        open_task: the task that plain text continues; None if the next text begins one.
+        questions: what the open task asks.
+        results: the answers to its questions that wait for those to the others, by call.
+        waiting_for: the task whose answer the running command waits for.
+        is_chat: whether plain text is sent to the swarm, and the help says so.
+        slash: what stands before commands in hints.
         is_over: whether the user wants to leave.
     """
 
@@ -96,6 +107,12 @@ class Session:
         self.tasks: dict[str, None] = {}
         self.agents: set[str] = set()
         self.statuses: dict[str, str] = {}
+        self.open_task: str | None = None
+        self.questions: tuple[Question, ...] = ()
+        self.results: dict[str, str] = {}
+        self.waiting_for: str | None = None
+        self.is_chat = False
+        self.slash = ""
         self.is_over = False
 
     def require_task(self) -> str:
@@ -122,19 +139,28 @@ class Session:
             options = replace(options, task_id=str(uuid4()))
         elif options.task_id is None and options.idempotency_key is None and self.is_prompt and self.tasks:
             options = replace(options, task_id=self.require_task())
-        before = dict(self.tasks)
+        before = dict(self.tasks), self.open_task, self.questions, self.results
         if options.task_id is not None:
             self.add_task(options.task_id)
+            self.open(options.task_id)
+            self.waiting_for = options.task_id
         try:
             yield options
         except QuestionOpen as error:
-            raise UsageError(_how_to_answer(options.task_id or "", error.pending_tool_calls)) from error
+            questions = questions_of(error.pending_tool_calls, ())
+            raise TaskAsks(self._how_to_answer(options.task_id or "", questions), questions) from error
         except (BadAnswer, InvalidRequest, ServerUnreachable):
-            self.tasks = before
+            self.tasks, self.open_task, self.questions, self.results = before
+            self.waiting_for = None
             raise
 
+    def open(self, task_id: str | None, questions: Sequence[Question] = ()) -> None:
+        """Let plain text continue this task, or answer what it asks."""
+        self.open_task, self.questions, self.results = task_id, tuple(questions), {}
+
     def set_status(self, task_id: str | None, status: str | None) -> None:
-        """Remember the status of a task, if both are known."""
+        """Remember the status of a task that nobody waits for any more, if both are known."""
+        self.waiting_for = None
         if task_id is not None and status is not None:
             self.statuses[task_id] = status
 
@@ -156,51 +182,81 @@ class Session:
             self.output.text(f"warning: {warnings}")
 
     def show_status(
-        self, task_id: str | None, status: str | None, *, waits_for_approval: bool = False
+        self, task_id: str | None, status: str | None, *, questions: Sequence[Question] = ()
     ) -> None:
-        """Print which task an answer belongs to, and what to do if it is paused at calls."""
+        """Print which task an answer belongs to, and, if it is paused, what it asks and how to answer."""
         if task_id is None or self.output.as_json:
             return
         if self.is_prompt:
             failed = " has failed" if status == Status.FAILED else ""
             self.output.text(f"task {task_id}{failed}", style="dim")
-        if status == Status.PAUSED and waits_for_approval:
-            words = "task-approve" if self.is_prompt else "mail task approve"
-            self.output.text(
-                f"The task waits for approval. Decide with\n  {words} {shlex.quote(task_id)}\n"
-                f"  {words.replace('approve', 'reject')} {shlex.quote(task_id)} --reason 'why not'"
-            )
-        elif status == Status.PAUSED:
-            line = answer_line(task_id)
-            command = line if self.is_prompt else client_command(self.client.base_url, line)
-            self.output.text(f"The task waits for the results of these calls. Answer with\n  {command}")
+        if status == Status.PAUSED:
+            self.open(task_id, questions)
+            for question in questions:
+                self.output.text(str(question), style="bold")
+            self.output.text(self.next_step(task_id, questions))
+
+    def next_step(self, task_id: str, questions: Sequence[Question]) -> str:
+        """Return how to resume a paused task."""
+        if self.is_chat:
+            return how_to_reply(questions)
+        name = shlex.quote(task_id)
+        if any(question.needs_approval for question in questions):
+            approve, reject = self._command("task-approve", name), self._command("task-reject", name)
+            return f"Decide with\n  {approve}\n  {reject} --reason 'why not'"
+        answer = self._command("reply", name, '"your answer"')
+        return f"Answer with\n  {answer}"
+
+    def task_command(self, task_id: str) -> str:
+        """Return the command that shows a task, which is the last one at the prompt."""
+        return (
+            f"{self.slash}task" if self.is_prompt else self.shell_command("task show", shlex.quote(task_id))
+        )
+
+    def stopped(self) -> str:
+        """Return what to say after Ctrl+C: the task keeps running, and how to come back to it."""
+        if self.waiting_for is None:
+            return "stopped"
+        task_id = shlex.quote(self.waiting_for)
+        here = f"{self.slash}task-watch {task_id}, or in a shell: " if self.is_prompt else ""
+        watch = self.shell_command("task watch", task_id)
+        return f"stopped; task {task_id} keeps running. Come back with {here}{watch}"
+
+    def _how_to_answer(self, task_id: str, questions: Sequence[Question]) -> str:
+        """Return what a paused task asks, and the two commands that resume it."""
+        asked = "; ".join(map(str, questions))
+        return (
+            f"task {task_id} waits for an answer: {asked}\n{self.next_step(task_id, questions)}\n"
+            "or add --drop-question to send this message and drop the question"
+        )
+
+    def _command(self, name: str, *words: str) -> str:
+        """Return a command line: of the prompt, or of a shell."""
+        if self.is_prompt:
+            slash = "/" if name == "reply" else self.slash
+            return " ".join((f"{slash}{name}", *words))
+        return self.shell_command(name.replace("task-", "task "), *words)
+
+    def shell_command(self, name: str, *words: str) -> str:
+        """Return a command line of a shell that reaches this session's server; quote the words."""
+        url = self.client.base_url.rstrip("/")
+        is_found = url == os.environ.get(SERVER_VARIABLE, DEFAULT_SERVER).rstrip("/")
+        server = () if is_found else ("--server", shlex.quote(url))
+        return " ".join((program(), name, *words, *server))
 
 
-def _how_to_answer(task_id: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a paused task asks, and the two commands that continue it."""
-    asked = "; ".join(
-        f"{call['name']} {one_line(json.dumps(call['arguments'], ensure_ascii=False))}" for call in calls
-    )
-    return (
-        f"task {task_id} waits for an answer to: {asked}\nAnswer with\n  {answer_line(task_id)}\n"
-        "or add --drop-question to send this message and drop the question"
-    )
-
-
-def answer_line(task_id: str) -> str:
-    """Return the command of the prompt that sends a paused task the result of its call."""
-    resume = ("--resume-from", "breakpoint_tool_call", "--kwargs", TOOL_RESULT)
-    return shlex.join(["message-stream", "", "--task-id", task_id, *resume])
-
-
-def client_command(url: str, *lines: str) -> str:
-    """Return a `mail client` command line that runs commands of the prompt."""
-    return shlex.join([program(), "client", url, *(word for line in lines for word in ("-c", line))])
+def how_to_reply(questions: Sequence[Question]) -> str:
+    """Return what to type at the prompt of a chat to answer the first of these questions."""
+    if questions and questions[0].needs_approval:
+        return "Type approve, reject REASON, or edit NAME=VALUE … to run it with other arguments."
+    return "Type your answer."
 
 
 def program() -> str:
-    """Return how the user can call `mail`: by its name if it is on PATH, else by the path that started this process."""
+    """Return how the user can call `mail`: by its name if it is on PATH, else as this process was started."""
     called, found = Path(sys.argv[0]), shutil.which("mail")
+    if not found and (given := os.environ.get(PROGRAM_VARIABLE)):
+        return given
     if called.stem != "mail" or (found and Path(found).absolute() == called.absolute()):
         return "mail"
     start = Path(os.environ.get("PWD") or Path.cwd())  # scripts/dev.py changes the current folder

@@ -20,7 +20,7 @@ def ping(
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = 5.0,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether a MAIL server can be reached, and show its health."""
+    """Check whether a server can be reached, and show its health."""
     import asyncio
 
     from mail.cli.connection import connect_anonymously
@@ -94,7 +94,37 @@ async def register_swarm(session: Session, given: Namespace) -> None:
     session.output.result(answer)
 
 
+def show_agents(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a line per agent, the entrypoint first: whom it writes to, and its actions."""
+    entrypoint = answer["entrypoint"]
+    agents = sorted(answer["agents"], key=lambda agent: agent["name"] != entrypoint)
+    rows = [
+        (
+            agent["name"],
+            _role(agent, entrypoint),
+            ", ".join(agent["comm_targets"]),
+            ", ".join(agent["actions"]),
+        )
+        for agent in agents
+    ]
+    output.table(("agent", "takes messages", "writes to", "actions"), rows)
+
+
+def _role(agent: Mapping[str, Any], entrypoint: str) -> str:
+    if agent["name"] == entrypoint:
+        return "by default"
+    return "yes" if agent["enable_entrypoint"] else "no"
+
+
 COMMANDS = (
+    Command(
+        name="agents",
+        needs_slash=True,
+        shell_name="agents",
+        summary="List the swarm's agents, and what they can do.",
+        operation="get_swarm",
+        view=show_agents,
+    ),
     Command(name="ping", summary="Show what the server is.", handler=show_server),
     Command(
         name="health",

@@ -5,8 +5,9 @@ from typing import Any
 
 from mail.cli.command import Command, Completes, Namespace, json_object, option, positional, switch
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, Status, status_after, waits_for_approval
+from mail.cli.session import Session, Status, status_after
 from mail.cli.views.events import show_answer, show_stream
+from mail.cli.views.questions import asked_in
 
 TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK, uses_last_task=True)
 
@@ -43,6 +44,7 @@ async def watch(session: Session, given: Namespace) -> None:
     stream = await session.client.watch_task(
         given.task_id, after=given.after, live=session.output.is_terminal
     )
+    session.waiting_for = given.task_id
     shown = await show_stream(session.client, stream, session.output, learn=session.learn)
     show_answer(shown, session.output)
     view = read_task(await session.client.get_task(given.task_id))
@@ -50,8 +52,7 @@ async def watch(session: Session, given: Namespace) -> None:
     if view.state == Status.PAUSED and not view.pending_tool_calls and not session.output.as_json:
         session.output.text("The task waits for a message.")
     else:
-        undecided = any(call.needs_approval and not call.decision for call in view.pending_tool_calls)
-        session.show_status(given.task_id, view.state, waits_for_approval=undecided)
+        session.show_status(given.task_id, view.state, questions=view.questions())
 
 
 async def fork(session: Session, given: Namespace) -> None:
@@ -96,9 +97,11 @@ def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> 
     status = status_after(event["event"] for event in events)
     session.add_task(task_id)
     session.set_status(task_id, status)
-    session.output.result(answer, lambda: session.output.text(answer["response"]))
+    questions = asked_in(answer["response"], events) if status is Status.PAUSED else ()
+    if not questions or not session.output.is_terminal:
+        session.output.result(answer, lambda: session.output.text(answer["response"]))
     if status is not Status.COMPLETED:
-        session.show_status(task_id, status, waits_for_approval=waits_for_approval(answer["response"]))
+        session.show_status(task_id, status, questions=questions)
 
 
 def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
@@ -133,7 +136,7 @@ COMMANDS = (
         name="task",
         also=("task-get",),
         shell_name="task show",
-        summary="Show a task: its state, and a tree of its requests and answers.",
+        summary="Show a task: its state, and its messages as a tree.",
         handler=show,
         arguments=(
             TASK,
@@ -157,7 +160,8 @@ COMMANDS = (
     Command(
         name="task-cancel",
         shell_name="task cancel",
-        summary="Cancel a running or paused task. Its mail stays; a message resumes it.",
+        summary="Cancel a running or paused task.",
+        details="Its mail stays; a message resumes it.",
         operation="cancel_task",
         view=show_cancelled,
         arguments=(
@@ -174,7 +178,7 @@ COMMANDS = (
     Command(
         name="task-approve",
         shell_name="task approve",
-        summary="Approve calls of a task that wait for approval; the server then runs them.",
+        summary="Approve calls of a task; the server then runs them.",
         details="Exit codes: 3 the task has failed, 4 it is paused again.",
         handler=approve,
         arguments=(
@@ -193,7 +197,7 @@ COMMANDS = (
     Command(
         name="task-reject",
         shell_name="task reject",
-        summary="Reject calls of a task that wait for approval; they are not run.",
+        summary="Reject calls of a task; they are not run.",
         details="Exit codes: 3 the task has failed, 4 it is paused again.",
         handler=reject,
         arguments=(

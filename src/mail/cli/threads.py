@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import Command, Completes, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, Status, status_after
+from mail.cli.session import Session, Status, program, status_after
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _lines(call: "PendingCall", task_id: str) -> Iterator[str]:
     yield f"thread      {thread_id}"
     yield f"question    {one_line(call.arguments['question'])}"
     yield "Answer with"
-    yield f"  {shlex.join(['mail', 'thread', thread_id, '--task', task_id])} --reply TEXT"
+    yield f"  {program()} {shlex.join(['thread', thread_id, '--task', task_id])} --reply TEXT"
 
 
 async def _calls(client: "MAILClient", task_id: str) -> list["PendingCall"]:
@@ -151,7 +151,9 @@ COMMANDS = (
         name="threads",
         also=("inbox",),
         shell_name="inbox",
-        summary="List threads of mail by bead or task: who works on it, what is pending, and what is overdue.",
+        summary="List the threads of your tasks' mail.",
+        details="A thread is about a bead (a unit of work that agents hand to each other), or about a task. The list shows "
+        "who works on it, what is pending, and what is overdue.",
         operation="get_threads",
         view=show_threads,
         arguments=(
@@ -179,8 +181,8 @@ COMMANDS = (
     Command(
         name="thread",
         shell_name="thread",
-        summary="Show a thread: its facts, and each message below the one it answers.",
-        details="With --reply, exit codes: 3 the task has failed, 4 it is paused again.",
+        summary="Show a thread of mail, or answer the question in it.",
+        details="Each message is below the one that it answers. With --reply, exit codes: 3 the task has failed, 4 it is paused again.",
         handler=thread,
         arguments=(
             positional(

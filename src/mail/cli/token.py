@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mail.cli.examples import epilog
 from mail.cli.options import AsJson, ConfigPath, Database, SwarmOfDatabase, load_storage
 from mail.cli.output import Output
 from mail.errors import BadRequest, ConfigurationError, MAILError
@@ -37,7 +38,7 @@ def token() -> None:
     """Create, list and revoke API tokens."""
 
 
-@app.command("create")
+@app.command("create", epilog=epilog("token create"))
 def create(
     role: Annotated[
         TokenRole, typer.Option(help="The bearer's role: admin, user, or agent (another swarm).")
@@ -60,7 +61,7 @@ def create(
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
-@app.command("list")
+@app.command("list", epilog=epilog("token list"))
 def list_tokens(
     config: ConfigPath = None,
     database: Database = None,
@@ -74,7 +75,7 @@ def list_tokens(
     output.result(tokens, lambda: output.table(headings, (tuple(each.values()) for each in tokens)))
 
 
-@app.command("revoke")
+@app.command("revoke", epilog=epilog("token revoke"))
 def revoke(
     number: Annotated[
         str, typer.Argument(metavar="NUMBER", help="The token's number, as `mail token list` shows it.")

@@ -94,10 +94,11 @@ COMMANDS = (
     Command(
         name="usage",
         shell_name="usage",
-        summary="Show the tokens and cost of your tasks; for admins, of all tasks.",
+        summary="Show the tokens and the cost of your tasks.",
+        details="For admins, of all tasks.",
         handler=usage,
         arguments=(
-            option("--by", help="What to group by.", choices=tuple(By), default=By.AGENT.value),
+            option("--by", help="Group by this.", choices=tuple(By), default=By.AGENT.value),
             option("--task-id", metavar="TASK", help="Only this task.", completes=Completes.TASK),
             option("--caller", metavar="ROLE:ID", help="Only tasks of this caller. For admins."),
             option(

@@ -8,7 +8,7 @@ from mail.cli.output import Output
 
 
 def version(as_json: AsJson = False) -> None:
-    """Print the version of this implementation and of the protocol."""
+    """Print the versions of MAIL and of the protocol."""
     versions = {"implementation": mail.__version__, "protocol": mail.PROTOCOL_VERSION}
     text = "\n".join(f"MAIL {name} {number}" for name, number in versions.items())
     output = Output(sys.stdout, as_json)

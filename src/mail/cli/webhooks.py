@@ -30,11 +30,18 @@ COMMANDS = (
     Command(
         name="webhooks",
         shell_name="webhook list",
-        summary="List your webhooks, or those of a task with their delivery state.",
+        summary="List your webhooks, or those of a task.",
+        details="Those of a task are shown with their delivery state.",
         operation="get_webhooks",
         view=show_webhooks,
         arguments=(
-            option("--task", key="task_id", metavar="TASK", help="The task.", completes=Completes.TASK),
+            option(
+                "--task",
+                key="task_id",
+                metavar="TASK",
+                help="Only the webhooks of this task.",
+                completes=Completes.TASK,
+            ),
         ),
     ),
     Command(

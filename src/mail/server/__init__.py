@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mail.server.app import build_app, create_app, make_service
     from mail.server.uvicorn import base_url, listen, serve, serve_swarm, serving
 
+PROGRAM_VARIABLE = "MAIL_PROGRAM"
+"""How to call `mail` where it is not on PATH; `scripts/dev.py` sets it, and hints use it."""
+
 __all__ = ["base_url", "build_app", "create_app", "listen", "make_service", "serve", "serve_swarm", "serving"]
 
 _IN_APP = ("build_app", "create_app", "make_service")

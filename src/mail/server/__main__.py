@@ -24,7 +24,8 @@ def server(
         int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 picks a free one.")
     ] = None,
     reload: Annotated[
-        bool | None, typer.Option("--reload/--no-reload", help="Restart when the source code changes.")
+        bool | None,
+        typer.Option("--reload/--no-reload", help="Restart when code, swarms.json or mail.toml changes."),
     ] = None,
     debug: Annotated[
         bool | None, typer.Option("--debug/--no-debug", help="Log more, and serve the debugging endpoints.")

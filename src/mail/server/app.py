@@ -1,5 +1,6 @@
 """The ASGI application of a server: the HTTP routes on a system, which its lifespan starts and stops."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from shlex import quote
@@ -17,6 +18,7 @@ from mail.http.app import create_app as create_http_app
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import rates_of
 from mail.http.service import PAGE_BYTES, Service, unlimited
+from mail.server import PROGRAM_VARIABLE
 
 if TYPE_CHECKING:
     from mail.bootstrap.system import AwsSystem, LocalSystem
@@ -93,13 +95,14 @@ async def _issue_first_tokens(system: "LocalSystem") -> str:
     option = (
         "" if database in (USUAL_FILE, IN_MEMORY) else f"--database {quote(system.config.storage.shown)} "
     )
+    mail = os.environ.get(PROGRAM_VARIABLE, "mail")
     tokens = {role: await issue_token(system.documents, Caller(role, role)) for role in get_args(CallerRole)}
     lines = [
         "There were no API tokens yet. These are the first ones; they are shown only this once:",
         "",
         *(f"  {role:<6} {token}" for role, token in tokens.items()),
         "",
-        f"Send one as 'Authorization: Bearer <token>'. More: mail token create {option}--role user --id alice",
+        f"Send one as 'Authorization: Bearer <token>'. More: {mail} token create {option}--role user --id alice",
         "The agent token is for other swarms: any swarm that is registered here may call with it.",
         "",
     ]

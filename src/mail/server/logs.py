@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,27 +23,48 @@ MAX_KNOWN = 1000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
 
+DETAILS = "mail.activity.details"
+"""The logger of requests and quick turns (`mail.adapters.telemetry.text_log`)."""
+
 
 def set_up_logging(config: ServerConfig) -> None:
     """Log MAIL at INFO (DEBUG with `debug`, or MAIL_LOG_LEVEL) and other libraries at WARNING.
 
+    Requests and quick turns are logged on a terminal, and elsewhere if a level was chosen.
+
     Raises ConfigurationError for an unknown level.
     """
-    level = os.environ.get(LEVEL_VARIABLE) or ("DEBUG" if config.debug else "INFO")
+    chosen = os.environ.get(LEVEL_VARIABLE) or ("DEBUG" if config.debug else "")
+    level = chosen or "INFO"
     if level.upper() not in logging.getLevelNamesMapping():
         raise ConfigurationError(
             f"{LEVEL_VARIABLE}: {level!r} is not a log level; use DEBUG, INFO, WARNING or ERROR"
         )
     logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
-    formatter = bootstrap.log_formatter(config.telemetry)
+    is_terminal = sys.stderr.isatty()
+    formatter = bootstrap.log_formatter(config.telemetry) or (TerminalFormatter() if is_terminal else None)
     if formatter is not None:
         for handler in logging.root.handlers:
             handler.setFormatter(formatter)
     for handler in logging.root.handlers:
         handler.addFilter(Throttle())
     logging.getLogger("mail").setLevel(level.upper())
+    if not chosen and not is_terminal:
+        logging.getLogger(DETAILS).setLevel(logging.WARNING)
     if config.debug:
         logging.getLogger("uvicorn").setLevel(logging.INFO)
+
+
+class TerminalFormatter(logging.Formatter):
+    """Formats records for a terminal: the time of day and the text; from warnings on, also the level and the logger."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(message)s", "%H:%M:%S")
+        self._problem = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and the traceback if there is one."""
+        return self._problem.format(record) if record.levelno >= logging.WARNING else super().format(record)
 
 
 class Throttle(logging.Filter):

@@ -27,6 +27,7 @@ from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
 from mail.config.database import AUTO, USUAL_FILE
+from mail.config.models import DEFAULT_FILE
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
@@ -44,6 +45,7 @@ from mail.server.connections import (
 from mail.server.logs import set_up_logging
 from mail.server.malloc import return_freed_memory
 from mail.swarms_json import SwarmEntry
+from mail.utils.parsing import PYTHON_PREFIX
 
 LOOPBACK = "127.0.0.1"
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
@@ -80,7 +82,6 @@ class GracefulServer(uvicorn.Server):
         app: FastAPI,
         *,
         limits: ConnectionsConfig,
-        access_log: bool = False,
         catches_signals: bool = True,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
@@ -93,7 +94,7 @@ class GracefulServer(uvicorn.Server):
                 ws="none",
                 lifespan="on",
                 log_config=None,
-                access_log=access_log,
+                access_log=False,  # the log of activity has a line per request
                 backlog=ACCEPTED_AT_ONCE,
                 h11_max_incomplete_event_size=HEAD_BYTES,
                 timeout_keep_alive=limits.idle_seconds or NEVER,
@@ -261,9 +262,8 @@ async def _serve(
                 _say(ready)
                 on_ready()
 
-            server = GracefulServer(
-                build_app(system), limits=config.connections, access_log=config.debug, on_ready=announce
-            )
+            system.on_unfinished = partial(_say_stopped, config)
+            server = GracefulServer(build_app(system), limits=config.connections, on_ready=announce)
             await server.serve([listener])
             if server.force_exit:
                 await system.stop(grace=0)
@@ -271,6 +271,18 @@ async def _serve(
                 raise MAILError("the server did not start; see the log")
     finally:
         await system.stop()
+
+
+def _say_stopped(config: ServerConfig, unfinished: int) -> None:
+    """Print what becomes of the tasks that were running when the server stopped."""
+    if not unfinished:
+        _say("Stopped")
+        return
+    tasks = f"{unfinished} running task{'' if unfinished == 1 else 's'}"
+    if config.storage.database == IN_MEMORY:
+        _say(f"Stopped; {tasks} in memory {'is' if unfinished == 1 else 'are'} lost")
+    else:
+        _say(f"Stopped; {tasks} resume{'s' if unfinished == 1 else ''} at the next start")
 
 
 def _database_note(config: ServerConfig) -> str:
@@ -307,8 +319,8 @@ def _check_in_background(swarm: SwarmCore, entry: SwarmEntry | None) -> None:
 
 
 def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: bool) -> None:
-    """Let uvicorn watch the source code, and run `reloaded_app` in a new process after each change."""
-    from uvicorn.supervisors import ChangeReload
+    """Let uvicorn watch the files, and run `reloaded_app` in a new process after each change."""
+    from mail.server.reload import Reloader
 
     _collect_garbage()
     swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
@@ -324,7 +336,8 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
         os.environ["BASE_URL"] = base_url(host, listener)
         _say(
-            f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} and restarts at each change"
+            f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} (process {os.getpid()}, Ctrl+C stops it)"
+            " and restarts when code, swarms.json or mail.toml changes"
             f"\nOpen {os.environ['BASE_URL']}/ui{_database_note(config)}{_advice(config, host)}"
         )
         uvicorn_config = uvicorn.Config(
@@ -332,9 +345,19 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
             factory=True,
             reload=True,
             log_config=None,
+            access_log=False,
             timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
         )
-        ChangeReload(uvicorn_config, target=uvicorn.Server(uvicorn_config).run, sockets=[listener]).run()
+        target = uvicorn.Server(uvicorn_config).run
+        Reloader(uvicorn_config, target, [listener], _watched_files(config)).run()
+
+
+def _watched_files(config: ServerConfig) -> list[Path]:
+    """Return the configuration file and the file of the swarms, whether they exist or not."""
+    files = [Path(os.environ.get(CONFIG_PATH_VARIABLE) or DEFAULT_FILE)]
+    if not config.swarm.source.startswith(PYTHON_PREFIX):
+        files.append(Path(config.swarm.source))
+    return files
 
 
 def reloaded_app() -> FastAPI:

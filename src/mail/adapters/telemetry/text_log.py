@@ -1,4 +1,4 @@
-"""The log for people: a line when a task begins, when an agent has worked, and when a task ends."""
+"""The log for people: a line when a task begins, when an agent has worked, when a task ends, and for each request."""
 
 import logging
 from datetime import datetime
@@ -12,12 +12,28 @@ from mail.core.task.usage import NO_USAGE, Usage
 
 logger = logging.getLogger("mail.activity")
 
+details = logging.getLogger("mail.activity.details")
+"""Logs requests and quick turns, of which there may be thousands a second: for people who watch a terminal."""
+
 QUICK_SECONDS = 0.01
-"""Turns without a model that take less time are logged at DEBUG only: there may be thousands of them a second."""
+"""Turns without a model that take less time are details."""
+
+PROBES = frozenset({"/health", "/metrics"})
+"""Routes that are requested all the time; they are logged only if something is wrong."""
 
 
 class TextLog(Observer):
     """Logs lines at INFO, without any content of messages."""
+
+    @property
+    def shows_details(self) -> bool:
+        """Whether requests and quick turns are logged."""
+        return details.isEnabledFor(logging.INFO)
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Log an HTTP request, by the pattern of its route: the path may hold text of callers."""
+        if status >= 400 or route not in PROBES:
+            details.info("%s %s: %s in %s", method, route, status, _seconds(seconds))
 
     def task_changed(self, change: TaskChange) -> None:
         task = change.task
@@ -32,14 +48,13 @@ class TextLog(Observer):
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         is_quick = seconds < QUICK_SECONDS and not report.usage and report.outbound is None
-        level = logging.DEBUG if is_quick else logging.INFO
-        if not logger.isEnabledFor(level):
+        log = details if is_quick else logger
+        if not log.isEnabledFor(logging.INFO):
             return
         outcome = report.outbound or report.outcome
         told = "" if outcome is TurnReport.Outcome.COMMITTED else f" ({outcome.value.replace('_', ' ')})"
         what = "delivery by" if goes_out(turn.mailbox) else "turn of"
-        logger.log(
-            level,
+        log.info(
             "task %s: %s %s took %s%s%s",
             turn.task.task_id,
             what,

@@ -1,9 +1,10 @@
 """The commands of the prompt: those of the nouns, and those about the prompt itself."""
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any
 
-from mail.cli import dead_letters, messages, swarms, tasks, threads, usage, webhooks
+from mail.cli import conversation, dead_letters, messages, swarms, tasks, threads, usage, webhooks
 from mail.cli.command import Command, Completes, Namespace, positional
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError
@@ -21,7 +22,10 @@ async def greet(session: Session) -> None:
     import asyncio
 
     client = session.client
-    session.output.text(f"MAIL client at {client.base_url}; help lists the commands, Ctrl+D leaves.")
+    text = (
+        "Write a message to the swarm; it remembers the conversation." if session.is_chat else "MAIL client."
+    )
+    session.output.text(f"{client.base_url}: {text} {session.slash}help lists the commands, Ctrl+D leaves.")
     try:
         async with asyncio.timeout(GREETING_SECONDS):
             await swarms.show_server(session, Namespace())
@@ -40,12 +44,21 @@ def show_caller(answer: Mapping[str, Any], output: Output) -> None:
 
 async def _help(session: Session, given: Namespace) -> None:
     if given.command is not None:
-        session.output.text(find(given.command).usage().rstrip())
+        session.output.text(find(given.command.removeprefix("/"), with_slash=True).usage().rstrip())
         return
-    width = max(len(_title(command)) for command in COMMANDS)
-    for command in COMMANDS:
-        session.output.text(f"{_title(command):<{width}}  {command.summary}")
-    session.output.text("\nhelp COMMAND shows its arguments. Ctrl+C stops a running command, Ctrl+D leaves.")
+    titles = [(_title(command, session.slash), command.summary) for command in COMMANDS]
+    width = max(len(title) for title, _ in titles)
+    for title, summary in titles:
+        session.output.text(f"{title:<{width}}  {summary}")
+    end = f"\n{session.slash}help COMMAND shows its arguments. Ctrl+C stops a running command, Ctrl+D leaves."
+    session.output.text(f"\n{HELP_ON_TEXT[session.slash]}{end}" if session.is_chat else end)
+
+
+HELP_ON_TEXT = {
+    "/": "Every other line is a message to the swarm; begin with // if it starts with a slash.",
+    "": "A line that begins with none of these words is a message to the swarm; /COMMAND works, too.",
+}
+"""What is no command, by what stands before commands."""
 
 
 async def _exit(session: Session, given: Namespace) -> None:
@@ -64,8 +77,9 @@ async def _logout(session: Session, given: Namespace) -> None:
     session.output.result({"status": "logged out"}, lambda: session.output.text("logged out"))
 
 
-def _title(command: Command) -> str:
-    return ", ".join((command.name, *command.also))
+def _title(command: Command, slash: str) -> str:
+    before = "/" if command.needs_slash else slash
+    return ", ".join(before + name for name in (command.name, *command.also))
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -95,6 +109,7 @@ COMMANDS: tuple[Command, ...] = (
         asks="key",
     ),
     Command(name="logout", summary="Log out.", handler=_logout),
+    *conversation.COMMANDS,
     *swarms.COMMANDS,
     *messages.COMMANDS,
     *tasks.COMMANDS,
@@ -107,23 +122,64 @@ COMMANDS: tuple[Command, ...] = (
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}
 
 
+CLOSE = 0.85
+"""How much a first word must resemble a command to be taken for a misspelt one."""
+
+
+class Grammar(Enum):
+    """Which lines are commands. In each, `/name` is one."""
+
+    COMMANDS = auto()
+    """All."""
+    MIXED = auto()
+    """Those whose first word is, or resembles, the name of a command; the others are text for the swarm."""
+    CHAT = auto()
+    """Those that begin with one slash; the others are text for the swarm, without the first of two slashes."""
+
+    def is_command(self, typed: str) -> bool:
+        """Return whether a line is a command."""
+        begun = typed.lstrip()
+        if self is Grammar.COMMANDS or not begun:
+            return True
+        if begun.startswith("/"):
+            return not begun.startswith("//")
+        if self is Grammar.CHAT:
+            return False
+        from difflib import get_close_matches
+
+        return bool(get_close_matches(begun.split()[0], names(), n=1, cutoff=CLOSE))
+
+
+def text_of(typed: str) -> str:
+    """Return the text for the swarm that a line is."""
+    text = typed.strip().replace("\\\n", "\n")
+    return text[1:] if text.startswith("//") else text
+
+
 def names() -> list[str]:
-    """Return the names of all commands, sorted."""
-    return sorted(_BY_NAME)
+    """Return the names of all commands that need no slash, sorted."""
+    return sorted(name for name, command in _BY_NAME.items() if not command.needs_slash)
 
 
-def find(name: str) -> Command:
-    """Return the command of this name. Raises UsageError."""
-    if name in _BY_NAME:
-        return _BY_NAME[name]
+def find(name: str, *, with_slash: bool = False) -> Command:
+    """Return the command of this name, which was written with a slash or without. Raises UsageError."""
+    known = {each: command for each, command in _BY_NAME.items() if with_slash or not command.needs_slash}
+    if name in known:
+        return known[name]
     from difflib import get_close_matches
 
-    close = get_close_matches(name, _BY_NAME, n=1)
-    hint = f"did you mean {close[0]}?" if close else 'help lists them, and a text is sent by: message "…"'
-    raise UsageError(f"there is no command {name!r}; {hint}")
+    close = get_close_matches(name, known, n=1)
+    slash = "/" if with_slash else ""
+    hint = (
+        f"did you mean {slash}{close[0]}?"
+        if close
+        else f'{slash}help lists them, and a text is sent by: {slash}message "…"'
+    )
+    raise UsageError(f"there is no command {slash + name!r}; {hint}")
 
 
 def parse(words: list[str]) -> tuple[Command, Namespace]:
     """Return the command of a line, and its arguments. Raises UsageError, HelpRequested."""
-    command = find(words[0])
+    name = words[0].removeprefix("/")
+    command = find(name, with_slash=name != words[0])
     return command, command.parse(words[1:])

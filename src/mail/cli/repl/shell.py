@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TextIO
 
-from mail.cli.command import HelpRequested
+from mail.cli.command import Command, HelpRequested, Namespace
+from mail.cli.conversation import open_task, say
 from mail.cli.output import printable
-from mail.cli.repl.commands import greet, parse
+from mail.cli.repl.commands import Grammar, greet, parse, text_of
 from mail.cli.repl.words import scan, split
 from mail.cli.session import Session, UsageError
 from mail.errors import MAILError
@@ -25,10 +26,11 @@ class Lines(Protocol):
 
 
 class PlainLines:
-    """Commands from a pipe. Lines that begin with `#` are comments."""
+    """Commands from a pipe. Lines that begin with `#` are comments, but in a chat they are text."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], grammar: Grammar = Grammar.COMMANDS) -> None:
         self._lines: Iterator[str] = iter(lines)
+        self._grammar = grammar
         self._mark = BYTE_ORDER_MARK
 
     def read(self) -> str | None:
@@ -36,6 +38,8 @@ class PlainLines:
         quote = ""
         for given in self._lines:
             line, self._mark = given.removeprefix(self._mark), ""
+            if not typed and not self._grammar.is_command(line):
+                return line
             if not typed and line.lstrip().startswith("#"):
                 continue
             typed.append(line)
@@ -60,26 +64,42 @@ class Shell:
     """A shell that runs commands until there are no more.
 
     Args:
-        ask: asks the user for a secret. With it the shell is interactive: Ctrl+C stops the running command, not the
-            shell.
+        grammar: which lines are commands; the others are text for the swarm.
+        ask: asks the user for a secret. With it the shell is interactive: Ctrl+C stops the running command, and only
+            the next one leaves the shell.
     """
 
     def __init__(
-        self, session: Session, lines: Lines, *, ask: Callable[[], str] | None = None, errors: TextIO
+        self,
+        session: Session,
+        lines: Lines,
+        *,
+        grammar: Grammar = Grammar.COMMANDS,
+        ask: Callable[[], str] | None = None,
+        errors: TextIO,
     ) -> None:
         self._session = session
         self._lines = lines
+        self._grammar = grammar
         self._ask = ask
         self._errors = errors
         self._runner = asyncio.Runner()
+        self._is_interrupted = False
 
-    def run(self, *, greeting: bool = False) -> bool:
-        """Run all commands, optionally after a greeting; return whether all of them succeeded."""
+    def run(self, *, greeting: bool = False, task_id: str | None = None) -> bool:
+        """Run all commands, optionally after a greeting; return whether all of them succeeded.
+
+        With `task_id`, text continues that task.
+        """
         worked = True
         with self._runner:
             try:
                 if greeting:
                     self._try(partial(self._runner.run, greet(self._session)))
+                if task_id is not None:
+                    worked &= self._try(
+                        partial(self._runner.run, open_task(self._session, task_id, is_new_allowed=True))
+                    )
                 while not self._session.is_over and (typed := self._read()) is not None:
                     worked &= self._try(partial(self._perform, typed))
             finally:
@@ -88,11 +108,17 @@ class Shell:
 
     def _read(self) -> str | None:
         try:
-            return self._lines.read()
+            typed = self._lines.read()
         except KeyboardInterrupt:
             if self._ask is None:
                 raise
+            if self._is_interrupted:
+                return None
+            self._is_interrupted = True
+            self._session.output.text("Ctrl+C again leaves.", style="dim")
             return ""
+        self._is_interrupted = False
+        return typed
 
     def _try(self, work: Callable[[], None]) -> bool:
         """Return whether the work succeeds; report errors."""
@@ -105,7 +131,8 @@ class Shell:
         except KeyboardInterrupt:
             if self._ask is None:
                 raise
-            return self._report("stopped")
+            self._is_interrupted = True
+            return self._report(self._session.stopped())
         except BrokenPipeError:
             raise  # the reader of the output is gone
         except Exception as error:  # noqa: BLE001 - the loop must survive unexpected answers
@@ -113,6 +140,10 @@ class Shell:
         return True
 
     def _perform(self, typed: str) -> None:
+        self._session.waiting_for = None
+        if not self._grammar.is_command(typed):
+            self._runner.run(say(self._session, text_of(typed)))
+            return
         try:
             words = split(typed)
         except ValueError:
@@ -122,12 +153,20 @@ class Shell:
             ) from None
         if not words:
             return
-        command, given = parse(words)
+        command, given = self._parse(words)
         if command.asks and not getattr(given, command.asks):
             if self._ask is None:
                 raise UsageError(f"{command.name}: the {command.asks} is missing")
             setattr(given, command.asks, self._ask())
         self._runner.run(command.run(self._session, given))
+
+    def _parse(self, words: list[str]) -> tuple[Command, Namespace]:
+        try:
+            return parse(words)
+        except UsageError as error:
+            if self._grammar is not Grammar.MIXED or words[0].startswith("/"):
+                raise
+            raise UsageError(f"{error.detail} (to send the line as text, begin with: message)") from None
 
     def _report(self, problem: str) -> bool:
         print(f"mail: {printable(problem)}", file=self._errors, flush=True)

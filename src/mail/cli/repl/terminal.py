@@ -16,26 +16,34 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from mail.cli.command import Argument, Command, Completes
-from mail.cli.repl.commands import COMMANDS, find, names
+from mail.cli.repl.commands import COMMANDS, Grammar, find, names
 from mail.cli.repl.words import scan, split
 from mail.cli.session import VARIABLE, Session, UsageError
 
 PROMPT = "mail> "
+CHAT_PROMPT = "you> "
 
 _TOKEN = re.compile(r"mail_(admin|user|agent)_\w|[?&]token=|\bbearer\b", re.IGNORECASE)
 
 
 class TerminalLines:
-    """The commands typed at the prompt. Enter continues in a new line after an open quote or a final backslash."""
+    """The lines typed at the prompt.
 
-    def __init__(self, session: Session) -> None:
+    Enter continues in a new line after a final backslash, and in commands after an open quote.
+    """
+
+    def __init__(self, session: Session, grammar: Grammar = Grammar.MIXED) -> None:
+        def is_unfinished() -> bool:
+            typed = get_app().current_buffer.text
+            return not scan(typed).is_whole if grammar.is_command(typed) else typed.endswith("\\")
+
         self._prompt: PromptSession[str] = PromptSession(
-            PROMPT,
+            CHAT_PROMPT if grammar is Grammar.CHAT else PROMPT,
             history=open_history(session),
-            completer=LineCompleter(session),
+            completer=LineCompleter(session, grammar),
             complete_while_typing=False,
             auto_suggest=AutoSuggestFromHistory(),
-            multiline=Condition(lambda: not scan(get_app().current_buffer.text).is_whole),
+            multiline=Condition(is_unfinished),
             prompt_continuation="   .. ",
         )
 
@@ -60,10 +68,13 @@ class Candidate(NamedTuple):
 class LineCompleter(Completer):
     """The adapter of `candidates` to prompt_toolkit."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, grammar: Grammar) -> None:
         self._session = session
+        self._grammar = grammar
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        if self._grammar is Grammar.CHAT and not document.text_before_cursor.startswith("/"):
+            return
         begun, found = candidates(document.text_before_cursor, self._session)
         for candidate in found:
             yield Completion(candidate.word, -len(begun), display_meta=candidate.meaning)
@@ -75,19 +86,21 @@ def candidates(before: str, session: Session) -> tuple[str, list[Candidate]]:
         return "", []
     words = split(before)
     begun = "" if not before or before[-1].isspace() else words.pop()
-    found = _after(words, begun, session) if words else _commands()
+    found = _after(words, begun, session) if words else _commands(begun[:1])
     return begun, [each for each in found if each.word.startswith(begun)]
 
 
-def _commands() -> Iterator[Candidate]:
+def _commands(first: str) -> Iterator[Candidate]:
+    slash = "/" if first == "/" else ""
     for command in COMMANDS:
-        for name in (command.name, *command.also):
-            yield Candidate(name, command.summary)
+        if slash or not command.needs_slash:
+            for name in (command.name, *command.also):
+                yield Candidate(slash + name, command.summary)
 
 
 def _after(words: list[str], begun: str, session: Session) -> Iterator[Candidate]:
     try:
-        command = find(words[0])
+        command = find(words[0].removeprefix("/"), with_slash=words[0].startswith("/"))
     except UsageError:
         return
     flags = {name: argument for argument in command.arguments for name in argument.names if argument.is_flag}
@@ -164,9 +177,10 @@ def holds_secret(typed: str, api_key: str | None = None) -> bool:
         return True
     try:
         words = split(typed)
-        secrets = find(words[0]).secrets(words[1:]) if words else []
+        name = words[0].removeprefix("/") if words else ""
+        secrets = find(name, with_slash=True).secrets(words[1:]) if words else []
     except UsageError:
         return False
-    except ValueError:
-        return True
+    except ValueError:  # a command that is not complete, unless it is text with an apostrophe
+        return Grammar.MIXED.is_command(typed)
     return not all(VARIABLE.fullmatch(secret) for secret in secrets)

@@ -3,14 +3,15 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from mail.cli.output import Output, one_line
 from mail.cli.session import Status, status_after
 from mail.cli.views.live import Durations, StatusLine
+from mail.cli.views.questions import Question, read_questions
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -35,13 +36,16 @@ STYLES = {
     "action_error": "red",
     "interswarm_message_error": "red",
     "task_error": "bold red",
+    "paused": "bold yellow",
 }
 
 
 MAXIMUM_DEPTH = 8
 """The deepest level of a tree; deeper requests, of agents that keep writing to each other, stay on this level."""
 
-NOT_IN_TREE = frozenset({"tool_call", "await_message", "task_complete_call", "help_called"})
+NOT_IN_TREE = frozenset(
+    {"tool_call", "await_message", "task_complete_call", "help_called", "breakpoint_tool_call"}
+)
 """Kinds of event that add nothing to a tree. The timeline shows them."""
 
 Address = tuple[str, str]
@@ -57,6 +61,7 @@ class Line:
     who: str
     whom: str
     text: str
+    is_pause: bool = False
 
     def columns(self) -> tuple[str, str, str, str]:
         """Return time, kind, who → whom and text, padded so that lines align."""
@@ -109,6 +114,26 @@ def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
         arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
         return Line(seconds, kind, who, "", one_line(f"{extra['tool_name']} {arguments}"))
     return Line(seconds, kind, who, "", one_line(description))
+
+
+class LineReader:
+    """Summarizes the events of a task, in their order: times count from the first one, and pauses are in words."""
+
+    def __init__(self, stopwatch: Stopwatch | None = None) -> None:
+        self._stopwatch = stopwatch or Stopwatch()
+        self._asking_agent: str | None = None
+
+    def read(self, kind: str, data: Mapping[str, Any]) -> Line:
+        """Return the line of an event."""
+        line = read_line(kind, data, self._stopwatch.read(data))
+        if kind == "breakpoint_tool_call":
+            self._asking_agent = line.who
+        elif "response" in data:
+            asking_agent, self._asking_agent = self._asking_agent, None
+            questions = () if asking_agent is None else read_questions(str(data["response"]), asking_agent)
+            if questions:
+                return replace(line, text="; ".join(map(str, questions)), is_pause=True)
+        return line
 
 
 def printer(stream: TextIO) -> Callable[[Line], None]:
@@ -181,17 +206,18 @@ def show_tree(roots: list[Node], output: Output) -> None:
 class _Reader:
     def __init__(self) -> None:
         self.roots: list[Node] = []
-        self._stopwatch = Stopwatch()
+        self._lines = LineReader()
         self._requests: dict[str, Node] = {}
         self._at_work: dict[Address, Node] = {}
 
     def read(self, kind: str, data: Mapping[str, Any]) -> None:
-        line = read_line(kind, data, self._stopwatch.read(data))
+        line = self._lines.read(kind, data)
         message = (data.get("extra_data") or {}).get("full_message")
         if message is not None:
             self._read_message(line, message)
         elif "response" in data:
-            self._add(line, self.roots[-1] if self.roots else None)
+            shown = replace(line, kind="paused") if line.is_pause else line
+            self._add(shown, self.roots[-1] if self.roots else None)
         elif kind not in NOT_IN_TREE:
             self._add(line, self._at_work.get(("agent", line.who)))
 
@@ -261,11 +287,99 @@ def _styled(line: Line) -> "Text":
 
 
 class Shown(NamedTuple):
-    """The last answer in a stream, if there is one, the task's status after it, and how long agents worked."""
+    """The last answer in a stream, if there is one, and what the stream has told of the task.
+
+    Attributes:
+        status: the task's status after the answer.
+        durations: how long agents worked, in one line.
+        questions: what a paused task asks.
+    """
 
     answer: str | None
     status: Status | None
     durations: str
+    questions: tuple[Question, ...]
+
+
+class StreamView(Protocol):
+    """A way to print the events of a stream."""
+
+    def live(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Show a live event."""
+
+    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        """Show an event of the task."""
+
+    async def run(self) -> None:
+        """Refresh what is shown again and again, until cancelled."""
+
+
+async def follow(
+    stream: "EventStream",
+    view: StreamView,
+    learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
+) -> Shown:
+    """Show the events of a stream as they arrive, up to the end, and pass the kind and data of each to `learn`."""
+    import asyncio
+
+    from mail.client.stream import LIVE, PING, TERMINAL
+
+    answer: str | None = None
+    asking_agent = ""
+    kinds: list[str] = []
+    durations = Durations()
+    refreshing = asyncio.create_task(view.run())
+    try:
+        async with stream:
+            async for event in stream:
+                if event.event == PING:
+                    continue
+                kind, data = read_event(event)
+                if kind in LIVE:
+                    view.live(kind, data)
+                    continue
+                learn(kind, data)
+                kinds.append(kind)
+                durations.read(data)
+                if kind == "breakpoint_tool_call":
+                    asking_agent = str((data.get("extra_data") or {}).get("agent", ""))
+                await view.event(event, kind, data)
+                if kind in TERMINAL:
+                    answer = str(data["response"])
+    finally:
+        refreshing.cancel()
+        await asyncio.gather(refreshing, return_exceptions=True)
+    status = status_after(kinds)
+    questions = read_questions(answer, asking_agent) if status is Status.PAUSED else ()
+    return Shown(answer, status, durations.line(), questions)
+
+
+class Timeline:
+    """Prints a line per event; on a terminal, with a last line that says who works."""
+
+    def __init__(self, client: "MAILClient", task_id: str, output: Output) -> None:
+        self._client = client
+        self._task_id = task_id
+        self._output = output
+        self._status = StatusLine(output.stream)
+        self._show = printer(output.stream)
+        self._lines: LineReader | None = None
+
+    def live(self, kind: str, data: Mapping[str, Any]) -> None:
+        if self._output.is_terminal:
+            self._status.read(kind, data)
+
+    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        if self._lines is None:
+            stopwatch = await stopwatch_for(self._client, self._task_id, event.id, self._output)
+            self._lines = LineReader(stopwatch)
+        line = self._lines.read(kind, data)
+        with self._status.hidden():
+            self._output.result({"event": kind, "id": event.id, "data": data}, partial(self._show, line))
+
+    async def run(self) -> None:
+        if self._output.is_terminal:
+            await self._status.run()
 
 
 async def show_stream(
@@ -275,40 +389,8 @@ async def show_stream(
     *,
     learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
 ) -> Shown:
-    """Print events as they arrive, up to the end, and pass the kind and data of each to `learn`."""
-    import asyncio
-
-    from mail.client.stream import LIVE, PING, TERMINAL
-
-    show, stopwatch = printer(output.stream), None
-    answer: str | None = None
-    kinds: list[str] = []
-    status, durations = StatusLine(output.stream), Durations()
-    spinner = asyncio.create_task(status.run()) if output.is_terminal else None
-    try:
-        async with stream:
-            async for event in stream:
-                if event.event == PING:
-                    continue
-                kind, data = read_event(event)
-                if kind in LIVE:
-                    if spinner is not None:
-                        status.read(kind, data)
-                    continue
-                learn(kind, data)
-                kinds.append(kind)
-                durations.read(data)
-                stopwatch = stopwatch or await stopwatch_for(client, stream.task_id, event.id, output)
-                line = read_line(kind, data, stopwatch.read(data))
-                with status.hidden():
-                    output.result({"event": kind, "id": event.id, "data": data}, partial(show, line))
-                if kind in TERMINAL:
-                    answer = str(data["response"])
-    finally:
-        if spinner is not None:
-            spinner.cancel()
-            await asyncio.gather(spinner, return_exceptions=True)
-    return Shown(answer, status_after(kinds), durations.line())
+    """Print events as a timeline, as `follow` does."""
+    return await follow(stream, Timeline(client, stream.task_id, output), learn)
 
 
 async def stopwatch_for(
@@ -327,6 +409,7 @@ def show_answer(shown: Shown, output: Output) -> None:
     """Print the whole answer below a timeline, which shows only its beginning; on a terminal, how long agents worked."""
     if shown.answer is None or output.as_json:
         return
-    output.text(f"\nAnswer: {shown.answer}")
+    if not shown.questions:
+        output.text(f"\nAnswer: {shown.answer}")
     if shown.durations and output.is_terminal:
         output.text(shown.durations, style="dim")

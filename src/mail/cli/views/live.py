@@ -1,4 +1,4 @@
-"""Views of what agents do: a line that says who works on what, and how long each took."""
+"""Views of what agents do: a line that says who works on what, and how long each worked."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,9 @@ from mail.cli.output import one_line
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
+SHORT = 0.05
+"""Seconds that are not worth telling."""
+
 CLEAR = "\r\x1b[2K"
 
 
@@ -68,10 +71,10 @@ class WorkingAgents:
 
     def _described(self, name: str, agent: _Agent, now: float) -> Iterator[str]:
         if not agent.work:
-            yield f"{name}, {_seconds(now - agent.begun)}"
+            yield f"{name}, {duration(now - agent.begun)}"
         for work in agent.work.values():
             note = f" ({work.note})" if work.note else ""
-            yield f"{name}: {work.label}, {_seconds(now - work.begun)}{note}"
+            yield f"{name}: {work.label}, {duration(now - work.begun)}{note}"
 
 
 class StatusLine:
@@ -82,7 +85,7 @@ class StatusLine:
         self._agents = WorkingAgents()
         self._frame = 0
         self._is_drawn = False
-        self._is_off = os.environ.get("TERM") == "dumb"
+        self._is_off = os.environ.get("TERM") == "dumb" or not stream.isatty()
 
     def read(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show a live event."""
@@ -109,9 +112,11 @@ class StatusLine:
             self._clear()
 
     def _draw(self) -> None:
+        if self._is_off:
+            return
         line = self._agents.line(monotonic())
         self._clear()
-        if line and not self._is_off:
+        if line:
             width = get_terminal_size().columns - 3
             shown = line if len(line) <= width else f"{line[: width - 1]}…"
             self._stream.write(f"{FRAMES[self._frame % len(FRAMES)]} {shown}")
@@ -160,12 +165,15 @@ class Durations:
 
     def _described(self) -> Iterator[str]:
         for agent, time in self._agents.items():
+            if time.turns < SHORT:
+                continue
             spent = {"models": time.models, **time.actions}
-            most = ", ".join(f"{name} {_seconds(took)}" for name, took in spent.items() if took)
-            yield f"{agent} {_seconds(time.turns)}" + (f" ({most})" if most else "")
+            most = ", ".join(f"{name} {duration(took)}" for name, took in spent.items() if took >= SHORT)
+            yield f"{agent} {duration(time.turns)}" + (f" ({most})" if most else "")
 
 
-def _seconds(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a number of seconds as people read it."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

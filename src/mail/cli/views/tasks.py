@@ -1,13 +1,15 @@
 """Views of tasks."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from mail.cli.output import Output, one_line
-from mail.cli.views.events import Stopwatch, printer, read_data, read_line, read_tree, show_tree
+from mail.cli.views.events import LineReader, Stopwatch, printer, read_data, read_tree, show_tree
+from mail.cli.views.live import SHORT, Durations, duration
+from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
 
@@ -54,6 +56,30 @@ class Awaited(BaseModel):
         return f"{self.agent or f'swarm {self.swarm}'}{until}{problem}"
 
 
+class Work(BaseModel):
+    """A model or an action that an agent waits for."""
+
+    name: str
+    since: str
+
+
+class Worker(BaseModel):
+    """An agent whose turn runs."""
+
+    agent: str
+    since: str
+    on: list[Work] = []
+
+    def __str__(self) -> str:
+        work = ", ".join(f"{each.name} since {_clock(each.since)}" for each in self.on)
+        return f"{self.agent} since {_clock(self.since)}{': ' if work else ''}{work}"
+
+
+def _clock(timestamp: str) -> str:
+    """Return the time of day in local time."""
+    return f"{datetime.fromisoformat(timestamp).astimezone():%H:%M:%S}"
+
+
 class TaskView(BaseModel):
     """The fields of a task that are shown. Lists, and servers of other makes, may leave out those with a default."""
 
@@ -71,6 +97,7 @@ class TaskView(BaseModel):
     max_steps: int | None = None
     pending_tool_calls: list[PendingCall] = []
     waiting_for: list[Awaited] = []
+    working: list[Worker] | None = None
     dead_letters: list[int] = []
     usage: dict[str, Any] = {}
 
@@ -78,6 +105,10 @@ class TaskView(BaseModel):
     def state(self) -> str:
         """The status; without one, running or completed."""
         return self.status or ("running" if self.is_running else "completed")
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return what the task asks, and nobody has decided."""
+        return questions_of([call.model_dump() for call in self.pending_tool_calls], self.timeline())
 
     def timeline(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the kind and data of each event. Raises MAILError."""
@@ -111,9 +142,9 @@ def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
     if not events:
         show_tree(read_tree(view.timeline()), output)
         return
-    stopwatch, show = Stopwatch(), printer(output.stream)
+    lines, show = LineReader(), printer(output.stream)
     for kind, data in view.timeline():
-        show(read_line(kind, data, stopwatch.read(data)))
+        show(lines.read(kind, data))
 
 
 def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
@@ -134,5 +165,16 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
         yield "usage", f"{total['calls']} calls of models, {tokens}, {total['cost']:.4f} USD"
     for awaited in view.waiting_for:
         yield "waits for", str(awaited)
+    for worker in view.working or ():
+        yield "working", str(worker)
+    for question in view.questions():
+        yield "approval" if question.needs_approval else "question", f"{question} (call {question.call_id})"
     for call in view.pending_tool_calls:
-        yield "waits for", f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}: {call.call_id}"
+        if call.decision:
+            yield "decided", f"{call.decision} {call.name} (call {call.call_id})"
+    stopwatch, durations, seconds = Stopwatch(), Durations(), 0.0
+    for _kind, data in view.timeline():
+        seconds = max(seconds, stopwatch.read(data))
+        durations.read(data)
+    if seconds >= SHORT and not view.is_running:
+        yield "lasted", " · ".join(filter(None, (duration(seconds), durations.line())))

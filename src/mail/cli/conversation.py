@@ -1,0 +1,281 @@
+"""Talking to a swarm: `mail send`, `mail reply`, and plain text at the prompt."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mail.cli.command import Command, Completes, Namespace, option, positional, switch
+from mail.cli.repl.words import split
+from mail.cli.session import Session, Status, TaskAsks, UsageError, how_to_reply
+from mail.cli.views.questions import Question
+from mail.errors import MAILError
+
+if TYPE_CHECKING:
+    from mail.cli.views.events import Shown
+    from mail.client import EventStream
+    from mail.client.messaging import MessageOptions
+
+NOT_FOUND = 404
+
+DECISIONS = {
+    **dict.fromkeys(("approve", "a", "yes", "y"), "approve"),
+    **dict.fromkeys(("reject", "r", "no", "n"), "reject"),
+    **dict.fromkeys(("edit", "e"), "edit"),
+}
+"""What a person types about a call that needs approval."""
+
+
+async def say(session: Session, text: str) -> None:
+    """Send a text to the open task, or to a new one; if that asks something, the text is the answer."""
+    from mail.client.messaging import MessageOptions
+
+    if session.questions:
+        await reply(session, text)
+        return
+    try:
+        await send(session, text, MessageOptions(task_id=session.open_task))
+    except TaskAsks:
+        if session.open_task is None:
+            raise
+        if not session.output.as_json:
+            session.output.text("Not sent: the task waits for an answer.")
+        await open_task(session, session.open_task)
+
+
+async def open_task(session: Session, task_id: str, *, is_new_allowed: bool = False) -> None:
+    """Let plain text continue a task, or begin it if it may be new, and print what it asks."""
+    from mail.cli.views.tasks import read_task
+    from mail.client.errors import BadAnswer
+
+    try:
+        view = read_task(await session.client.get_task(task_id))
+    except BadAnswer as refusal:
+        if refusal.status != NOT_FOUND or not is_new_allowed:
+            raise
+        session.open(task_id)
+        return
+    session.add_task(view.task_id)
+    questions = view.questions()
+    session.open(view.task_id, questions)
+    if session.output.as_json:
+        return
+    session.output.text(f"task {view.task_id} is {view.state}: {view.title or ''}".rstrip(": "), style="dim")
+    show_questions(session)
+
+
+def show_questions(session: Session) -> None:
+    """Print what the open task asks, and what to type."""
+    for question in session.questions:
+        session.output.text(str(question), style="bold")
+    if session.questions:
+        session.output.text(how_to_reply(session.questions), style="dim")
+
+
+async def reply(session: Session, text: str) -> None:
+    """Answer the first question of the open task; several results are sent together. Raises UsageError."""
+    from mail.client.messaging import MessageOptions
+
+    question, *others = session.questions
+    if question.needs_approval:
+        settings: dict[str, Any] = {"approvals": [read_decision(question, text)]}
+    else:
+        session.results[question.call_id] = text
+        if others and not others[0].needs_approval:
+            session.questions = tuple(others)
+            if not session.output.as_json:
+                show_questions(session)
+            return
+        results = [{"call_id": call_id, "content": each} for call_id, each in session.results.items()]
+        settings = {"breakpoint_tool_call_result": results}
+    options = MessageOptions(task_id=session.open_task, resume_from="breakpoint_tool_call", settings=settings)
+    await send(session, "", options)
+
+
+def read_decision(question: Question, text: str) -> dict[str, Any]:
+    """Return the decision on a call that a text tells. Raises UsageError."""
+    word, _, rest = text.strip().partition(" ")
+    decision = DECISIONS.get(word.lower().rstrip(","))
+    if decision is None or (decision == "approve" and rest):
+        raise UsageError(f"{question}. {how_to_reply([question])}")
+    decided: dict[str, Any] = {"decision": decision, "call_id": question.call_id}
+    if decision == "edit":
+        decided["arguments"] = {**question.arguments, **read_arguments(rest, question)}
+    elif rest:
+        decided["reason"] = rest.strip()
+    return decided
+
+
+def read_arguments(text: str, question: Question) -> dict[str, Any]:
+    """Return the arguments that a text names: a JSON object, or words such as `amount=5`. Raises UsageError."""
+    if text.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(text))
+        except ValueError as error:
+            raise UsageError(f"not JSON: {error}") from None
+    try:
+        pairs = [word.partition("=") for word in split(text)]
+    except ValueError:
+        raise UsageError("close the quote") from None
+    if not pairs or not all(name and equals for name, equals, _ in pairs):
+        raise UsageError("name the arguments to change: edit amount=5, or a JSON object")
+    return {name: _value(value, question.arguments.get(name)) for name, _, value in pairs}
+
+
+def _value(text: str, current: Any) -> Any:
+    """Return the value that a text stands for: a text if the current value is one, else JSON if it can be."""
+    if isinstance(current, str):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+async def send(session: Session, text: str, options: "MessageOptions") -> None:
+    """Send a message, and show the answer."""
+    is_new = options.task_id is None
+    with session.sending(options) as given:
+        is_live = session.output.is_terminal
+        stream = await session.client.post_stream(text, replace(given, live=is_live, deltas=is_live))
+    session.show_warnings(stream.warnings)
+    if is_new and session.output.is_terminal:
+        session.output.text(f"task {stream.task_id}", style="dim")
+    await show_answer(session, stream)
+
+
+async def show_answer(session: Session, stream: "EventStream") -> None:
+    """Show what agents do, then the answer of a task or what it asks."""
+    from mail.cli.views.conversation import conversation
+    from mail.cli.views.events import follow
+
+    view = conversation(session.output, is_quiet=not session.is_prompt)
+    shown = await follow(stream, view, session.learn)
+    session.waiting_for = None
+    if shown.answer is None:
+        raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
+    session.set_status(stream.task_id, shown.status)
+    session.open(stream.task_id)
+    if not session.output.as_json:
+        view.fold(session.task_command(stream.task_id))
+        await _show(session, stream.task_id, shown)
+    result = {"response": shown.answer, "task_id": stream.task_id, "status": shown.status}
+    session.output.result(result, lambda: None)
+
+
+async def _show(session: Session, task_id: str, shown: "Shown") -> None:
+    from mail.cli.views.tasks import read_task
+
+    if shown.status is not Status.PAUSED:
+        failed = shown.status is Status.FAILED
+        session.output.text(str(shown.answer), style="red" if failed else "")
+        return
+    view = read_task(await session.client.get_task(task_id))
+    session.open(task_id, view.questions() or shown.questions)
+    if session.is_chat:
+        show_questions(session)
+        return
+    for question in session.questions:
+        session.output.text(str(question), style="bold")
+    session.output.text(session.next_step(task_id, session.questions))
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+async def _send(session: Session, given: Namespace) -> None:
+    from mail.client.messaging import MessageOptions
+
+    options = MessageOptions(entrypoint=given.entrypoint, task_id=given.task_id)
+    if not given.no_wait:
+        await send(session, given.body, options)
+        return
+    with session.sending(options) as chosen:
+        stream = await session.client.post_stream(given.body, chosen)
+        await stream.aclose()
+    session.waiting_for = None
+    accepted = {"task_id": stream.task_id, "status": Status.RUNNING}
+    session.output.result(accepted, lambda: session.output.text(stream.task_id))
+
+
+async def _reply(session: Session, given: Namespace) -> None:
+    """Answer the question of a task, or continue a task that asks nothing."""
+    from mail.cli.views.tasks import read_task
+    from mail.client.messaging import MessageOptions
+
+    view = read_task(await session.client.get_task(given.task_id))
+    questions = view.questions()
+    if any(question.needs_approval for question in questions):
+        session.open(view.task_id, questions)
+        if not session.is_chat:
+            asked = "; ".join(map(str, questions))
+            raise UsageError(f"{asked}\n{session.next_step(view.task_id, questions)}")
+    if len(questions) > 1 and given.call is None:
+        asked = "\n".join(f"  --call {question.call_id}  {question}" for question in questions)
+        raise UsageError(f"task {view.task_id} asks several questions; choose one\n{asked}")
+    if given.call is not None:
+        questions = tuple(question for question in questions if question.call_id == given.call)
+        if not questions:
+            raise UsageError(f"task {view.task_id} does not wait for the call {given.call}")
+    session.open(view.task_id, questions)
+    if questions:
+        await reply(session, given.body)
+    else:
+        await send(session, given.body, MessageOptions(task_id=view.task_id))
+
+
+async def _new(session: Session, given: Namespace) -> None:
+    session.open(None)
+    session.output.result({"task_id": None}, lambda: session.output.text("The next message begins a task."))
+
+
+async def _open(session: Session, given: Namespace) -> None:
+    await open_task(session, given.task_id)
+
+
+TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK)
+TEXT = positional("body", "The text.", metavar="TEXT", repeats=True)
+
+COMMANDS = (
+    Command(
+        name="new",
+        needs_slash=True,
+        summary="Let the next message begin a new task.",
+        handler=_new,
+    ),
+    Command(
+        name="open",
+        needs_slash=True,
+        summary="Continue another task: the next message goes to it.",
+        handler=_open,
+        arguments=(TASK,),
+    ),
+    Command(
+        name="send",
+        needs_slash=True,
+        shell_name="send",
+        summary="Send a message to the swarm, and print the answer.",
+        details="Exit codes: 3 the task has failed, 4 it is paused.",
+        handler=_send,
+        arguments=(
+            TEXT,
+            option(
+                "--task-id", help="The task to continue, or the id of a new one.", completes=Completes.TASK
+            ),
+            option("--to", help="The agent to write to.", key="entrypoint", completes=Completes.AGENT),
+            switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),
+        ),
+    ),
+    Command(
+        name="reply",
+        needs_slash=True,
+        shell_name="reply",
+        summary="Answer a task's question, or continue a task.",
+        details="Exit codes: 3 the task has failed, 4 it is paused again.",
+        handler=_reply,
+        arguments=(
+            TASK,
+            TEXT,
+            option("--call", metavar="ID", help="The call to answer, if the task waits for several."),
+        ),
+    ),
+)

@@ -1,0 +1,69 @@
+"""The examples at the end of `mail … --help`, by command."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "server": (
+        "mail server",
+        "mail server --port 8001 --database other.db",
+        "mail server --reload --swarm-name my-swarm",
+    ),
+    "client": (
+        "mail client http://localhost:8000",
+        "mail client localhost:8000 -c 'message \"weather in Tokyo\"' -c tasks",
+        "mail client localhost:8000 --json < commands.txt",
+    ),
+    "chat": ("mail chat", "mail chat https://mail.example --task-id trip"),
+    "send": (
+        'mail send "weather in Tokyo"',
+        'mail send "and in Oslo?" --task-id trip --to supervisor',
+        'mail send "a long report" --no-wait',
+    ),
+    "reply": ('mail reply trip "by train"', 'mail reply trip "and back?" --json'),
+    "agents": ("mail agents", "mail agents --server https://mail.example --json"),
+    "demo": ("mail demo", 'mail demo "ask a human: may I?"'),
+    "init": ("mail init my-swarm", "mail init my-swarm --model ollama/llama3.2"),
+    "build": ("mail build", "mail build --architecture arm64"),
+    "local-aws": ("mail local-aws", "mail local-aws --port 8000 --env OPENAI_API_KEY"),
+    "check": ("mail check", "mail check swarms.json --swarm-name my-swarm"),
+    "ping": ("mail ping http://localhost:8000", "mail ping localhost:8000 --timeout 10"),
+    "version": ("mail version", "mail version --json"),
+    "db-init": ("mail db-init", "mail db-init --database postgresql://user@host/database"),
+    "register": ("mail register", "mail register --steps macos"),
+    "usage": (
+        "mail usage",
+        "mail usage --by model --since 7d",
+        "mail usage --task-id trip --json",
+    ),
+    "inbox": ("mail inbox", "mail inbox --pending --overdue"),
+    "thread": ("mail thread ol-1", 'mail thread ol-1 --reply "in euros"'),
+    "token create": (
+        "mail token create --role user --id alice",
+        "mail token create --role agent --id other-swarm",
+    ),
+    "token list": ("mail token list",),
+    "token revoke": ("mail token revoke 0123456789ab",),
+    "task list": ("mail task list", "mail task list --status paused --limit 5"),
+    "task show": ("mail task show trip", "mail task show trip --events", "mail task show trip --at 5"),
+    "task watch": ("mail task watch trip", "mail task watch trip --after 12 --json"),
+    "task cancel": ("mail task cancel trip", 'mail task cancel trip --reason "found it" --wait 30'),
+    "task approve": (
+        "mail task approve trip",
+        "mail task approve trip --call call_1 --arguments '{\"amount\": 5}'",
+    ),
+    "task reject": ("mail task reject trip", 'mail task reject trip --reason "too expensive"'),
+    "task fork": ('mail task fork trip --at 5 --message "and by train?"', "mail task fork trip --run"),
+    "dead-letter list": ("mail dead-letter list", "mail dead-letter list --task trip --json"),
+    "dead-letter redrive": ("mail dead-letter redrive trip 5", "mail dead-letter redrive --all"),
+    "dead-letter discard": ("mail dead-letter discard trip", "mail dead-letter discard --all"),
+    "webhook list": ("mail webhook list", "mail webhook list --task trip"),
+    "webhook register": (
+        "mail webhook register https://example.com/hook",
+        "mail webhook register https://example.com/hook --event '*'",
+    ),
+    "webhook delete": ("mail webhook delete 0123456789abcdef",),
+}
+
+
+def epilog(name: str) -> str:
+    """Return the end of a command's help; empty without examples."""
+    lines = EXAMPLES.get(name, ())
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines))) if lines else ""

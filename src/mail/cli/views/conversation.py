@@ -1,0 +1,193 @@
+"""The view of a chat: what agents do while they work, folded into one line when they are done."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from mail.cli.output import Output, one_line, printable
+from mail.cli.views.events import Stopwatch, read_line
+from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from sse_starlette import ServerSentEvent
+
+LINES = 8
+"""The newest steps that are shown while agents work."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """What a model writes: `answer` goes to the user, `text` is everything else that it says."""
+
+    call: object = None
+    answer: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of a task that somebody who waits wants to see: mail between agents, and actions."""
+
+    lines: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    _counts: dict[str, int] = field(default_factory=dict)
+    _stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    def read(self, kind: str, data: Mapping[str, Any]) -> str | None:
+        """Return the line of an event; None if it is another kind of event."""
+        line = read_line(kind, data, self._stopwatch.read(data))
+        self.seconds = max(self.seconds, line.seconds)
+        message = (data.get("extra_data") or {}).get("full_message")
+        if message is not None and not _is_between_agents(message):
+            return None
+        if message is not None:
+            shown, noun = f"{line.who} → {line.whom}  {one_line(message['message']['body'])}", "message"
+        elif kind == "action_call":
+            name, _, arguments = line.text.partition("action tool: ")[2].partition(" with args: ")
+            shown, noun = f"{line.who} runs {name}  {arguments}", "action"
+        elif kind in ("agent_error", "action_error", "interswarm_message_error"):
+            shown, noun = line.text, "error"
+        else:
+            return None
+        self._counts[noun] = self._counts.get(noun, 0) + 1
+        self.lines.append(shown)
+        return shown
+
+    def summary(self) -> str:
+        """Return how many steps there were, and how long they took; empty for none."""
+        counts = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in self._counts.items()]
+        return ", ".join((*counts, f"{self.seconds:.1f} s")) if counts else ""
+
+
+def _is_between_agents(message: Mapping[str, Any]) -> bool:
+    payload = message["message"]
+    recipients = payload.get("recipients") or [payload["recipient"]]
+    parties = (payload["sender"], *recipients)
+    is_end = message["msg_type"] == "broadcast_complete"
+    return not is_end and all(each["address_type"] == "agent" for each in parties)
+
+
+class PlainConversation:
+    """Prints a line per step, for a pipe."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._steps = Steps()
+
+    def live(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Show nothing: what passes is for terminals."""
+
+    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        line = self._steps.read(kind, data)
+        if line is not None and not self._output.as_json:
+            self._output.text(f"  {line}")
+
+    async def run(self) -> None:
+        """Refresh nothing."""
+
+    def fold(self, command: str) -> None:
+        """Print nothing: the lines stay."""
+
+
+class QuietConversation(PlainConversation):
+    """Prints nothing but the answer, for scripts."""
+
+    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        """Show nothing."""
+
+
+class LiveConversation:
+    """Shows the newest steps, the text that models write, and who works, at the end of a terminal."""
+
+    def __init__(self, output: Output) -> None:
+        from rich.live import Live
+
+        self._output = output
+        self._steps = Steps()
+        self._agents = WorkingAgents()
+        self._replies: dict[str, Reply] = {}
+        self._newest = ""
+        self._frame = 0
+        self._console = output.console()
+        self._live: Live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def live(self, kind: str, data: Mapping[str, Any]) -> None:
+        extra = data.get("extra_data") or {}
+        if kind == "text_delta":
+            self._write(one_line(extra.get("agent", "")), extra)
+            return
+        if kind in ("model_call_started", "model_call_retried"):  # the text begins again
+            self._replies.pop(one_line(extra.get("agent", "")), None)
+        self._agents.read(kind, data, monotonic())
+
+    def _write(self, agent: str, extra: Mapping[str, Any]) -> None:
+        reply = self._replies.setdefault(agent, Reply())
+        if reply.call != extra.get("call"):
+            reply = self._replies[agent] = Reply(extra.get("call"))
+        match extra.get("kind"):
+            case "answer":
+                reply.answer += str(extra.get("delta", ""))
+            case "text":
+                reply.text += str(extra.get("delta", ""))
+        self._newest = agent
+
+    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        self._steps.read(kind, data)
+
+    async def run(self) -> None:
+        from asyncio import sleep
+
+        with self._live:
+            while True:
+                self._live.update(self._shown(), refresh=True)
+                await sleep(FRAME_SECONDS)
+                self._frame += 1
+
+    def _shown(self) -> "Text":
+        """Return the newest steps, the end of the text that is being written, and who works."""
+        from rich.text import Text
+
+        size = self._console.size
+        shown = Text(no_wrap=True, overflow="ellipsis")
+        for line in self._steps.lines[-LINES:]:
+            shown.append(f"{line}\n", "dim")
+        for line in self._written(size.width, size.height - LINES - 3):
+            shown.append(f"{line}\n")
+        working = self._agents.line(monotonic())
+        return shown.append(f"{FRAMES[self._frame % len(FRAMES)]} {working}", "cyan")
+
+    def _written(self, width: int, height: int) -> list[str]:
+        """Return the last lines of the newest reply, wrapped."""
+        reply = self._replies.get(self._newest)
+        if reply is None:
+            return []
+        text = reply.answer or (f"{self._newest}: {reply.text}" if reply.text else "")
+        lines = [
+            line[start : start + width]
+            for line in printable(text).splitlines()
+            for start in range(0, max(len(line), 1), width)
+        ]
+        return lines[-max(height, 1) :]
+
+    def fold(self, command: str) -> None:
+        """Print one line in place of the steps, with the command that shows them."""
+        if summary := self._steps.summary():
+            self._output.text(f"· {summary} ({command})", style="dim")
+
+
+Conversation = PlainConversation | LiveConversation
+
+
+def conversation(output: Output, *, is_quiet: bool = False) -> Conversation:
+    """Return the view for this output; into a pipe, a quiet one prints the answer only."""
+    if output.is_terminal:
+        return LiveConversation(output)
+    return QuietConversation(output) if is_quiet else PlainConversation(output)

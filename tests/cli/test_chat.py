@@ -1,0 +1,143 @@
+"""`mail chat`: what somebody types at a terminal or pipes in, and sees."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import forkserver
+from support.approval_swarm import Bank
+from support.server_process import MAIL, ServerProcess, environment, eventually
+from support.terminal import Terminal
+
+PROMPT = "you>"
+
+
+def open_chat(server: ServerProcess, folder: Path, command: str = "chat", *flags: str) -> Terminal:
+    home = {"XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder)}
+    env = {"MAIL_API_KEY": server.tokens["user"], **home}
+    return Terminal(command, server.url, *flags, cwd=folder, env=env)
+
+
+@pytest.fixture
+def chat(server: ServerProcess, tmp_path: Path) -> Iterator[Terminal]:
+    with open_chat(server, tmp_path) as terminal:
+        terminal.expect(PROMPT)
+        yield terminal
+
+
+def tasks_of(server: ServerProcess) -> dict[str, object]:
+    with server.client() as client:
+        return dict(client.get("/tasks", params={"fields": "summary"}).json())
+
+
+def test_text_begins_a_task_and_continues_it(chat: Terminal, server: ServerProcess) -> None:
+    before = tasks_of(server).keys()
+    chat.type("what's the weather in Oslo\r")
+    shown = chat.expect("The weather in Oslo today")
+    assert "· 2 messages, 1 action" in shown  # folded: no line of a message is left
+    chat.expect(PROMPT)
+    chat.type("2**10\r")
+    chat.expect("2**10 = 1024.")
+    (begun,) = tasks_of(server).keys() - before
+    assert server.task(begun)["generation"] == 2
+    chat.type("/new\r")
+    chat.expect("The next message begins a task.")
+    chat.type("//tasks\r")  # text that begins with a slash
+    chat.expect(PROMPT)
+    eventually(lambda: len(tasks_of(server).keys() - before) == 2, "a second task")
+    chat.type(f"/open {begun}\r")
+    chat.expect(f"task {begun} is completed")
+    chat.type("/help\r")
+    assert "/open" in chat.expect("Every other line is a message")
+    chat.type("/tsks\r")
+    chat.expect("did you mean /tasks?")
+    chat.type("/exit\r")
+    assert chat.end() == 0
+
+
+def test_a_question_is_answered_by_typing(chat: Terminal) -> None:
+    chat.type("ask a human: isn't it?\r")
+    chat.expect("supervisor asks: isn't it?\nType your answer.")
+    chat.expect(PROMPT)
+    chat.type("it's fine\r")
+    chat.expect("\nit's fine\n")
+
+
+def test_calls_are_approved_edited_and_rejected_in_words(tmp_path: Path) -> None:
+    with Bank(tmp_path / "bank") as bank, open_chat(bank, tmp_path) as chat:
+        chat.expect(PROMPT)
+        chat.type("pay 200 300 400\r")
+        chat.expect("payer wants to run pay(to: bob, amount: 200)")
+        chat.expect("Type approve, reject REASON, or edit NAME=VALUE")
+        chat.expect(PROMPT)
+        chat.type("well\r")
+        chat.expect("mail: payer wants to run pay(to: bob, amount: 200). Type approve")
+        chat.type("edit amount=lots\r")  # the server refuses it, and the question stays
+        chat.expect("mail: ")
+        chat.expect(PROMPT)
+        chat.type("edit amount=5\r")
+        chat.expect("amount: 300)\n")
+        chat.expect(PROMPT)
+        chat.type("no, it's too much\r")
+        chat.expect("amount: 400)\n")
+        chat.expect(PROMPT)
+        chat.type("yes\r")
+        shown = chat.expect("paid 400 to bob")
+        assert "it was not run: it's too much" in shown
+        assert bank.paid == ["bob 5", "bob 400"]
+
+
+def test_text_streams_and_ctrl_c_leaves_the_task_running(waiting: ServerProcess, tmp_path: Path) -> None:
+    with open_chat(waiting, tmp_path) as chat:
+        chat.expect(PROMPT)
+        chat.type("hello\r")
+        chat.expect("half of an answer")
+        chat.expect("waiter: house/model")
+        chat.type("\x03")
+        (task_id,) = tasks_of(waiting)
+        chat.expect(f"task {task_id} keeps running. Come back with /task-watch {task_id}, or in a shell: ")
+        chat.expect(PROMPT)
+        (waiting.folder / "go").touch()
+        chat.type("/task-watch\r")
+        chat.expect("Answer: gone")
+        chat.expect(f"task {task_id}\n{PROMPT}")
+        chat.type("\x03")
+        chat.expect("Ctrl+C again leaves.")
+        chat.type("\x03")
+        assert chat.end() == 0
+
+
+def test_text_at_the_prompt_of_the_client(server: ServerProcess, tmp_path: Path) -> None:
+    with open_chat(server, tmp_path, "client") as client:
+        client.expect("mail>")
+        client.type("isn't it 7*6?\r")
+        client.expect("42")
+        client.expect("mail>")
+        client.type("/whoami\r")
+        client.expect("user (user)")
+        client.type("mesage hi\r")
+        client.expect("did you mean message? (to send the line as text, begin with: message)")
+        client.type("status\r")
+        client.expect("active_users")
+
+
+def test_a_pipe_gets_plain_lines(server: ServerProcess, tmp_path: Path) -> None:
+    def run(given: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        env = environment({"MAIL_API_KEY": server.tokens["user"], "MAIL_SERVER": server.url})
+        return forkserver.run([*MAIL, "chat", *flags], cwd=tmp_path, env=env, given=given)
+
+    done = run(
+        "it's the weather in Rome, isn't it?\n/nosuch\n# 2**10\nask a human: may I?\n", "--task-id", "piped"
+    )
+    assert done.returncode == 1  # of /nosuch
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("  supervisor → weather  ")
+    assert "2**10 = 1024." in lines
+    assert lines[-2:] == ["supervisor asks: may I?", "Type your answer."]
+    assert "\x1b" not in done.stdout
+    (answer,) = (
+        json.loads(line) for line in run("you may\n", "--task-id", "piped", "--json").stdout.splitlines()
+    )
+    assert answer == {"response": "you may", "task_id": "piped", "status": "completed"}
