@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "local-aws": ("mail local-aws", "mail local-aws --port 8000 --env OPENAI_API_KEY"),
     "check": ("mail check", "mail check swarms.json --swarm-name my-swarm"),
     "ping": ("mail ping http://localhost:8000", "mail ping localhost:8000 --timeout 10"),
+    "smoke": ("mail smoke https://mail.example", "mail smoke https://mail.example --message hello --json"),
     "version": ("mail version", "mail version --json"),
     "db-init": ("mail db-init", "mail db-init --database postgresql://user@host/database"),
     "register": ("mail register", "mail register --steps macos"),

@@ -48,9 +48,9 @@ def smoke(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Test a deployed server: its health, keys, an answer, the stored task, and streaming.
+    """Test a server after its deployment.
 
-    Exits with 1 if a check fails.
+    Checks its health, keys, an answer, the stored task, and streaming. Exits with 1 after the first check that fails.
     """
     import asyncio
 
