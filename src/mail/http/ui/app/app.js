@@ -118,7 +118,10 @@ function App() {
     }
     setReady(true);
   };
-  useEffect(() => void resume(), []);
+  // At the start, and when a sign-in link is opened in a tab that has the page already.
+  useEffect(() => {
+    if (!isReady || route.code) void resume();
+  }, [route.code]);
 
   if (entered) {
     return html`<${Workspace} ...${entered} key=${entered.caller.id} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;
