@@ -250,6 +250,7 @@ def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoo
     page.keyboard.type(server.tokens["user"])
     page.keyboard.press("Enter")
     page.get_by_role("link", name="New task").focus()
+    expect(page.get_by_label("Message", exact=True)).not_to_be_visible()
     page.keyboard.press("Enter")
     field = page.get_by_label("Message", exact=True)
     field.focus()
