@@ -9,7 +9,7 @@ from studio_page import answers, ask, expect, ground, is_in_view, send, sign_in,
 from support.server_process import ServerProcess
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 WAITING = "ask a human: may I?"
 Shoot = Callable[[str], Path]
@@ -226,6 +226,29 @@ def test_the_token_is_this_tabs_only(page: "Page", server: ServerProcess) -> Non
     expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_sign_in_link_begins_a_session_that_sign_out_ends(page: "Page", server: ServerProcess) -> None:
+    codes, ended = [], []
+
+    def sign_in_with(route: "Route") -> None:
+        codes.append(route.request.post_data_json)
+        route.fulfill(json={"token": server.tokens["user"]})
+
+    def sign_out(route: "Route") -> None:
+        ended.append(route.request.headers["authorization"])
+        route.fulfill(json={})
+
+    page.route("**/sign-in", sign_in_with)
+    page.route("**/sign-out", sign_out)
+    page.goto(f"{server.url}/ui#sign-in=a-code")
+    expect(page.get_by_role("heading", name="Tasks", exact=True)).to_be_visible()
+    assert codes == [{"code": "a-code"}]
+    assert "code" not in page.url
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert ended == [f"Bearer {server.tokens['user']}"]
     assert page.evaluate("sessionStorage.length") == 0
 
 
