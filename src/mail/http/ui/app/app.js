@@ -1,0 +1,159 @@
+// The root of the page: signing in, the views, and the task that is open.
+
+import { Admin } from "../admin/admin.js";
+import * as api from "../api/api.js";
+import { assignHues } from "../components/agent.js";
+import { Loading, Notice } from "../components/notice.js";
+import { SwarmView } from "../graph/swarm-view.js";
+import { html, render, useEffect, useErrorBoundary, useMemo, useRef, useState } from "../html.js";
+import { TaskList } from "../tasks/task-list.js";
+import { TasksView } from "../tasks/tasks-view.js";
+import { Connection } from "./connection.js";
+import { Header } from "./header.js";
+import { formatRoute, parseRoute, stepRoute } from "./router.js";
+import { Session } from "./session.js";
+import { SignIn } from "./sign-in.js";
+import { useStore } from "./store.js";
+import { applyTheme } from "./theme.js";
+
+/** The route, and the function that changes it. */
+function useRoute() {
+  const [route, setRoute] = useState(() => parseRoute(location.hash));
+  useEffect(() => {
+    const onHash = () => setRoute(parseRoute(location.hash));
+    window.addEventListener("hashchange", onHash);
+    return () => window.removeEventListener("hashchange", onHash);
+  }, []);
+  const navigate = useMemo(
+    () =>
+      (change, { replace = false } = {}) => {
+        const hash = `#${formatRoute(stepRoute(parseRoute(location.hash), change))}`;
+        if (!replace) return void (location.hash = hash);
+        history.replaceState(null, "", hash);
+        setRoute(parseRoute(hash));
+      },
+    [],
+  );
+  return [route, navigate];
+}
+
+/** The open task's session, one at a time. */
+function useSession(id, list, connection) {
+  const session = useMemo(() => (id ? new Session(id) : null), [id]);
+  useEffect(() => {
+    if (!session) return undefined;
+    void session.open();
+    let wasOffline = connection.isOffline;
+    const onConnection = () => {
+      if (wasOffline && !connection.isOffline) session.reconnect();
+      wasOffline = connection.isOffline;
+    };
+    const unfollow = [connection.subscribe(onConnection), list.subscribe(() => session.look(list.find(session.id))), session.subscribe(() => session.record && list.put(session.record))];
+    return () => {
+      for (const end of unfollow) end();
+      session.close();
+    };
+  }, [session]);
+  return session;
+}
+
+function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
+  const list = useMemo(() => new TaskList(), []);
+  const session = useStore(useSession(route.view === "tasks" ? route.task : null, list, connection));
+  useEffect(() => {
+    list.start((problem) => problem.status === 401 && onSignOut("Your token is no longer valid. Sign in again."));
+    connection.start(() => list.refresh());
+    return () => list.stop();
+  }, []);
+  useEffect(() => void (document.title = `${session?.record?.title ?? swarm.name} · MAIL`), [session?.record?.title, swarm]);
+  useEffect(() => {
+    if (session) void session.lookAt(route.at).catch((problem) => Object.assign(session, { problem }).changed());
+  }, [session, route.at]);
+  const shared = { session, swarm, caller, navigate };
+  const view = {
+    tasks: () => html`<${TasksView} ...${shared} list=${list} route=${route} />`,
+    swarm: () => html`<${SwarmView} ...${shared} agent=${route.agent} />`,
+    admin: () => html`<${Admin} ...${shared} page=${route.page} />`,
+  };
+  return html`
+    <${Header} connection=${connection} route=${route} swarm=${swarm} caller=${caller} onSignOut=${() => onSignOut()} />
+    <main id="main" tabindex="-1"><${Guarded} key=${route.view} of=${view[route.view] ?? view.tasks} /></main>
+  `;
+}
+
+/** A view; if it fails, the rest of the page stays. */
+function Guarded({ of }) {
+  const [error, reset] = useErrorBoundary((failure) => console.error(failure));
+  if (!error) return of();
+  return html`<${Notice} tone="bad" title="This view has failed." action=${{ name: "Try again", onClick: reset }}>${error.message}<//>`;
+}
+
+/** Milliseconds after which a server that can't be reached is asked again. */
+const RETRY = 2_000;
+
+/** Why a token or a link did not lead in. */
+function whyNot(problem, route) {
+  if (!problem.permanent) return problem.message;
+  if (route.view === "sign-in") return "This sign-in link was used already or has expired.";
+  return problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message;
+}
+
+function App() {
+  const [route, navigate] = useRoute();
+  const connection = useMemo(() => new Connection(), []);
+  const [entered, setEntered] = useState(null); // {caller, swarm}
+  const [isReady, setReady] = useState(false); // the token that is kept has been tried
+  const [isWaiting, setWaiting] = useState(false); // for a server that can't be reached
+  const [notice, setNotice] = useState("");
+
+  const enter = async (token, options) => {
+    const caller = await api.signIn(token, options);
+    try {
+      const swarm = await api.swarm();
+      assignHues(swarm.agents.map(({ name }) => name));
+      setEntered({ caller, swarm });
+    } catch (problem) {
+      api.token.forget();
+      throw problem;
+    }
+    setNotice("");
+  };
+  const leave = (why = "") => {
+    api.signOut();
+    setEntered(null);
+    setNotice(why);
+  };
+  const resume = async () => {
+    try {
+      if (route.view === "sign-in") {
+        navigate({ view: "tasks" }, { replace: true });
+        await enter(await api.redeem(route.code), { isSession: true });
+      } else if (api.token.get()) await enter(api.token.get());
+    } catch (problem) {
+      if (problem.isUnreachable && api.token.get()) {
+        setWaiting(true);
+        return void setTimeout(resume, RETRY);
+      }
+      leave(whyNot(problem, route));
+    }
+    setReady(true);
+  };
+  // At the start, and when a sign-in link is opened in a tab that has the page already.
+  useEffect(() => {
+    if (!isReady || route.code) void resume();
+  }, [route.code]);
+
+  if (entered) {
+    return html`<${Workspace} ...${entered} key=${entered.caller.id} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;
+  }
+  return html`
+    <${Header} connection=${connection} route=${route} />
+    ${isReady ? html`<${SignIn} notice=${notice} onToken=${enter} />` : html`<main id="main"><${Loading} what=${isWaiting ? "The server can't be reached. Trying again…" : "Loading…"} /></main>`}
+  `;
+}
+
+applyTheme();
+const root = document.createElement("div");
+root.id = "app";
+document.body.append(root);
+render(html`<a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>Skip to the content</a><${App} />`, root);
