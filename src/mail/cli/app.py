@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mail.cli import build, check, client, database, demo, init, local_aws, register, swarms, token
+from mail.cli import build, check, client, database, demo, init, local_aws, register, swarms, token, ui
 from mail.cli.command import Argument, Command, Namespace
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output
@@ -128,6 +128,7 @@ app.command("init")(init.init)
 app.command("build")(build.build)
 app.command("local-aws")(local_aws.local_aws)
 app.command("check")(check.check)
+app.command("ui")(ui.ui)
 app.command("ping")(swarms.ping)
 app.command("version")(version)
 app.command("db-init")(database.db_init)
