@@ -17,7 +17,7 @@ KNOWN_CALLERS = 4096
 
 
 STRANGERS: Final = "strangers"
-"""Counted as one caller: those who sign in, whoever they say they are."""
+"""Everybody who signs in, counted as one caller."""
 
 
 class RateLimiter:
