@@ -31,12 +31,18 @@ UNPRICED = Usage(calls=2, input_tokens=3000, output_tokens=400, unpriced_calls=2
 PEERS = (
     (
         PeerRecord(
-            name="beta", base_url="https://beta.example", version="1.4", auth_token="${SWARM_AUTH_TOKEN_BETA}", public=True
+            name="beta",
+            base_url="https://beta.example",
+            version="1.4",
+            auth_token="${SWARM_AUTH_TOKEN_BETA}",
+            public=True,
         ),
         PeerHealth(is_active=True, last_seen=datetime.now(UTC).isoformat(), latency=0.042),
     ),
     (
-        PeerRecord(name="gamma", base_url="https://gamma.example/mail", caller_id="gamma-prod", volatile=True),
+        PeerRecord(
+            name="gamma", base_url="https://gamma.example/mail", caller_id="gamma-prod", volatile=True
+        ),
         PeerHealth(is_active=False, last_seen=(datetime.now(UTC) - timedelta(hours=3)).isoformat()),
     ),
     (PeerRecord(name="delta", base_url="https://delta.example", auth="aws_iam"), None),
@@ -52,7 +58,10 @@ def work(view: View) -> list[Call]:
         report_usage(UNPRICED, "local/llama")
     else:
         cents = int(word)
-        report_usage(Usage(calls=3, input_tokens=cents * 900, output_tokens=cents * 70, cost=cents / 100), "openai/gpt-5-mini")
+        report_usage(
+            Usage(calls=3, input_tokens=cents * 900, output_tokens=cents * 70, cost=cents / 100),
+            "openai/gpt-5-mini",
+        )
     return [complete(f"done: {rest}")]
 
 
@@ -92,7 +101,9 @@ class AdminServer:
 
             async def ask(body: str, role: str, task_id: str) -> None:
                 headers = {"Authorization": f"Bearer {self.tokens[role]}"}
-                answer = await client.post("/message", json={"body": body, "task_id": task_id}, headers=headers)
+                answer = await client.post(
+                    "/message", json={"body": body, "task_id": task_id}, headers=headers
+                )
                 assert answer.status_code == 200, answer.text
 
             for day in range(DAYS):
@@ -107,7 +118,9 @@ class AdminServer:
             if health is not None:
                 await system.documents.set_peer_health(peer.name, health)
         hook = WebhookRecord(
-            url="https://hooks.example/mail", secret_ref="${WEBHOOK_SECRET_OPS}", created=self._clock.now().isoformat()
+            url="https://hooks.example/mail",
+            secret_ref="${WEBHOOK_SECRET_OPS}",
+            created=self._clock.now().isoformat(),
         )
         await system.documents.set_webhook(f"admin:root@{example.name}", hook, limit=10)
         expires = self._clock.now().timestamp() + 30 * 24 * 3600

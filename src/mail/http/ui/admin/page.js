@@ -35,7 +35,7 @@ export function Page({ title, about, data, children }) {
   const { data: loaded, problem, reload } = data;
   return html`
     <div class="admin-page">
-      <div class="admin-title"><h1>${title}</h1>${about && html`<p class="quiet">${about}</p>`}</div>
+      <div class="admin-title"><h2>${title}</h2>${about && html`<p class="quiet">${about}</p>`}</div>
       ${problem && html`<${Notice} tone=${problem.status === 404 ? "plain" : "bad"} action=${problem.permanent ? null : { name: "Try again", onClick: reload }}>${problem.message}<//>`}
       ${loaded !== null ? children(loaded) : !problem && html`<${Loading} />`}
     </div>

@@ -41,7 +41,7 @@ export function Tokens() {
       html`<button type="button" class="button small" aria-label=${`Revoke the token of ${token.role}:${token.id}, number ${token.number}`} onClick=${() => setDoomed(token)}>Revoke</button>`,
     ])} />
     ${doomed && html`<${Confirm} title="Revoke this token?" action="Revoke" onClose=${() => setDoomed(null)} onConfirm=${() => void revoke(doomed)}>
-      <p>${doomed.session ? "The browser" : "Whoever uses the token"} of <strong>${doomed.role}:${doomed.id}</strong> can no longer call this server. Tasks stay.</p>
+      <p>Servers refuse it within a minute. The tasks of <strong>${doomed.role}:${doomed.id}</strong> stay.</p>
       ${!doomed.session && html`<p>Sessions of sign-in links that were made with it end as well.</p>`}
       ${doomed.current && html`<p><strong>You are signed in with this token: you will be signed out.</strong></p>`}
     <//>`}
