@@ -11,7 +11,7 @@ import typer
 from mail.cli.options import SERVER_VARIABLE, URL_FORMS, ApiKey, AsJson, ConfigPath, Database, SwarmOfDatabase
 from mail.cli.output import Output
 from mail.cli.token import TokenRole, run, token_storage
-from mail.errors import BadRequest
+from mail.errors import BadRequest, MAILError
 
 if TYPE_CHECKING:
     from mail.auth.keys import Caller
@@ -138,9 +138,15 @@ async def _from_database(storage: "StorageConfig", server: str, caller: "Caller"
     from mail.bootstrap import issues_tokens
     from mail.bootstrap.backends import open_documents
     from mail.cli.connection import connect_anonymously
+    from mail.client.errors import ServerUnreachable
 
-    async with connect_anonymously(server, timeout=PING_TIMEOUT) as client:
-        await client.ping()
+    try:
+        async with connect_anonymously(server, timeout=PING_TIMEOUT) as client:
+            await client.ping()
+    except ServerUnreachable as error:
+        raise MAILError(
+            f"{error.detail}; start a server with mail server, or name one with --server"
+        ) from error
     if not issues_tokens():
         note = "An external authentication service issues the keys of this server: enter yours there."
         return _Page(f"{server}/ui", note, {"expires": None})

@@ -24,7 +24,7 @@ export function AllTasks({ caller }) {
   const mine = `${caller.role}:${caller.id}`;
   const matches = ({ title, task_id: id, task_owner: owner }) =>
     [title ?? "", id, owner].some((text) => text.toLowerCase().includes(search.trim().toLowerCase()));
-  return html`<${Page} title="All tasks" about="Tasks of all callers, newest first. What is written in a task is only shown to its own caller." data=${data}>${({ tasks, hasMore }) => {
+  return html`<${Page} title="All tasks" about="Tasks of all callers, newest first. Of others' tasks you see the title, not the messages." data=${data}>${({ tasks, hasMore }) => {
     const shown = tasks.filter(matches);
     return html`
       <div class="row admin-filters">
