@@ -69,6 +69,12 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     expect(other.get_by_text("was used already or has expired")).to_be_visible()
     assert code not in other.url
 
+    page.goto(f"{busy.url}/ui#sign-in={code}")
+    expect(page.locator(".who")).to_contain_text("ann")
+    page.goto(busy.link())
+    expect(page.locator(".who")).to_contain_text("root")
+    page.wrong.clear()  # Chromium's own lines about the 401 responses
+
 
 def test_tasks_of_all_callers(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
     page = admin("All tasks")

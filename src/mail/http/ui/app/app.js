@@ -110,15 +110,22 @@ function App() {
     setEntered(null);
     setNotice(why);
   };
+  const isResuming = useRef(false);
   const resume = async () => {
+    if (isResuming.current) return;
+    isResuming.current = true;
+    const { code } = route;
     try {
-      if (route.view === "sign-in") {
+      if (code) {
         navigate({ view: "tasks" }, { replace: true });
-        await enter(await api.redeem(route.code), { isSession: true });
+        await enter(await api.redeem(code), { isSession: true });
       } else if (api.token.get()) await enter(api.token.get());
     } catch (problem) {
       if (problem.isUnreachable && api.token.get()) return void setTimeout(resume, 2_000);
-      leave(route.view === "sign-in" ? "This sign-in link was used already or has expired." : problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message);
+      if (code && api.token.get()) await enter(api.token.get()).catch(() => leave()); // a link that fails ends no session
+      else leave(problem.status !== 401 ? problem.message : code ? "This sign-in link was used already or has expired." : "Your token is no longer valid. Sign in again.");
+    } finally {
+      isResuming.current = false;
     }
     setReady(true);
   };
