@@ -150,6 +150,9 @@ def test_a_swarm_is_checked_and_loaded(
     page.get_by_role("button", name="Check").click()
     problem = page.get_by_role("listitem").filter(has_text="agents.0.enable_entripoint")
     expect(problem).to_contain_text("enable_entrypoint")
+    problem.get_by_role("button").click()
+    selected = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
+    assert page.evaluate(selected) == '"enable_entripoint"'
     shoot("admin-swarm-problem")
     editor.fill(good)
     expect(problem).to_have_count(0)

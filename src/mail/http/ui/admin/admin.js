@@ -1,7 +1,7 @@
 // The view for administrators: a page for each subject.
 
 import { Notice } from "../components/notice.js";
-import { html, useLayoutEffect, useRef } from "../html.js";
+import { html } from "../html.js";
 import { DeadLetters } from "./dead-letters.js";
 import { LoadedSwarm } from "./loaded-swarm.js";
 import { Registry } from "./registry.js";
@@ -22,13 +22,11 @@ const PAGES = [
 
 /** `page` is the id of a page; null for the first. */
 export function Admin({ caller, swarm, page }) {
-  const pages = useRef();
-  useLayoutEffect(() => pages.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [page]);
   if (caller.role !== "admin") return html`<div class="admin-page"><${Notice}>This view is for administrators. You are signed in as a user.<//></div>`;
   const shown = PAGES.find(({ id }) => id === page) ?? PAGES[0];
   return html`
     <div class="admin">
-      <nav class="admin-pages" aria-label="Administration" ref=${pages}>
+      <nav class="admin-pages" aria-label="Administration">
         ${PAGES.map(({ id, name }) => html`<a key=${id} href=${`#admin=${id}`} aria-current=${id === shown.id ? "page" : null}>${name}</a>`)}
       </nav>
       <div class="admin-body"><${shown.of} key=${shown.id} caller=${caller} swarm=${swarm} /></div>
