@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.server_process import ServerProcess, run_mail
+from support.terminal import Terminal
 
 QUIET = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": "", "MAIL_API_KEY": "", "MAIL_SERVER": ""}
 
@@ -50,12 +51,20 @@ def test_links_of_a_server_and_of_the_command(tmp_path: Path) -> None:
     server.kill()
 
 
+def test_a_terminal_gets_a_link_at_every_start(tmp_path: Path) -> None:
+    run_mail("token", "create", "--role", "user", "--id", "ann", cwd=tmp_path)
+    with Terminal("server", "--port", "0", "--no-check", cwd=tmp_path) as terminal:
+        shown = terminal.expect("works once")
+    assert "no API tokens yet" not in shown
+    assert re.search(r"Open http://\S+/ui#sign-in=\S{43}", shown)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
         (("--server", "http://127.0.0.1:9"), 1, "cannot connect"),
         (("--server", "https://mail.example"), 2, "--api-key"),
-        (("--role", "agent", "--server", "http://127.0.0.1:9"), 2, "admin and user"),
+        (("--role", "agent", "--server", "http://127.0.0.1:9"), 2, "'admin', 'user'"),
         (("--api-key", "k", "--role", "user", "--server", "http://127.0.0.1:9"), 2, "--role"),
     ],
 )

@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from conftest import echo_swarm
 from support.http_server import HTTPServer
 
 from mail.auth.keys import Caller, digest
 from mail.auth.tokens import LINK_SECONDS, SESSION_SECONDS, issue_link
+from mail.core.task.swarm import SwarmCore
 from mail.http.rates import RateLimiter
+from mail.testing.agents import build_swarm, complete
 from mail.testing.clock import FakeClock
+
+
+def swarm() -> SwarmCore:
+    return build_swarm({"supervisor": lambda _: [complete()]})
 
 
 @pytest.fixture
@@ -20,7 +25,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def timed(clock: FakeClock) -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(echo_swarm(), clock=clock) as server:
+    async with HTTPServer(swarm(), clock=clock) as server:
         yield server
 
 
@@ -148,7 +153,7 @@ async def test_guesses_are_all_refused_alike_and_spoil_nothing(server: HTTPServe
 
 
 async def test_strangers_may_not_ask_too_often_nor_too_much() -> None:
-    async with HTTPServer(echo_swarm(), rates=RateLimiter(0.001, 2)) as server:
+    async with HTTPServer(swarm(), rates=RateLimiter(0.001, 2)) as server:
         large = await server.client.post("/sign-in", json={"code": "x" * 5000})
         statuses = [(await exchange(server, "x"))[0] for _ in range(2)]
         answer = await server.client.post("/sign-in", json={"code": "x"})
@@ -197,7 +202,7 @@ async def test_expired_links_and_sessions_are_deleted(timed: HTTPServer, clock: 
 
 
 async def test_with_an_external_service_there_are_no_links() -> None:
-    async with HTTPServer(echo_swarm(), issues_tokens=False) as server:
+    async with HTTPServer(swarm(), issues_tokens=False) as server:
         for method, path, body in (
             ("POST", "/sign-in-links", None),
             ("POST", "/sign-in", {"code": "x"}),

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from admin_server import AdminServer
 from support.http_server import TIMEOUT
+from test_ui_live import violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -74,6 +75,39 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     page.goto(busy.link())
     expect(page.locator(".who")).to_contain_text("root")
     page.wrong.clear()  # Chromium's own lines about the 401 responses
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "dark"), (360, "light")])
+def test_axe_finds_nothing(
+    page: "Page", admin: Callable[[str], "Page"], axe: str, width: int, scheme: str
+) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    found = {}
+    names = (
+        "All tasks",
+        "Usage and cost",
+        "Dead letters",
+        "Other swarms",
+        "Webhooks",
+        "Tokens",
+        "Loaded swarm",
+    )
+    for name in names:
+        admin(name)
+        expect(page.locator(".loading")).to_have_count(0)
+        for summary in page.locator("details > summary").all():
+            summary.click()
+        found[name] = violations(page, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    page.get_by_label("swarms.json entry").fill('{"name": "x", "agents": [{"nmae": ""}]}')
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".problems li").first).to_be_visible()
+    found["problems"] = violations(page, axe)
+    admin("Tokens")
+    page.get_by_role("button", name="Revoke").first.click()
+    found["dialog"] = violations(page, axe)
+    assert {state: rules for state, rules in found.items() if rules} == {}
 
 
 def test_tasks_of_all_callers(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
@@ -192,7 +226,9 @@ def test_other_swarms_and_webhooks(admin: Callable[[str], "Page"], shoot: Shoot)
     page.get_by_label("URL", exact=True).fill("http://insecure.example")
     page.get_by_role("button", name="Register").click()
     expect(page.get_by_role("alert")).to_contain_text("https")
-    assert page.wrong.pop().endswith("400 (Bad Request)"), "Chromium's own line, of nothing else that went wrong"
+    assert page.wrong.pop().endswith("400 (Bad Request)"), (
+        "Chromium's own line, of nothing else that went wrong"
+    )
     page.get_by_role("button", name="Delete the webhook").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_text("No webhooks yet")).to_be_visible()

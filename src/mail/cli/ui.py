@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from mail.cli.options import SERVER_VARIABLE, URL_FORMS, ApiKey, AsJson, ConfigPath, Database, SwarmOfDatabase
 from mail.cli.output import Output
-from mail.cli.token import TokenRole, run, token_storage
+from mail.cli.token import run, token_storage
 from mail.errors import BadRequest, MAILError
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 DISPLAY_VARIABLES = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """On Linux a browser that can show the page needs one of these."""
+
+
+class PageRole(StrEnum):
+    """The roles that the page is for."""
+
+    ADMIN = "admin"
+    USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ def ui(
     ] = None,
     api_key: ApiKey = None,
     role: Annotated[
-        TokenRole | None,
+        PageRole | None,
         typer.Option(
             help="Whom to sign in, where the server runs and you need no key: admin (the default) or user.",
             show_default=False,
@@ -85,7 +93,7 @@ def ui(
             "the server is on another machine: add --api-key, or set MAIL_API_KEY", param_hint="--server"
         )
     else:
-        caller = _caller((role or TokenRole.ADMIN).value, caller_id)
+        caller = _caller(role or PageRole.ADMIN, caller_id)
         page = run(_from_database(token_storage(config, database, swarm_name), client.base_url, caller))
     output = Output(sys.stdout, as_json)
     output.result({"url": page.url, **page.fields}, lambda: output.write(f"{page.url}\n{page.note}"))
@@ -102,14 +110,12 @@ def _configured_server(config: Path | None) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
-def _caller(role: str, caller_id: str | None) -> "Caller":
+def _caller(role: PageRole, caller_id: str | None) -> "Caller":
     """Return whom to sign in. Raises typer.BadParameter."""
     from mail.auth.keys import Caller
 
-    if role == TokenRole.AGENT:
-        raise typer.BadParameter("the page is for the roles admin and user", param_hint="--role")
     try:
-        return Caller("admin" if role == TokenRole.ADMIN else "user", caller_id or role)
+        return Caller(role.value, caller_id or role)
     except BadRequest as error:
         raise typer.BadParameter(error.detail, param_hint="--id") from None
 
