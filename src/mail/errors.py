@@ -146,6 +146,10 @@ class Unauthenticated(MAILError):
     http_status = 401
 
 
+class SignInLinkInvalid(Unauthenticated):
+    """This sign-in link has expired or was used before; the command mail ui makes a new one."""
+
+
 class InvalidSignature(Unauthenticated):
     """The request was not signed with this secret."""
 
@@ -176,6 +180,18 @@ class ThreadNotFound(MAILError):
 
 class WebhookNotFound(MAILError):
     """The caller has no webhook with this id."""
+
+    http_status = 404
+
+
+class TokenNotFound(MAILError):
+    """No token has this number."""
+
+    http_status = 404
+
+
+class TokensElsewhere(MAILError):
+    """An external authentication service issues the keys of this server: it has neither tokens nor sign-in links of its own."""
 
     http_status = 404
 
@@ -278,6 +294,18 @@ class AuthServiceUnavailable(MAILError):
 
 class ConfigurationError(MAILError, ValueError):
     """The configuration is not valid."""
+
+
+class SwarmInvalid(ConfigurationError):
+    """The swarm is not valid.
+
+    Attributes:
+        problems: the path of each problem in the swarm, such as `agents.0.name`, and what to change there.
+    """
+
+    def __init__(self, detail: str, problems: Sequence[tuple[str, str]]) -> None:
+        super().__init__(detail)
+        self.problems = tuple(problems)
 
 
 class AgentUnavailable(MAILError):

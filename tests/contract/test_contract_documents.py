@@ -1,11 +1,12 @@
 """ServerDocuments: built-in tokens, the health status, the swarm, and other swarms."""
 
+import asyncio
 import dataclasses
 
 from support.adapters import StoreAdapter
 
 from mail.core.engine.documents import ServerDocuments
-from mail.core.task.documents import ClaimedKey, LoadedSwarm, StoredToken
+from mail.core.task.documents import ClaimedKey, LoadedSwarm, SignInLink, StoredToken
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 
 ALICE = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
@@ -197,3 +198,29 @@ async def test_a_key_is_forgotten_when_its_time_is_up(records: ServerDocuments) 
     assert await records.claim_key("a", "k", second, now=999.0) == first
     assert await records.claim_key("a", "k", second, now=1_000.0) == second
     assert await records.claim_key("a", "k", first, now=1_001.0) == second
+
+
+SESSION = StoredToken(
+    "e" * 64, "user", "alice", "2026-01-31T08:00:03+00:00", expires=2_000_000_000.0, session_of=ALICE.digest
+)
+LINK = SignInLink("f" * 64, "user", "alice", expires=2_000_000_000.0, made_with=ALICE.digest)
+
+
+async def test_tokens_may_expire_and_belong_to_others(records: ServerDocuments) -> None:
+    by_operator = dataclasses.replace(SESSION, digest="f" * 64, session_of="")
+    for token in (ALICE, SESSION, by_operator):
+        await records.add_token(token, now=1_999_999_999.0)
+    for token in (ALICE, SESSION, by_operator):
+        assert await records.find_token(token.digest) == token
+    assert await records.tokens() == [ALICE, SESSION, by_operator]
+    assert await records.remove_token(SESSION.digest)
+    assert await records.find_token(SESSION.digest) is None
+
+
+async def test_a_sign_in_link_is_taken_once(records: ServerDocuments) -> None:
+    assert await records.take_sign_in_link(LINK.digest) is None
+    await records.add_sign_in_link(LINK, now=1_999_999_999.0)
+    assert await records.find_token(LINK.digest) is None, "a code is no key"
+    found = await asyncio.gather(*(records.take_sign_in_link(LINK.digest) for _ in range(5)))
+    assert [link for link in found if link is not None] == [LINK]
+    assert await records.take_sign_in_link(LINK.digest) is None

@@ -13,10 +13,11 @@ import yaml
 from deploy_tools import ROOT
 
 from handlers.wiring import SWEEP_DELAYS
-from mail.adapters.aws.documents import PEERS
+from mail.adapters.aws.documents import PEERS, TOKENS, _key_of
 from mail.adapters.aws.schema import create_table
 from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.protocol.message import Tier
+from mail.core.task.documents import Kind
 
 Template = dict[str, Any]
 
@@ -43,14 +44,14 @@ CALL_PEERS = {"lambda:InvokeFunctionUrl", "lambda:InvokeFunction"}
 
 ALLOWED = {
     "RootFunction": LOG,
-    "HealthFunction": LOG | {"dynamodb:GetItem", "dynamodb:PutItem"},
-    "WhoamiFunction": LOG | {"dynamodb:GetItem"},
+    "HealthFunction": LOG | {"dynamodb:GetItem", "dynamodb:UpdateItem"},
+    "WhoamiFunction": LOG | KEEP_PEERS | {"dynamodb:BatchWriteItem"},
     "StatusFunction": LOG | READ,
     "TasksFunction": LOG | READ | CHANGE | READ_TOKEN | {"dynamodb:Scan"},
     "TaskFunction": LOG | READ,
     "ThreadsFunction": LOG | READ,
     "MessageFunction": LOG | READ | CHANGE | READ_TOKEN,
-    "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS | {"dynamodb:PutItem"},
+    "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS,
     "InterswarmFunction": LOG | READ | CHANGE,
     "StreamFunction": LOG | READ | CHANGE | READ_TOKEN | CALL_PEERS | {"dynamodb:Scan"},
     "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"},
@@ -373,6 +374,22 @@ def test_what_is_known_of_other_swarms_is_in_a_partition_of_its_own(template: Te
     assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [PEERS]}}
 
 
+def test_functions_that_issue_tokens_or_change_settings_change_nothing_else(template: Template) -> None:
+    """UpdateItem writes every document, so PutItem would neither be enough nor little."""
+    (settings,) = template["Resources"]["ChangeSettings"]["Properties"]["PolicyDocument"]["Statement"]
+    assert settings["Action"] == "dynamodb:UpdateItem"
+    assert settings["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["SERVER"]}}
+    own, marker = template["Resources"]["IssueTokens"]["Properties"]["PolicyDocument"]["Statement"]
+    keys = [key for kind in (Kind.TOKEN, Kind.SIGN_IN_LINK) for key in (_key_of(kind, ("*",))[0],)]
+    assert own["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [TOKENS, *keys]}}
+    assert marker["Action"] == "dynamodb:UpdateItem"
+    assert marker["Condition"]["ForAllValues:StringEquals"]["dynamodb:Attributes"] == [
+        "PK",
+        "SK",
+        "expires_at",
+    ]
+
+
 # ------------------------------------------------------------------------------------------------- signed requests
 
 
@@ -444,9 +461,7 @@ def test_a_new_value_of_a_parameter_publishes_a_new_version(template: Template) 
 
 def test_the_description_of_a_version_fits(template: Template) -> None:
     text, parameters = (
-        functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0].replace(
-            "${Traced}", " OTel"
-        ),
+        functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0].replace("${Traced}", " OTel"),
         template["Parameters"],
     )
 

@@ -61,6 +61,28 @@ def test_whoami_knows_the_key(stage: Stage) -> None:
     assert answer(stage.invoke("whoami", stage.event("whoami"))) == {"id": "alice", "role": "user"}
 
 
+def test_a_browser_signs_in_by_a_link_and_out_again(stage: Stage) -> None:
+    def post(path: str, key: str = "", **body: str) -> dict[str, Any]:
+        event = stage.request("whoami", path=path, body=body)
+        event["requestContext"]["http"]["method"] = "POST"
+        event["headers"]["authorization"] = f"Bearer {key}"
+        result: dict[str, Any] = stage.invoke("whoami", event)
+        return result
+
+    link = answer(post("/sign-in-links", stage.key("user", "alice")))
+    session = answer(post("/sign-in", code=link["code"]))
+    assert (session["role"], session["id"]) == ("user", "alice")
+    assert post("/sign-in", code=link["code"])["statusCode"] == 401
+    assert post("/sign-in-links", session["token"])["statusCode"] == 403
+    assert answer(post("/sign-out", session["token"]))["revoked"] is True
+    made = answer(post("/tokens", stage.key("admin", "root"), role="user", id="eve"))
+    listed = stage.request("whoami", path="/tokens")
+    listed["headers"]["authorization"] = f"Bearer {stage.key('admin', 'root')}"
+    found = {token["number"]: token["id"] for token in answer(stage.invoke("whoami", listed))["tokens"]}
+    assert found[made["number"]] == "eve"
+    assert sorted(found.values()) == ["alice", "eve", "root"]
+
+
 @pytest.mark.parametrize(
     "name", ["whoami", "status", "message", "tasks", "task", "threads", "swarms", "interswarm"]
 )

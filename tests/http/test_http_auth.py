@@ -27,6 +27,13 @@ PROTECTED = [
     ("GET", "/threads/t", {"user": 404, "admin": 404, "agent": 403}),
     ("POST", "/message", {"user": 400, "admin": 400, "agent": 403}),
     ("POST", "/health", {"user": 403, "admin": 400, "agent": 403}),
+    ("GET", "/tokens", {"user": 403, "admin": 200, "agent": 403}),
+    ("POST", "/tokens", {"user": 403, "admin": 400, "agent": 403}),
+    ("DELETE", "/tokens/0", {"user": 403, "admin": 404, "agent": 403}),
+    ("POST", "/sign-in-links", {"user": 201, "admin": 201, "agent": 403}),
+    ("POST", "/sign-out", {"user": 200, "admin": 200, "agent": 403}),
+    ("GET", "/swarms?all=true", {"user": 403, "admin": 200, "agent": 403}),
+    ("POST", "/swarms/check", {"user": 403, "admin": 400, "agent": 403}),
 ]
 NO_KEYS = ["", "x", "Bearer", "Basic abc", "Bearer a b", "bearer unknown", "Token t", "Bearer,key"]
 

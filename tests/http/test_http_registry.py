@@ -109,6 +109,17 @@ async def test_only_public_swarms_are_listed(knowing: HTTPServer, beta: PeerServ
     assert (await swarms(knowing))[name]["base_url"] == "https://alpha.example"
 
 
+async def test_admins_list_all_of_them_without_tokens(knowing: HTTPServer, beta: PeerServer) -> None:
+    beta.info = {"public": False}
+    await register(knowing, name="beta", base_url=beta.url, auth_token="t0ken", caller_id="b")
+    answer = await knowing.client.get("/swarms?all=true", headers=knowing.headers("admin"))
+    (entry,) = answer.json()["swarms"]
+    assert entry.keys() >= FIELDS | {"expires", "auth_token_ref"}
+    assert (entry["swarm_name"], entry["is_active"], entry["public"]) == ("beta", True, False)
+    assert (entry["volatile"], entry["auth"], entry["caller_id"]) == (True, "bearer", "b")
+    assert "t0ken" not in answer.text
+
+
 async def test_what_must_be_set_is_told(knowing: HTTPServer, beta: PeerServer) -> None:
     response = await register(
         knowing, name="beta", base_url=beta.url, auth_token="t0ken", volatile=False, caller_id="b", auth=None

@@ -326,3 +326,45 @@ class TestPersistence:
             OtherRuntime.clock.seconds += 60
             await other.refresh()
             assert built == ["2.0.0"]
+
+
+class TestCheck:
+    async def check(self, client: Client, text: str) -> dict[str, Any]:
+        answer = await client.call("POST", "/swarms/check", {"json": text})
+        assert answer.status_code == 200
+        checked: dict[str, Any] = answer.json()
+        return checked
+
+    async def test_a_good_one_is_not_loaded(self, client: Client) -> None:
+        before = await client.version()
+        checked = await self.check(client, changed(version="99"))
+        assert checked == {"valid": True, "problems": [], "agents": checked["agents"]}
+        assert "supervisor" in checked["agents"]
+        assert await client.version() == before
+
+    async def test_problems_have_their_path(self, client: Client) -> None:
+        agents = json.loads(changed())["agents"]
+        agents[0]["comm_targets"] = "all"
+        agents[1]["aktions"] = []
+        checked = await self.check(client, changed(agents=agents))
+        assert not checked["valid"]
+        problems = {each["path"]: each["problem"] for each in checked["problems"]}
+        assert problems.keys() == {"agents.0.comm_targets", "agents.1.aktions"}
+        assert "actions" in problems["agents.1.aktions"]
+
+    @pytest.mark.parametrize("text", ["{", "[]", '"x"', changed(entrypoint="nobody"), changed(name="other")])
+    async def test_what_load_refuses_is_no_valid_swarm(self, client: Client, text: str) -> None:
+        checked = await self.check(client, text)
+        assert not checked["valid"]
+        refused = await client.load(text)
+        assert refused.status_code == 400
+        assert checked["problems"][0]["problem"] in refused.json()["detail"]
+
+    async def test_what_a_dump_hides_is_neither_valid_nor_loaded(self, client: Client) -> None:
+        agents = json.loads(changed())["agents"]
+        agents[0]["agent_params"] = {"deep": [{"session": "s3cret"}]}
+        assert (await client.load(changed(agents=agents))).status_code == 200
+        dumped = (await client.call("GET", "/swarms/dump")).json()["swarm"]
+        checked = await self.check(client, json.dumps(dumped))
+        assert [each["path"] for each in checked["problems"]] == ["agents.0.agent_params.deep.0.session"]
+        assert (await client.load(json.dumps(dumped))).status_code == 400

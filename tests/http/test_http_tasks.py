@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 from support.http_server import HTTPServer
 
-from mail.testing.agents import build_swarm, complete
+from mail.testing.agents import build_swarm, call, complete
 
 DOCUMENTED = {
     "task_id",
@@ -136,3 +136,64 @@ async def test_wrong_queries(server: HTTPServer, query: str) -> None:
     response = await server.client.get(f"/tasks?{query}")
     assert response.status_code == 400
     assert query.partition("=")[0] in response.json()["detail"]
+
+
+async def test_admins_list_the_tasks_of_others_without_what_is_in_them(server: HTTPServer) -> None:
+    await server.ask(body="a secret", task_id="t")
+    admin = server.headers("admin")
+    await server.post(body="mine", task_id="t", headers=admin)
+
+    async def listed(query: str) -> dict[str, dict[str, object]]:
+        answer = await server.client.get(f"/tasks?fields=summary&{query}", headers=admin)
+        tasks: dict[str, dict[str, object]] = answer.json()
+        return {key: task["task_owner"] for key, task in tasks.items()}
+
+    assert await listed("") == {"t": "admin:root@example"}
+    assert await listed("caller=user:ann") == {"t": "user:ann@example"}
+    assert await listed("all=true") == {
+        "admin:root@example#t": "admin:root@example",
+        "user:ann@example#t": "user:ann@example",
+    }
+    assert await listed("all=true&status=running") == {}
+    assert (await server.client.get("/tasks?caller=user:ann")).json().keys() == {"t"}, "one's own, in full"
+
+
+@pytest.mark.parametrize("query", ["all=true&fields=summary", "caller=admin:root&fields=summary"])
+async def test_users_do_not_list_the_tasks_of_others(server: HTTPServer, query: str) -> None:
+    assert (await server.client.get(f"/tasks?{query}")).status_code == 403
+
+
+@pytest.mark.parametrize("query", ["all=true", "caller=user:ann", "all=true&caller=user:ann&fields=summary"])
+async def test_other_callers_tasks_are_never_shown_in_full(server: HTTPServer, query: str) -> None:
+    answer = await server.client.get(f"/tasks?{query}", headers=server.headers("admin"))
+    assert answer.status_code in (400, 403)
+
+
+async def test_pages_of_all_tasks_follow_each_other(server: HTTPServer) -> None:
+    for number in range(3):
+        await server.ask(task_id=f"t{number}")
+    path, found = "/tasks?all=true&fields=summary&limit=2", set()
+    while path:
+        answer = await server.client.get(path, headers=server.headers("admin"))
+        found |= answer.json().keys()
+        path = answer.links.get("next", {}).get("url", "")
+    assert found == {f"user:ann@example#t{number}" for number in range(3)}
+
+
+async def test_arguments_of_waiting_calls_are_not_shown_to_admins() -> None:
+    swarm = build_swarm(
+        {"supervisor": lambda _: [call("ask_human", question="s3cret")]},
+        breakpoint_tools=frozenset({"ask_human"}),
+        actions={"ask_human": _ask_human},
+    )
+    async with HTTPServer(swarm) as server:
+        await server.ask(task_id="t")
+        mine = (await server.client.get("/tasks?fields=summary")).text
+        others = await server.client.get("/tasks?all=true&fields=summary", headers=server.headers("admin"))
+    assert "s3cret" in mine
+    assert "s3cret" not in others.text
+    assert others.json()["user:ann@example#t"]["status"] == "paused"
+
+
+async def _ask_human(**_arguments: object) -> str:
+    raise NotImplementedError

@@ -65,6 +65,16 @@ def total(answer: dict[str, Any]) -> Usage:
     return Usage(**answer["total"])
 
 
+async def test_by_the_day_on_which_tasks_began(server: HTTPServer, clock: FakeClock) -> None:
+    await server.ask(task_id="a")
+    first = clock.now().date().isoformat()
+    clock.advance(24 * 3600)
+    await server.ask(task_id="b")
+    await server.ask(task_id="free", body="free")
+    second = clock.now().date().isoformat()
+    assert spent((await get(server))["days"]) == {first: TASK, second: TASK}
+
+
 async def test_by_agent_model_and_caller(server: HTTPServer) -> None:
     await server.ask(task_id="a")
     await server.ask(task_id="b")

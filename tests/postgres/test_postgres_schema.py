@@ -62,6 +62,7 @@ def test_tables_of_the_first_version_are_migrated(new: str) -> None:
         connection.execute("ALTER TABLE mail.wake_ups DROP COLUMN round")
         connection.execute(
             "DROP INDEX mail.running_tasks_of_instance; DROP INDEX mail.paused_tasks;"
+            "DROP TABLE mail.sign_in_links; ALTER TABLE mail.tokens DROP COLUMN expires, DROP COLUMN session_of;"
             "CREATE INDEX wake_ups_in_order ON mail.wake_ups (swarm, is_delivery, tier, place);"
             "UPDATE mail.settings SET value = '1' WHERE name = 'schema_version'"
         )

@@ -127,7 +127,7 @@ class HTTPServer:
         self.service = Service(
             self.rig.runtime,
             self.records,
-            self._authenticator or TokenAuthenticator(self.records),
+            self._authenticator or TokenAuthenticator(self.records, self.rig.clock),
             started=self.rig.clock.now().timestamp(),
             **self._settings,
         )

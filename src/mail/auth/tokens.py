@@ -1,41 +1,182 @@
-"""Built-in tokens, for servers without an authentication service. Only their digests are stored."""
+"""Built-in tokens, for servers without an authentication service, and links that sign a browser in.
+
+Of tokens and of the codes in links only digests are stored.
+"""
 
 import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from mail.auth.keys import Caller, digest
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.documents import CallerRole, StoredToken
-from mail.errors import Unauthenticated
+from mail.core.task.documents import SignInLink, StoredToken
+from mail.errors import Forbidden, SignInLinkInvalid, TokenNotFound, Unauthenticated
 
 TOKEN_BYTES = 32
 
+NUMBER_CHARACTERS = 12
+"""The length of a token's number, the beginning of its digest."""
 
-def new_token(role: CallerRole) -> str:
+LINK_SECONDS = 600.0
+"""Seconds for which a sign-in link can be used."""
+
+SESSION_SECONDS = 24 * 3600.0
+"""Seconds after which a token from a sign-in link expires."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token: its text, which can't be shown again, and what is stored."""
+
+    text: str
+    stored: StoredToken
+
+
+def new_token(kind: str) -> str:
     """Return a new token. Its prefix identifies it to readers and secret scanners."""
-    return f"mail_{role}_{secrets.token_urlsafe(TOKEN_BYTES)}"
+    return f"mail_{kind}_{secrets.token_urlsafe(TOKEN_BYTES)}"
 
 
 async def issue_token(documents: ServerDocuments, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> str:
-    """Issue a token for a caller. Only its digest is stored, so it can't be shown again."""
-    text = new_token(caller.role)
-    created = clock.now().isoformat()
-    await documents.add_token(
-        StoredToken(digest=digest(text), role=caller.role, id=caller.id, created=created)
-    )
-    return text
+    """Issue a token for a caller, and return its text."""
+    return (await issue(documents, caller, clock)).text
+
+
+async def issue(
+    documents: ServerDocuments,
+    caller: Caller,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    expires: float | None = None,
+    session_of: str | None = None,
+) -> IssuedToken:
+    """Issue a token for a caller; the arguments are those of `StoredToken`."""
+    text, now = new_token(caller.role if session_of is None else "session"), clock.now()
+    token = StoredToken(digest(text), caller.role, caller.id, now.isoformat(), expires, session_of)
+    await documents.add_token(token, now=now.timestamp())
+    return IssuedToken(text, token)
+
+
+def number_of(token: StoredToken) -> str:
+    """Return the number by which people refer to a token."""
+    return token.digest[:NUMBER_CHARACTERS]
+
+
+def expiry_of(token: StoredToken) -> str | None:
+    """Return when a token expires, in ISO 8601; None for never."""
+    return None if token.expires is None else datetime.fromtimestamp(token.expires, UTC).isoformat()
+
+
+async def valid_tokens(documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) -> list[StoredToken]:
+    """Return all tokens that can be used, oldest first."""
+    now = clock.now().timestamp()
+    alive = {token.digest: token for token in await documents.tokens() if not _has_expired(token, now)}
+    return [token for token in alive.values() if not token.session_of or token.session_of in alive]
+
+
+async def revoke_token(documents: ServerDocuments, number: str) -> None:
+    """Delete a token, and with it the sessions of its sign-in links. Raises TokenNotFound unless exactly one has the number."""
+    found = [token.digest for token in await documents.tokens() if token.digest.startswith(number)]
+    if len(found) != 1 or len(number) < NUMBER_CHARACTERS:
+        raise TokenNotFound(f"no token has the number {number[:64]!r}; mail token list shows them")
+    await documents.remove_token(found[0])
 
 
 class TokenAuthenticator:
     """An `Authenticator` over the tokens that this server has issued."""
 
-    def __init__(self, documents: ServerDocuments) -> None:
+    def __init__(self, documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) -> None:
         self._documents = documents
+        self._clock = clock
 
     async def authenticate(self, bearer: str) -> Caller:
-        token = await self._documents.find_token(digest(bearer))
+        token = await find_valid_token(self._documents, digest(bearer), self._clock)
         if token is None:
             raise Unauthenticated(
                 "the API key is not valid; its operator creates one where the server runs: mail token create"
             )
         return Caller(token.role, token.id)
+
+
+async def find_valid_token(documents: ServerDocuments, key: str, clock: Clock) -> StoredToken | None:
+    """Return the token with this digest; None if there is none, or it or the token behind its session can't be used."""
+    now = clock.now().timestamp()
+    token = await documents.find_token(key)
+    if token is None or _has_expired(token, now):
+        return None
+    if token.session_of:
+        parent = await documents.find_token(token.session_of)
+        if parent is None or _has_expired(parent, now):
+            return None
+    return token
+
+
+def _has_expired(token: StoredToken, now: float) -> bool:
+    return token.expires is not None and token.expires <= now
+
+
+# ------------------------------------------------------------------------------------------------ sign-in links
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedLink:
+    """A new sign-in link: the code that it carries, and when it expires, in seconds since the epoch."""
+
+    code: str
+    expires: float
+
+
+def sign_in_url(server: str, code: str) -> str:
+    """Return the address that signs a browser in. The code is in the fragment, which browsers send to no server."""
+    return f"{server}/ui#sign-in={code}"
+
+
+async def issue_link(
+    documents: ServerDocuments, caller: Caller, clock: Clock = SYSTEM_CLOCK, *, bearer: str = ""
+) -> IssuedLink:
+    """Make a link that signs a browser in as a caller, once.
+
+    `bearer` is the token of the caller, with which the sessions of the link end; it is empty for an operator, who has
+    access to the database. Raises Unauthenticated if it is not valid, Forbidden if it is from a sign-in link itself:
+    a stolen session could otherwise renew itself.
+    """
+    if bearer:
+        token = await find_valid_token(documents, digest(bearer), clock)
+        if token is None:
+            raise Unauthenticated
+        if token.session_of is not None:
+            raise Forbidden(
+                "this browser's session can't make sign-in links; use an API key, or run: mail ui"
+            )
+    code, now = secrets.token_urlsafe(TOKEN_BYTES), clock.now().timestamp()
+    made_with = digest(bearer) if bearer else ""
+    link = SignInLink(digest(code), caller.role, caller.id, now + LINK_SECONDS, made_with)
+    await documents.add_sign_in_link(link, now=now)
+    return IssuedLink(code, link.expires)
+
+
+async def sign_in(documents: ServerDocuments, code: str, clock: Clock = SYSTEM_CLOCK) -> IssuedToken:
+    """Exchange the code of a link for a token that expires. Raises SignInLinkInvalid, for whatever reason.
+
+    The code is looked up by its digest, so that the time of the answer says nothing about other codes. It is deleted
+    before the token is issued, and only one process can do that.
+    """
+    link, now = await documents.take_sign_in_link(digest(code)), clock.now().timestamp()
+    if link is None or link.expires <= now:
+        raise SignInLinkInvalid
+    expires = now + SESSION_SECONDS
+    if link.made_with:
+        parent = await find_valid_token(documents, link.made_with, clock)
+        if parent is None:
+            raise SignInLinkInvalid
+        expires = min(expires, parent.expires or expires)
+    return await issue(
+        documents, Caller(link.role, link.id), clock, expires=expires, session_of=link.made_with
+    )
+
+
+async def sign_out(documents: ServerDocuments, bearer: str) -> bool:
+    """Delete a token that is from a sign-in link; return whether it is. Other tokens stay."""
+    token = await documents.find_token(digest(bearer))
+    return token is not None and token.session_of is not None and await documents.remove_token(token.digest)

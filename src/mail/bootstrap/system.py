@@ -222,7 +222,7 @@ class System[Q: TurnQueue]:
 
     def _make_authenticator(self, endpoints: tuple[str, str] | None) -> Authenticator:
         if endpoints is None:
-            return CachedAuthenticator(TokenAuthenticator(self.documents))
+            return CachedAuthenticator(TokenAuthenticator(self.documents, self.clock))
         import httpx
 
         from mail.auth.service import AuthService

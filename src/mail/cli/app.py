@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mail.cli import build, check, client, database, demo, init, local_aws, register, smoke, swarms, token
+from mail.cli import build, check, client, database, demo, init, local_aws, register, smoke, swarms, token, ui
 from mail.cli.command import Argument, Command, Completes, Namespace
 from mail.cli.completion import complete_agents, complete_tasks
 from mail.cli.examples import epilog
@@ -141,6 +141,7 @@ app.command("init", epilog=epilog("init"))(init.init)
 app.command("build", epilog=epilog("build"))(build.build)
 app.command("local-aws", epilog=epilog("local-aws"))(local_aws.local_aws)
 app.command("check", epilog=epilog("check"))(check.check)
+app.command("ui", epilog=epilog("ui"))(ui.ui)
 app.command("ping", epilog=epilog("ping"))(swarms.ping)
 app.command("smoke", epilog=epilog("smoke"))(smoke.smoke)
 app.command("version", epilog=epilog("version"))(version)

@@ -88,6 +88,12 @@ async def other_scheme(base_url: str) -> str:
     return f", but {str(other).rstrip('/')} answers" if answer.is_success else ""
 
 
+def is_on_this_machine(base_url: str) -> bool:
+    """Return whether a URL is of a server on this machine."""
+    host = urlsplit(base_url).hostname or ""
+    return _LOOPBACK.fullmatch(f"[{host}]" if ":" in host else host) is not None
+
+
 def connect(
     server: str,
     api_key: str | None = None,

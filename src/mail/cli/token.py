@@ -9,7 +9,7 @@ import typer
 from mail.cli.examples import epilog
 from mail.cli.options import AsJson, ConfigPath, Database, SwarmOfDatabase, load_storage
 from mail.cli.output import Output
-from mail.errors import BadRequest, ConfigurationError, MAILError
+from mail.errors import BadRequest, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
     from mail.auth.keys import Caller
     from mail.config import StorageConfig
-    from mail.core.task.documents import StoredToken
-
-SHOWN_CHARACTERS = 12
-"""The length of the part of a digest that identifies a token."""
 
 app = typer.Typer(help="Create, list and revoke API tokens.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -44,6 +40,12 @@ def create(
         TokenRole, typer.Option(help="The bearer's role: admin, user, or agent (another swarm).")
     ],
     caller_id: Annotated[str, typer.Option("--id", help="The bearer's id; without ':' and '@'.")],
+    days: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=3650, help="Days after which it expires. [default: never]", show_default=False
+        ),
+    ] = None,
     config: ConfigPath = None,
     database: Database = None,
     swarm_name: SwarmOfDatabase = None,
@@ -56,7 +58,7 @@ def create(
         caller = Caller(role.value, caller_id)
     except BadRequest as error:
         raise typer.BadParameter(error.detail, param_hint="--id") from None
-    text = _run(_issue(_storage(config, database, swarm_name), caller))
+    text = run(_issue(token_storage(config, database, swarm_name), caller, days))
     output = Output(sys.stdout, as_json)
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
@@ -68,11 +70,12 @@ def list_tokens(
     swarm_name: SwarmOfDatabase = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tokens: number, role, id, time of creation. The tokens themselves can't be shown again."""
-    tokens = [_describe(token) for token in _run(_list(_storage(config, database, swarm_name)))]
+    """List tokens: number, role, id, times of creation and expiry. The tokens themselves can't be shown again."""
+    tokens = run(_list(token_storage(config, database, swarm_name)))
     output = Output(sys.stdout, as_json)
-    headings = ("number", "role", "id", "created")
-    output.result(tokens, lambda: output.table(headings, (tuple(each.values()) for each in tokens)))
+    headings = ("number", "role", "id", "created", "expires")
+    rows = [tuple(each[heading] or "never" for heading in headings) for each in tokens]
+    output.result(tokens, lambda: output.table(headings, rows))
 
 
 @app.command("revoke", epilog=epilog("token revoke"))
@@ -85,16 +88,17 @@ def revoke(
     swarm_name: SwarmOfDatabase = None,
 ) -> None:
     """Revoke a token. Running servers refuse it within a minute."""
-    _run(_revoke(_storage(config, database, swarm_name), number))
+    run(_revoke(token_storage(config, database, swarm_name), number))
 
 
-def _run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
+def run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
+    """Run what opens a database."""
     import asyncio  # late, as `mail --help` has no use for it
 
     return asyncio.run(coroutine)
 
 
-def _storage(config: "Path | None", database: str | None, swarm: str | None) -> "StorageConfig":
+def token_storage(config: "Path | None", database: str | None, swarm: str | None) -> "StorageConfig":
     """Return the storage of the tokens. Raises ConfigurationError if it is in memory."""
     from mail.core.task.documents import IN_MEMORY
 
@@ -104,32 +108,39 @@ def _storage(config: "Path | None", database: str | None, swarm: str | None) -> 
     return storage
 
 
-def _describe(token: "StoredToken") -> dict[str, str]:
-    number = token.digest[:SHOWN_CHARACTERS]
-    return {"number": number, "role": token.role, "id": token.id, "created": token.created}
-
-
-async def _list(storage: "StorageConfig") -> "list[StoredToken]":
+async def _list(storage: "StorageConfig") -> list[dict[str, Any]]:
+    from mail.auth.tokens import expiry_of, number_of, valid_tokens
     from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as documents:
-        return await documents.tokens()
+        return [
+            {
+                "number": number_of(token),
+                "role": token.role,
+                "id": token.id,
+                "created": token.created,
+                "expires": expiry_of(token),
+                "session": token.session_of is not None,
+            }
+            for token in await valid_tokens(documents)
+        ]
 
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:
-    """Remove a token. Raises MAILError unless exactly one token has this number."""
+    """Revoke a token. Raises TokenNotFound unless exactly one token has this number."""
+    from mail.auth.tokens import revoke_token
     from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as documents:
-        found = [each.digest for each in await documents.tokens() if each.digest.startswith(number)]
-        if len(found) != 1 or len(number) < SHOWN_CHARACTERS:
-            raise MAILError(f"no token has the number {number!r}; mail token list shows them")
-        await documents.remove_token(found[0])
+        await revoke_token(documents, number)
 
 
-async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
-    from mail.auth.tokens import issue_token
+async def _issue(storage: "StorageConfig", caller: "Caller", days: int | None) -> str:
+    import time
+
+    from mail.auth.tokens import issue
     from mail.bootstrap.backends import open_documents
 
+    expires = None if days is None else time.time() + days * 24 * 3600
     async with open_documents(storage) as documents:
-        return await issue_token(documents, caller)
+        return (await issue(documents, caller, expires=expires)).text

@@ -21,6 +21,7 @@ class By(StrEnum):
     AGENT = "agent"
     MODEL = "model"
     CALLER = "caller"
+    DAY = "day"
     TASK = "task"
 
 
@@ -57,9 +58,11 @@ def read_time(text: str | None, flag: str, now: datetime) -> str | None:
 
 
 def show_usage(answer: Mapping[str, Any], by: By, output: Output) -> None:
-    """Print a line per agent (or model, …), the most expensive first, and a line for the total."""
+    """Print a line per agent (or model, …), the most expensive first or by day, and a line for the total."""
     total = answer["total"]
-    lines = sorted(_lines(answer, by), key=lambda line: (-line[1]["cost"], -_tokens(line[1]), line[0]))
+    lines = sorted(_lines(answer, by), key=lambda line: line[0])
+    if by is not By.DAY:
+        lines.sort(key=lambda line: (-line[1]["cost"], -_tokens(line[1])))
     if not lines and output.is_terminal:
         output.text(f"{_count(answer['tasks'], 'task')}, and no calls of models")
         return

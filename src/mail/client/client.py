@@ -73,16 +73,51 @@ class MAILClient(Messaging):
         """Set the health that the swarm reports. For admins."""
         return await self._ask("update_health", status=status)
 
+    # ----------------------------------------------------------------------------------------------- tokens
+
+    async def create_sign_in_link(self) -> JSONObject:
+        """Make a link that signs a browser in as the caller, once: its `code` is for `/ui#sign-in=CODE`."""
+        return await self._ask("create_sign_in_link")
+
+    async def sign_in(self, code: str) -> JSONObject:
+        """Exchange the code of a sign-in link for a `token` that expires, and use it from now on."""
+        session = await self._ask("sign_in", code=code)
+        self.api_key = session["token"]
+        return session
+
+    async def sign_out(self) -> JSONObject:
+        """Revoke the token of a sign-in link. Other keys stay valid."""
+        return await self._ask("sign_out")
+
+    async def get_tokens(self) -> list[JSONObject]:
+        """Return all tokens that the server has issued, without their texts. For admins."""
+        found: list[JSONObject] = (await self._ask("get_tokens"))["tokens"]
+        return found
+
+    async def create_token(self, role: str, id: str, *, expires_in: int | None = None) -> JSONObject:  # noqa: A002
+        """Create a token for a caller, which expires after some seconds; its text is `token`. For admins."""
+        return await self._ask("create_token", role=role, id=id, expires_in=expires_in)
+
+    async def revoke_token(self, number: str) -> JSONObject:
+        """Revoke the token with this number, and the sessions of its sign-in links. For admins."""
+        return await self._ask("revoke_token", number=number)
+
     # ------------------------------------------------------------------------------------------------ tasks
 
     async def get_tasks(
-        self, *, status: str | None = None, limit: int | None = None, summary: bool = False
+        self,
+        *,
+        status: str | None = None,
+        limit: int | None = None,
+        summary: bool = False,
+        caller: str | None = None,
+        all: bool = False,  # noqa: A002 - the server's name for it
     ) -> dict[str, JSONObject]:
         """Return the caller's tasks by task id, newest first.
 
         With `status`, only tasks in this state (running, paused, completed, failed, cancelled). Reads page after page
         until there are `limit` tasks; None reads all of them. With `summary`, they come without their events and waiting
-        messages.
+        messages. For admins, `summary` also allows the tasks of another `caller`, or `all`, by `caller#task_id`.
         """
         size = None if limit is None else min(limit, PAGE)
         none: dict[str, JSONObject] = {}
@@ -94,6 +129,8 @@ class MAILClient(Messaging):
             status=status,
             limit=size,
             fields="summary" if summary else None,
+            caller=caller,
+            all=all,
         )
         return dict(islice(tasks.items(), limit))
 
@@ -273,9 +310,9 @@ class MAILClient(Messaging):
         """Return the server's own swarm: its agents, their tools, and who may write to whom."""
         return await self._ask("get_swarm")
 
-    async def get_swarms(self) -> JSONObject:
-        """Return the public swarms that the server knows."""
-        return await self._ask("get_swarms")
+    async def get_swarms(self, *, all: bool = False) -> JSONObject:  # noqa: A002 - the server's name for it
+        """Return the public swarms that the server knows; for admins, `all` of them."""
+        return await self._ask("get_swarms", all=all)
 
     async def register_swarm(
         self,
@@ -298,6 +335,10 @@ class MAILClient(Messaging):
     async def dump_swarm(self) -> JSONObject:
         """Write the server's swarm to its log. For admins."""
         return await self._ask("dump_swarm")
+
+    async def check_swarm_json(self, json_str: str) -> JSONObject:
+        """Return whether an entry of swarms.json, given as JSON text, could be loaded, and its problems. For admins."""
+        return await self._ask("check_swarm_json", json=json_str)
 
     async def load_swarm_from_json(self, json_str: str) -> JSONObject:
         """Replace the server's swarm by an entry of swarms.json, given as JSON text. For admins."""
@@ -422,12 +463,13 @@ def _add_usage(sums: JSONObject, page: JSONObject) -> JSONObject:
     """Add a page of `GET /usage` to the sums of the pages before it."""
     if not sums:
         return page
-    by_name = {
+    kinds = [kind for kind in ("agents", "models", "callers", "days") if kind in page]
+    by_name: JSONObject = {
         kind: {
             **sums[kind],
             **{name: _add_counts(sums[kind].get(name, {}), usage) for name, usage in page[kind].items()},
         }
-        for kind in ("agents", "models", "callers")
+        for kind in kinds
     }
     items = {} if page.get("per_task") is None else {"per_task": [*sums["per_task"], *page["per_task"]]}
     total = _add_counts(sums["total"], page["total"])

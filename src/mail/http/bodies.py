@@ -128,16 +128,18 @@ class JSONBody[Model: BaseModel]:
     """FastAPI dependency that reads the request's body as a model.
 
     Put it behind the caller in a route's signature, so that the caller is checked first. With
-    `optional=True` a request without a body is read as `{}`.
+    `optional=True` a request without a body is read as `{}`. `max_bytes` is below the limit of the server for a body that
+    strangers may send.
     """
 
-    def __init__(self, model: type[Model], *, optional: bool = False) -> None:
+    def __init__(self, model: type[Model], *, optional: bool = False, max_bytes: int | None = None) -> None:
         self.model = model
         self._optional = optional
+        self._max_bytes = max_bytes
 
     async def __call__(self, request: Request) -> Model:
         service = service_of(request)
-        body = await _read(request, service.max_body_bytes)
+        body = await _read(request, self._max_bytes or service.max_body_bytes)
         await service.runtime.pacer.pause(len(body))
         if not body and self._optional:
             return self.model()

@@ -21,6 +21,7 @@ TAGS = [
     {"name": "threads", "description": "Read the messages of your tasks by thread."},
     {"name": "webhooks", "description": "Manage webhooks for task events."},
     {"name": "server", "description": "The server, and your identity on it."},
+    {"name": "tokens", "description": "Sign in to the page, and manage the server's API tokens."},
     {"name": "swarms", "description": "The swarm that the server runs, and the swarms it knows."},
     {"name": "interswarm", "description": "Messages from and to other swarms."},
 ]
@@ -30,7 +31,7 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, dead letter, thread, webhook or swarm was not found, or the server has this feature turned off.",
+    404: "The task, dead letter, thread, webhook, token or swarm was not found, or the server has this feature turned off.",
     409: "The state of the task at that event is no longer stored.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",

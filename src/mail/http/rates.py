@@ -4,7 +4,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from mail.auth.keys import Caller
 from mail.errors import RateLimited
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 KNOWN_CALLERS = 4096
 """Buckets that are kept; the least recently used is dropped, and its caller starts with a full one again."""
+
+
+STRANGERS: Final = "strangers"
+"""Everybody who signs in, counted as one caller."""
 
 
 class RateLimiter:
@@ -26,9 +30,9 @@ class RateLimiter:
         self._per_second = per_second
         self._burst = max(1, burst)
         self._clock = clock
-        self._buckets: OrderedDict[Caller, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[Caller | Literal["strangers"], tuple[float, float]] = OrderedDict()
 
-    def admit(self, caller: Caller) -> None:
+    def admit(self, caller: Caller | Literal["strangers"]) -> None:
         """Count a request. Raises RateLimited, with the seconds until the next one is allowed."""
         now = self._clock()
         left, since = self._buckets.pop(caller, (float(self._burst), now))

@@ -70,6 +70,9 @@ class Registry(Protocol):
     async def public_endpoints(self) -> Sequence[Value]:
         """Return the public swarms, with the fields of `mail.http.routes.registry.SwarmEndpoint`."""
 
+    async def all_endpoints(self) -> Sequence[Value]:
+        """Return all registered swarms, with their settings but without tokens."""
+
     async def register_swarm(
         self,
         swarm_name: str,
@@ -118,6 +121,7 @@ class Service:
         stopping: set when the server begins to shut down, before it waits for open connections.
         time_left: returns the seconds until a request is cut off; None for no limit.
         stream_url: base URL of a server that streams better than this one, if there is one.
+        issues_tokens: whether the server issues its tokens itself, and not an external service.
         served: the runtime's swarm, if it can be dumped and replaced.
         registry: the other swarms, if this server has a registry.
         budgets: upper limits for tasks, by the role of their owner or by `role:id`.
@@ -140,6 +144,7 @@ class Service:
     stopping: StopSignal = field(default_factory=StopSignal)
     time_left: Callable[[Request], float | None] = unlimited
     stream_url: str = ""
+    issues_tokens: bool = True
     served: "CurrentSwarm | None" = None
     registry: Registry | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict)

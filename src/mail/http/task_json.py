@@ -309,11 +309,22 @@ async def tasks_pieces(service: Service, tasks: Sequence[Task]) -> AsyncGenerato
     yield b"}" if tasks else b"{}"
 
 
-async def summaries_pieces(tasks: Iterable[Task]) -> AsyncGenerator[bytes]:
-    """Yield `TaskSummary`s by task id, in pieces of JSON."""
+async def summaries_pieces(
+    tasks: Iterable[Task], *, of_others: bool = False, by_caller: bool = False
+) -> AsyncGenerator[bytes]:
+    """Yield `TaskSummary`s by task id, in pieces of JSON.
+
+    Those of other callers' tasks leave out the arguments of calls that wait. `by_caller` makes the keys unique among the
+    tasks of several callers: `role:id@swarm#task_id`.
+    """
+    hidden: dict[str, Any] = {"pending_tool_calls": []} if of_others else {}
     separator = b"{"
     for some in batched(tasks, READ_CONCURRENCY):
-        yield separator + to_json({task.task_id: task_summary(task) for task in some})[1:-1]
+        found = {
+            f"{task.instance}#{task.task_id}" if by_caller else task.task_id: {**task_summary(task), **hidden}
+            for task in some
+        }
+        yield separator + to_json(found)[1:-1]
         separator = b","
     yield b"}" if separator == b"," else b"{}"
 

@@ -254,6 +254,11 @@ class SwarmRegistry:
         await self.refresh()
         return [found.cleaned() for found in self.get_all_endpoints().values() if found.public]
 
+    async def all_endpoints(self) -> list[SwarmEndpoint]:
+        """Return all swarms, for the operators of this server."""
+        await self.refresh()
+        return list(self.get_all_endpoints().values())
+
     async def refresh(self, *, max_age: float = REFRESH_SECONDS) -> None:
         """Read all entries from the database, if there is one and the cache is older than `max_age` seconds."""
         await self._directory.refresh(max_age=max_age)

@@ -76,6 +76,7 @@ def make_service(
         debug=config.debug,
         time_left=time_left,
         stream_url=stream_url,
+        issues_tokens=system.issues_tokens,
         served=system.served,
         registry=system.registry,
         budgets=config.budgets,

@@ -23,11 +23,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_link, sign_in_url
 from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
 from mail.config.database import AUTO, USUAL_FILE
 from mail.config.models import DEFAULT_FILE
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
@@ -252,7 +255,12 @@ async def _serve(
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
             ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            ready += f"\nOpen {url}/ui" + _database_note(config) + _advice(config, host)
+            link = (
+                await _sign_in_link(system.documents, url)
+                if _shows_link(system.issues_tokens, is_first_run)
+                else ""
+            )
+            ready += f"\nOpen {link or f'{url}/ui'}" + _database_note(config) + _advice(config, host)
             if host != config.host:
                 ready += (
                     f"\nThis first run listens on this machine only, not on {config.host}; --host decides"
@@ -283,6 +291,19 @@ def _say_stopped(config: ServerConfig, unfinished: int) -> None:
         _say(f"Stopped; {tasks} in memory {'is' if unfinished == 1 else 'are'} lost")
     else:
         _say(f"Stopped; {tasks} resume{'s' if unfinished == 1 else ''} at the next start")
+
+
+def _shows_link(issues_tokens: bool, is_first_run: bool) -> bool:
+    """Return whether to print a sign-in link: to a terminal, or beside the first tokens, but never to a log."""
+    return issues_tokens and (is_first_run or sys.stdout.isatty())
+
+
+async def _sign_in_link(documents: ServerDocuments, url: str) -> str:
+    """Make a link for the operator at this terminal, who can issue tokens of any role, and say how long it works."""
+    link = await issue_link(documents, Caller("admin", "admin"))
+    return (
+        f"{sign_in_url(url, link.code)}\n(the link works once, within ten minutes; mail ui makes another one)"
+    )
 
 
 def _database_note(config: ServerConfig) -> str:
@@ -331,14 +352,16 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         backend.abandon()
         flags = {**flags, "database": backend.place}
         config = config.with_overrides(database=backend.place)
-    host = config.host if "host" in flags or not asyncio.run(_is_first_run(config)) else LOOPBACK
+    is_first_run = asyncio.run(_is_first_run(config))
+    host = config.host if "host" in flags or not is_first_run else LOOPBACK
     with listen(host, config.port) as listener:
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
         os.environ["BASE_URL"] = base_url(host, listener)
+        url = os.environ["BASE_URL"]
         _say(
-            f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} (process {os.getpid()}, Ctrl+C stops it)"
+            f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
             " and restarts when code, swarms.json or mail.toml changes"
-            f"\nOpen {os.environ['BASE_URL']}/ui{_database_note(config)}{_advice(config, host)}"
+            f"\nOpen {asyncio.run(_page_of_reloader(config, url, is_first_run))}{_database_note(config)}{_advice(config, host)}"
         )
         uvicorn_config = uvicorn.Config(
             RELOADED_APP,
@@ -372,6 +395,16 @@ def reloaded_app() -> FastAPI:
     except MAILError as error:
         _say(f"mail: {error.detail}")
         sys.exit(1)
+
+
+async def _page_of_reloader(config: ServerConfig, url: str, is_first_run: bool) -> str:
+    """Return the address of the page, with a sign-in link unless each process has a database of its own in memory."""
+    if config.storage.database == IN_MEMORY or not _shows_link(
+        bootstrap.issues_tokens(os.environ), is_first_run
+    ):
+        return f"{url}/ui"
+    async with open_documents(config.storage) as documents:
+        return await _sign_in_link(documents, url)
 
 
 async def _is_first_run(config: ServerConfig) -> bool:

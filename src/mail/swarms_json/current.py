@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +17,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
-from mail.errors import BadRequest, ConfigurationError
+from mail.errors import BadRequest, ConfigurationError, SwarmInvalid
 from mail.swarms_json.entries import SwarmEntry
 from mail.swarms_json.load import load_swarm_json
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
@@ -65,12 +65,7 @@ class CurrentSwarm:
         can't be built; then the present one stays.
         """
         try:
-            entry = validate_swarm_from_swarms_json(load_swarm_json(text))
-            if entry.name != self._configured.name:
-                raise BadRequest(
-                    f"this server's swarm is {self._configured.name!r}; load one of that name, not {entry.name!r}"
-                )
-            core = await self._built(entry)
+            entry, core = await self.check(text)
         except ConfigurationError as error:
             raise BadRequest(error.detail) from error
         await self._documents.set_loaded_swarm(
@@ -83,6 +78,19 @@ class CurrentSwarm:
         self._adopt(entry, core, entry.model_dump_json())
         logger.warning("an admin has loaded another version of swarm %s: %s", entry.name, entry.version)
         return entry
+
+    async def check(self, text: str) -> tuple[SwarmEntry, SwarmCore]:
+        """Build the swarm that `load` would use, and change nothing. Raises ConfigurationError."""
+        given = load_swarm_json(text)
+        if hidden := [(path, f"replace {HIDDEN} with the value") for path in _hidden(given)]:
+            raise SwarmInvalid("\n".join(f"{path}: {problem}" for path, problem in hidden), hidden)
+        entry = validate_swarm_from_swarms_json(given)
+        if entry.name != self._configured.name:
+            problem = (
+                f"this server's swarm is {self._configured.name!r}; load one of that name, not {entry.name!r}"
+            )
+            raise SwarmInvalid(problem, [("name", problem)])
+        return entry, await self._built(entry)
 
     async def refresh(self) -> None:
         """Switch to the most recently loaded swarm; checks at most every `REFRESH_SECONDS`.
@@ -164,6 +172,15 @@ def without_secrets(value: Any) -> Any:
             return _IN_TEXT.sub(HIDDEN, value)
         case _:
             return value
+
+
+def _hidden(value: Any, *path: str) -> Iterator[str]:
+    """Yield the paths of values that `without_secrets` has hidden."""
+    if value == HIDDEN:
+        yield ".".join(path)
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _hidden(item, *path, str(key))
 
 
 def _shown(name: str, value: Any) -> Any:

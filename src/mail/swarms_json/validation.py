@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mail.core.protocol.error_text import describe
+from mail.core.protocol.error_text import describe, problems
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import ActionCore, AgentOutput, History, ToolChoice
-from mail.errors import ConfigurationError
+from mail.errors import ConfigurationError, SwarmInvalid
 from mail.swarms_json.build import agent_spec, assemble, swarm_spec
 from mail.swarms_json.entries import AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 
@@ -18,13 +18,13 @@ def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:
     """Check a swarm in the format of swarms.json: every field, and how they fit together. Imports nothing.
 
     Agents' actions that may come from `action_imports` are only checked by `build_swarm`. Raises
-    ConfigurationError that says what to change.
+    ConfigurationError that says what to change; it is a SwarmInvalid if it knows where.
     """
     try:
         entry = SwarmEntry.model_validate(swarm)
     except ValidationError as error:
         name = f"swarm {swarm['name']!r}: " if isinstance(swarm, Mapping) and "name" in swarm else ""
-        raise ConfigurationError(f"{name}{describe(error, SwarmEntry)}") from error
+        raise SwarmInvalid(f"{name}{describe(error, SwarmEntry)}", problems(error, SwarmEntry)) from error
     actions = [ActionCore(name, _not_imported) for name in _action_names(entry)]
     _require_fit(swarm_spec(entry, [agent_spec(agent) for agent in entry.agents], actions))
     return entry

@@ -142,6 +142,8 @@ def _key_of(kind: Kind, key: tuple[str, ...]) -> Key:
     match kind, key:
         case Kind.TOKEN, (digest,):
             return f"TOKEN#{digest}", "TOKEN"
+        case Kind.SIGN_IN_LINK, (digest,):
+            return f"SIGN_IN#{digest}", "LINK"
         case Kind.PEER, (name,):
             return PEERS, name
         case Kind.IDEMPOTENCY_KEY, (caller, name):

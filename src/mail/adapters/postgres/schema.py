@@ -14,7 +14,7 @@ from mail.core.protocol.error_text import hide_credentials
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 LOCK = 0x6D61696C
 """The advisory lock under which tables are created, so that servers that start together do so one by one."""
@@ -110,7 +110,16 @@ CREATE TABLE mail.tokens (
     digest text PRIMARY KEY,
     role text NOT NULL,
     id text NOT NULL,
-    created text COLLATE "C" NOT NULL
+    created text COLLATE "C" NOT NULL,
+    expires double precision,
+    session_of text
+);
+CREATE TABLE mail.sign_in_links (
+    digest text PRIMARY KEY,
+    role text NOT NULL,
+    id text NOT NULL,
+    made_with text NOT NULL,
+    expires double precision NOT NULL
 );
 CREATE TABLE mail.peers (
     name text COLLATE "C" PRIMARY KEY,
@@ -146,6 +155,16 @@ CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = '
 UPDATE mail.tasks SET due = NULL WHERE status = 'paused';
 CREATE INDEX paused_tasks ON mail.tasks (due) WHERE status = 'paused';
 """,
+    3: """
+ALTER TABLE mail.tokens ADD COLUMN expires double precision, ADD COLUMN session_of text;
+CREATE TABLE mail.sign_in_links (
+    digest text PRIMARY KEY,
+    role text NOT NULL,
+    id text NOT NULL,
+    made_with text NOT NULL,
+    expires double precision NOT NULL
+);
+""",
 }
 """The migration from each earlier version of the schema to the next."""
 
@@ -157,6 +176,7 @@ TABLES = (
     "wake_ups",
     "servers",
     "tokens",
+    "sign_in_links",
     "settings",
     "peers",
     "idempotency_keys",

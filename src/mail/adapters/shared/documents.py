@@ -25,7 +25,8 @@ class _Table:
 
 
 _TABLES = {
-    Kind.TOKEN: _Table("tokens", ("digest",), ("role", "id", "created")),
+    Kind.TOKEN: _Table("tokens", ("digest",), ("role", "id", "created", "session_of"), "expires"),
+    Kind.SIGN_IN_LINK: _Table("sign_in_links", ("digest",), ("role", "id", "made_with"), "expires"),
     Kind.PEER: _Table("peers", ("name",), ("record", "health")),
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),

@@ -16,7 +16,7 @@ from mail.errors import ConfigurationError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
@@ -66,7 +66,16 @@ CREATE TABLE tokens (
     digest TEXT PRIMARY KEY,
     role TEXT NOT NULL,
     id TEXT NOT NULL,
-    created TEXT NOT NULL
+    created TEXT NOT NULL,
+    expires REAL,
+    session_of TEXT
+);
+CREATE TABLE sign_in_links (
+    digest TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    id TEXT NOT NULL,
+    made_with TEXT NOT NULL,
+    expires REAL NOT NULL
 );
 CREATE TABLE settings (
     name TEXT PRIMARY KEY,
@@ -121,13 +130,30 @@ CREATE INDEX running_tasks_with_deadline ON tasks (deadline) WHERE status = 'run
 UPDATE tasks SET deadline = NULL WHERE status = 'paused';
 CREATE INDEX paused_tasks_with_deadline ON tasks (deadline) WHERE status = 'paused' AND deadline IS NOT NULL;
 """,
+    6: """
+ALTER TABLE tokens ADD COLUMN expires REAL;
+ALTER TABLE tokens ADD COLUMN session_of TEXT;
+CREATE TABLE sign_in_links (
+    digest TEXT PRIMARY KEY, role TEXT NOT NULL, id TEXT NOT NULL, made_with TEXT NOT NULL, expires REAL NOT NULL
+);
+""",
 }
 """The migration from each earlier version of the schema to the next."""
 
 LONGEST_LOG = 16_384
 """Pages (64 MiB) of the write-ahead log from which a commit moves it itself (see `mail.adapters.sqlite.write_ahead_log`)."""
 
-TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys", "webhooks")
+TABLES = (
+    "tasks",
+    "commits",
+    "checkpoints",
+    "tokens",
+    "sign_in_links",
+    "settings",
+    "peers",
+    "idempotency_keys",
+    "webhooks",
+)
 
 
 def commit_id(task_row: int, seq: int) -> int:

@@ -3,14 +3,23 @@
 from dataclasses import asdict
 from typing import cast
 
-from mail.core.task.documents import CallerRole, ClaimedKey, Document, Kind, LoadedSwarm, PutIf, StoredToken
+from mail.core.task.documents import (
+    CallerRole,
+    ClaimedKey,
+    Document,
+    Kind,
+    LoadedSwarm,
+    PutIf,
+    SignInLink,
+    StoredToken,
+)
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.ports import Documents
 from mail.core.task.webhooks import WebhookRecord, in_order
 
 
 class ServerDocuments:
-    """Tokens, idempotency keys, the health status, the loaded swarm, peers and registered webhooks."""
+    """Tokens, sign-in links, idempotency keys, the health status, the loaded swarm, peers and registered webhooks."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -28,9 +37,13 @@ class ServerDocuments:
         """Release a key that was claimed for this task, because the request was refused."""
         await self._documents.delete(Kind.IDEMPOTENCY_KEY, caller, key, where={"task_id": task_id})
 
-    async def add_token(self, token: StoredToken) -> None:
+    async def add_token(self, token: StoredToken, *, now: float = 0.0) -> None:
+        """Store a token. Where the database doesn't do so itself, this deletes tokens that had expired at `now`."""
         fields = {"role": token.role, "id": token.id, "created": token.created}
-        await self._documents.put(Kind.TOKEN, Document((token.digest,), fields))
+        if token.session_of is not None:
+            fields["session_of"] = token.session_of
+        document = Document((token.digest,), fields, token.expires)
+        await self._documents.put(Kind.TOKEN, document, condition=PutIf.ABSENT, now=now)
         await self._documents.put(Kind.HAD_TOKENS, Document(()))
 
     async def find_token(self, digest: str) -> StoredToken | None:
@@ -55,6 +68,21 @@ class ServerDocuments:
         if was_deleted:  # an earlier version may have stored the token without the marker
             await self._documents.put(Kind.HAD_TOKENS, Document(()))
         return was_deleted
+
+    async def add_sign_in_link(self, link: SignInLink, *, now: float) -> None:
+        """Store a sign-in link. Where the database doesn't do so itself, this deletes links that had expired at `now`."""
+        fields = {"role": link.role, "id": link.id, "made_with": link.made_with}
+        document = Document((link.digest,), fields, link.expires)
+        await self._documents.put(Kind.SIGN_IN_LINK, document, condition=PutIf.ABSENT, now=now)
+
+    async def take_sign_in_link(self, digest: str) -> SignInLink | None:
+        """Delete a sign-in link and return it, expired or not; None if there is none, or another process has taken it."""
+        document = await self._documents.get(Kind.SIGN_IN_LINK, digest)
+        if document is None or not await self._documents.delete(Kind.SIGN_IN_LINK, digest):
+            return None
+        fields = document.fields
+        role = cast(CallerRole, fields["role"])
+        return SignInLink(digest, role, fields["id"], document.expires or 0.0, fields["made_with"])
 
     async def health(self) -> str | None:
         """Return the health status that an admin has set."""
@@ -125,7 +153,14 @@ class ServerDocuments:
 
 def _token(document: Document) -> StoredToken:
     fields = document.fields
-    return StoredToken(document.key[0], cast(CallerRole, fields["role"]), fields["id"], fields["created"])
+    return StoredToken(
+        document.key[0],
+        cast(CallerRole, fields["role"]),
+        fields["id"],
+        fields["created"],
+        document.expires,
+        fields.get("session_of"),
+    )
 
 
 def _peer(document: Document) -> PeerRecord:

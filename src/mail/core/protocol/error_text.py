@@ -29,7 +29,14 @@ def describe(
 
     `names` maps keys to the names that the reader knows.
     """
-    return "\n".join(
+    return "\n".join(f"{path}: {text}" if path else text for path, text in problems(error, model, names))
+
+
+def problems(
+    error: ValidationError, model: type[BaseModel], names: Mapping[str, str] = MappingProxyType({})
+) -> list[tuple[str, str]]:
+    """Return the problems that `describe` puts into lines: the path of each, and what to change."""
+    return [
         _problem(
             problem["type"],
             [names.get(str(part), str(part)) for part in problem["loc"]],
@@ -37,18 +44,18 @@ def describe(
             model,
         )
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
-    )
+    ]
 
 
-def _problem(kind: str, path: list[str], message: str, model: type[BaseModel]) -> str:
+def _problem(kind: str, path: list[str], message: str, model: type[BaseModel]) -> tuple[str, str]:
     key = ".".join(path)
     if kind == "extra_forbidden":
         known = _keys(model, path[:-1])
         hint = did_you_mean(path[-1], known) or f"; known keys are {', '.join(known)}"
-        return f"{key}: unknown key{hint}"
+        return key, f"unknown key{hint}"
     if not key:
-        return message
-    return f"{key}: {message.removeprefix('Value error, ')}"
+        return "", message
+    return key, message.removeprefix("Value error, ")
 
 
 def _keys(model: type[BaseModel], path: list[str]) -> list[str]:

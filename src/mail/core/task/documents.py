@@ -17,6 +17,8 @@ class Kind(StrEnum):
 
     TOKEN = "token"  # noqa: S105
     """`(digest)`"""
+    SIGN_IN_LINK = "sign-in link"
+    """`(digest)`"""
     HAD_TOKENS = "token marker"
     """`()`"""
     HEALTH = "health status"
@@ -55,12 +57,36 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """A built-in token, stored as the SHA-256 digest of its text, in hex."""
+    """A built-in token, stored as the SHA-256 digest of its text, in hex.
+
+    Attributes:
+        expires: when it expires, in seconds since the epoch; None for never.
+        session_of: for a token that a sign-in link was exchanged for, the digest of the token that made the link; empty
+            if an operator made it. None for any other token.
+    """
 
     digest: str
     role: CallerRole
     id: str
     created: str
+    expires: float | None = None
+    session_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignInLink:
+    """A link that signs a browser in once, stored as the SHA-256 digest of its code, in hex.
+
+    Attributes:
+        expires: when it expires, in seconds since the epoch.
+        made_with: the digest of the token that made it; empty if an operator made it where the server runs.
+    """
+
+    digest: str
+    role: CallerRole
+    id: str
+    expires: float
+    made_with: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import Field
 
 from mail.errors import SwarmNotFound
-from mail.http.access import Admin
+from mail.http.access import Admin, RoleGate
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
+from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import Registry, Service, service_of
 
 
@@ -42,7 +42,7 @@ class PostSwarms(Given):
 
 
 class SwarmEndpoint(Answered):
-    """A swarm, and the result of its last health check."""
+    """A swarm, and the result of its last health check; with `all` what else is registered about it."""
 
     swarm_name: str
     base_url: str
@@ -53,10 +53,20 @@ class SwarmEndpoint(Answered):
     swarm_description: str
     keywords: list[str]
     metadata: dict[str, Any]
+    public: bool = Field(default=True, description="With `all`: whether everybody sees it.")
+    volatile: bool = Field(default=False, description="With `all`: whether it is removed after a day.")
+    expires: float | None = Field(
+        default=None, description="With `all`: when a volatile one is removed, in seconds since the epoch."
+    )
+    auth: str = Field(default="bearer", description="With `all`: how requests to it are signed.")
+    auth_token_ref: str | None = Field(
+        default=None, description="With `all`: the reference to the variable with its token."
+    )
+    caller_id: str = Field(default="", description="With `all`: the id of its token for this server.")
 
 
 class Swarms(Answered):
-    """The public swarms."""
+    """The public swarms, or all."""
 
     swarms: list[SwarmEndpoint]
 
@@ -78,12 +88,27 @@ class SwarmUnregistered(Answered):
 
 router = make_router("swarms")
 _register_body = JSONBody(PostSwarms)
+_all_gate = RoleGate("admin")
 
 
-@router.get("/swarms", summary="List the public swarms", response_model=Swarms, responses=problems(*PUBLIC))
-async def get_swarms(request: Request) -> JSON:
-    """Return the public swarms of the registry, and the server's own if it is public. Needs no key."""
+@router.get(
+    "/swarms",
+    summary="List the public swarms",
+    response_model=Swarms,
+    responses=problems(400, *PROTECTED),
+)
+async def get_swarms(
+    request: Request,
+    every: Annotated[
+        bool, Query(alias="all", description="All registered swarms, with their settings. Only for admins.")
+    ] = False,
+) -> JSON:
+    """Return the public swarms of the registry, and the server's own if it is public. Needs no key without `all`."""
     service = service_of(request)
+    if every:
+        await _all_gate(request)
+        found = [] if service.registry is None else await service.registry.all_endpoints()
+        return JSON({"swarms": found})
     own = [_own(service, request)] if service.runtime.swarm.public else []
     registered = [] if service.registry is None else await service.registry.public_endpoints()
     return JSON({"swarms": [*own, *registered]})

@@ -6,7 +6,7 @@ from fastapi import Depends, Request
 from pydantic import Field
 
 from mail.core.task.swarm import SwarmCore
-from mail.errors import SwarmFixed
+from mail.errors import ConfigurationError, SwarmFixed, SwarmInvalid
 from mail.http.access import Admin, AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
@@ -65,6 +65,21 @@ class PostSwarmsLoad(Given):
     """A swarm to run."""
 
     swarm: str = Field(alias="json", description="The swarm, as the JSON text of an entry of swarms.json.")
+
+
+class SwarmProblem(Answered):
+    """What is wrong with a swarm."""
+
+    path: str = Field(description="Where, such as `agents.0.name`; empty if that is not known.")
+    problem: str
+
+
+class SwarmChecked(Answered):
+    """Whether a swarm could be loaded."""
+
+    valid: bool
+    problems: list[SwarmProblem]
+    agents: list[str] = Field(description="The names of its agents, if it is valid.")
 
 
 class SwarmLoaded(Answered):
@@ -129,6 +144,31 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
     await served.refresh()
     swarm = served.dump()
     return JSON({"status": "dumped", "swarm_name": served.entry.name, "swarm": swarm})
+
+
+@router.post(
+    "/swarms/check",
+    summary="Check a swarm",
+    response_model=SwarmChecked,
+    responses=problems(400, 404, 413, *PROTECTED),
+    openapi_extra=_load_body.docs(),
+)
+async def check_swarm(
+    request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]
+) -> JSON:
+    """Return what would keep `POST /swarms/load` from loading a swarm. The running swarm stays. Only for admins.
+
+    The modules that it refers to are imported, as for loading. Models and keys are not checked: `mail check` does that.
+    """
+    try:
+        entry, _ = await _served(request).check(body.swarm)
+    except SwarmInvalid as error:
+        found = [{"path": path, "problem": problem} for path, problem in error.problems]
+    except ConfigurationError as error:
+        found = [{"path": "", "problem": error.detail}]
+    else:
+        return JSON({"valid": True, "problems": [], "agents": [agent.name for agent in entry.agents]})
+    return JSON({"valid": False, "problems": found, "agents": []})
 
 
 @router.post(

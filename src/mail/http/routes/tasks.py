@@ -12,8 +12,8 @@ from mail.core.decisions.cancel import MAX_REASON, StillRunning
 from mail.core.engine.runtime import Forked
 from mail.core.protocol.message import TaskId
 from mail.core.task.task import Task, TaskStatus
-from mail.errors import BadRequest
-from mail.http.access import AdminOrUser
+from mail.errors import BadRequest, Forbidden
+from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.large_answers import answer
 from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
@@ -145,16 +145,44 @@ async def get_tasks(
     cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     status: Annotated[TaskStatus | None, Query(description="Only tasks in this state.")] = None,
     fields: Fields = None,
+    whose: Annotated[
+        str | None,
+        Query(
+            alias="caller",
+            description="The tasks of this caller: `role:id`, or `role:id@swarm`. For admins, with `fields=summary`.",
+        ),
+    ] = None,
+    every: Annotated[
+        bool,
+        Query(
+            alias="all",
+            description="The tasks of all callers, by `role:id@swarm#task_id`. For admins, with `fields=summary`.",
+        ),
+    ] = False,
 ) -> Response:
     """Return a page of the caller's tasks, newest first; without `limit`, the newest thousand.
 
-    A page with events ends early if its tasks are large together; its next cursor leads to the rest.
+    A page with events ends early if its tasks are large together; its next cursor leads to the rest. Admins can list the
+    tasks of others, without what is written in them.
     """
     service = service_of(request)
-    instance = str(caller.principal(service.runtime.swarm.name))
+    swarm = service.runtime.swarm.name
+    own = str(caller.principal(swarm))
+    instance = own if whose is None else chosen_instance(caller, whose, swarm)
+    if every:
+        if caller.role != "admin" or whose is not None:
+            raise Forbidden("all lists the tasks of all callers, for the role admin; leave out caller")
+        instance = None
+    if instance != own and fields is None:
+        raise BadRequest("of other callers' tasks there are only summaries: add fields=summary")
     page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
-    if fields is None:
+    query |= {"all": "true"} if every else {"caller": whose} if whose else {}
+    if instance != own:
+        query["fields"] = "summary"
+        found = [task for task in page.tasks if task.instance.endswith(f"@{swarm}")]
+        pieces = summaries_pieces(found, of_others=True, by_caller=every)
+    elif fields is None:
         page = page.upto(service.page_bytes, task_weight)
         pieces = tasks_pieces(service, page.tasks)
     else:

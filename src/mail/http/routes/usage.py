@@ -1,4 +1,4 @@
-"""`GET /usage`: tokens and cost of tasks, by agent, model and caller (SPEC, section 8).
+"""`GET /usage`: tokens and cost of tasks, by agent, model, caller and day (SPEC, section 8).
 
 The cost of a request is bounded by the number of tasks that it reads.
 """
@@ -53,6 +53,7 @@ class UsageReport(Answered):
         description="Per model; `other` for those without a name, and of each task for those past the first 32."
     )
     callers: dict[str, Usage] = Field(description="Per owner of tasks: `role:id@swarm`.")
+    days: dict[str, Usage] = Field(description="Per day on which tasks began, in UTC: `2026-01-31`.")
     since: str | None = Field(description="The start of the requested period.")
     until: str | None
     cursor: str | None = Field(
@@ -95,7 +96,7 @@ async def get_usage(
     cursor: Annotated[str | None, Query(description="The previous response's cursor.")] = None,
     per_task: Annotated[bool, Query(description="Whether to list each task, too.")] = False,
 ) -> JSON:
-    """Return the tokens and cost of the caller's tasks, for admins of all tasks, by agent, by model and by caller.
+    """Return the tokens and cost of the caller's tasks, for admins of all tasks, by agent, model, caller and day.
 
     A task counts by the time it began, with all its usage since.
     """
@@ -191,6 +192,7 @@ class Bill:
     _agents: dict[str, Usage] = field(default_factory=dict)
     _models: dict[str, Usage] = field(default_factory=dict)
     _callers: dict[str, Usage] = field(default_factory=dict)
+    _days: dict[str, Usage] = field(default_factory=dict)
     _items: list[TaskCost] = field(default_factory=list)
 
     def add(self, task: Task) -> None:
@@ -202,6 +204,7 @@ class Bill:
         _add(self._agents, task.usage)
         _add(self._models, task.models)
         _add(self._callers, {task.instance: cost})
+        _add(self._days, {_began(task).astimezone(UTC).date().isoformat(): cost})
         if self.itemized:
             self._items.append(
                 TaskCost(
@@ -220,6 +223,7 @@ class Bill:
             agents=self._agents,
             models=self._models,
             callers=self._callers,
+            days=self._days,
             since=None if period.since is None else period.since.isoformat(),
             until=None if period.until is None else period.until.isoformat(),
             cursor=cursor,

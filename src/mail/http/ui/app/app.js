@@ -92,9 +92,9 @@ function Guarded({ of }) {
 const RETRY = 2_000;
 
 /** Why a token or a link did not lead in. */
-function whyNot(problem, route) {
+function whyNot(problem, code) {
   if (!problem.permanent) return problem.message;
-  if (route.view === "sign-in") return "This sign-in link was used already or has expired.";
+  if (code) return "This sign-in link was used already or has expired.";
   return problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message;
 }
 
@@ -123,18 +123,25 @@ function App() {
     setEntered(null);
     setNotice(why);
   };
+  const isResuming = useRef(false);
   const resume = async () => {
+    if (isResuming.current) return;
+    isResuming.current = true;
+    const { code } = route;
     try {
-      if (route.view === "sign-in") {
+      if (code) {
         navigate({ view: "tasks" }, { replace: true });
-        await enter(await api.redeem(route.code), { isSession: true });
+        await enter(await api.redeem(code), { isSession: true });
       } else if (api.token.get()) await enter(api.token.get());
     } catch (problem) {
       if (problem.isUnreachable && api.token.get()) {
         setWaiting(true);
         return void setTimeout(resume, RETRY);
       }
-      leave(whyNot(problem, route));
+      if (code && api.token.get()) await enter(api.token.get()).catch(() => leave()); // a link that fails ends no session
+      else leave(whyNot(problem, code));
+    } finally {
+      isResuming.current = false;
     }
     setReady(true);
   };

@@ -1,0 +1,179 @@
+"""`mail ui`: open the page of a server in a browser, signed in."""
+
+import os
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mail.cli.options import URL_FORMS, ApiKey, AsJson, ConfigPath, Database, SwarmOfDatabase
+from mail.cli.output import Output
+from mail.cli.session import SERVER_VARIABLE
+from mail.cli.token import run, token_storage
+from mail.errors import BadRequest, MAILError
+
+if TYPE_CHECKING:
+    from mail.auth.keys import Caller
+    from mail.config import StorageConfig
+
+DISPLAY_VARIABLES = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""On Linux a browser that can show the page needs one of these."""
+
+
+class PageRole(StrEnum):
+    """The roles that the page is for."""
+
+    ADMIN = "admin"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The address to open, and what to say about it."""
+
+    url: str
+    note: str
+    fields: dict[str, Any]
+
+
+def ui(
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            envvar=SERVER_VARIABLE,
+            help=f"{URL_FORMS}. [default: the configured server on this machine]",
+            show_default=False,
+        ),
+    ] = None,
+    api_key: ApiKey = None,
+    role: Annotated[
+        PageRole | None,
+        typer.Option(
+            help="Whom to sign in, where the server runs and you need no key: admin (the default) or user.",
+            show_default=False,
+        ),
+    ] = None,
+    caller_id: Annotated[
+        str | None,
+        typer.Option("--id", help="The id to sign in. [default: the role's name]", show_default=False),
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the address, or only print it.")] = True,
+    config: ConfigPath = None,
+    database: Database = None,
+    swarm_name: SwarmOfDatabase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open the server's page, signed in by a link that works once, within ten minutes.
+
+    With an API key, the link signs in the key's own caller. Without one, it is written to the server's database, as by
+    mail token create: for the machine where the server runs.
+
+    Examples: mail ui; mail ui --role user --id ann; mail ui --server https://mail.example --no-browser
+    """
+    from mail.cli.connection import connect, is_on_this_machine
+
+    chosen = [
+        name
+        for name, value in (("--role", role), ("--id", caller_id), ("--database", database))
+        if value is not None
+    ]
+    client = connect(server or _configured_server(config), api_key, config=config)
+    if api_key is not None and chosen:
+        raise typer.BadParameter(
+            f"{chosen[0]} is not for a link that is made with an API key", param_hint=chosen[0]
+        )
+    if client.api_key and not chosen:
+        page = run(_over_http(client))
+    elif server is not None and not is_on_this_machine(client.base_url):
+        raise typer.BadParameter(
+            "the server is on another machine: add --api-key, or set MAIL_API_KEY", param_hint="--server"
+        )
+    else:
+        caller = _caller(role or PageRole.ADMIN, caller_id)
+        page = run(_from_database(token_storage(config, database, swarm_name), client.base_url, caller))
+    output = Output(sys.stdout, as_json)
+    output.result({"url": page.url, **page.fields}, lambda: output.write(f"{page.url}\n{page.note}"))
+    if browser and not _open(page.url) and not as_json:
+        output.write("No browser was found here; open the address yourself.")
+
+
+def _configured_server(config: Path | None) -> str:
+    """Return the URL of the server that is configured for this machine."""
+    from mail.config import load_config
+
+    server = load_config(config).server
+    host = "127.0.0.1" if server.host in ("", "0.0.0.0", "::") else server.host  # noqa: S104 - can't be called
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
+
+
+def _caller(role: PageRole, caller_id: str | None) -> "Caller":
+    """Return whom to sign in. Raises typer.BadParameter."""
+    from mail.auth.keys import Caller
+
+    try:
+        return Caller(role.value, caller_id or role)
+    except BadRequest as error:
+        raise typer.BadParameter(error.detail, param_hint="--id") from None
+
+
+async def _over_http(client: Any) -> _Page:
+    """Let the server make a link for the client's key; the plain page if the server makes none."""
+    from mail.auth.tokens import sign_in_url
+    from mail.client.errors import BadAnswer
+
+    async with client:
+        try:
+            link = await client.create_sign_in_link()
+        except BadAnswer as error:
+            if error.status != 404:
+                raise
+            note = f"It has no sign-in links: enter your API key there. The server says: {error.detail}"
+            return _Page(f"{client.base_url}/ui", note, {"expires": None})
+        return _Page(sign_in_url(client.base_url, link["code"]), NOTE, {"expires": link["expires"]})
+
+
+async def _from_database(storage: "StorageConfig", server: str, caller: "Caller") -> _Page:
+    """Write a link to the server's database, if the server answers."""
+    from datetime import UTC, datetime
+
+    from mail.auth.tokens import issue_link, sign_in_url
+    from mail.bootstrap import issues_tokens
+    from mail.bootstrap.backends import open_documents
+    from mail.cli.connection import connect_anonymously
+    from mail.client.errors import ServerUnreachable
+
+    try:
+        async with connect_anonymously(server, timeout=PING_TIMEOUT) as client:
+            await client.ping()
+    except ServerUnreachable as error:
+        raise MAILError(
+            f"{error.detail}; start a server with mail server, or name one with --server"
+        ) from error
+    if not issues_tokens():
+        note = "An external authentication service issues the keys of this server: enter yours there."
+        return _Page(f"{server}/ui", note, {"expires": None})
+    async with open_documents(storage) as documents:
+        link = await issue_link(documents, caller)
+    expires = datetime.fromtimestamp(link.expires, UTC).isoformat()
+    about = {"role": caller.role, "id": caller.id, "expires": expires}
+    return _Page(sign_in_url(server, link.code), f"{NOTE} It signs in {caller.role}:{caller.id}.", about)
+
+
+NOTE = "The link works once, within ten minutes."
+
+PING_TIMEOUT = 5.0
+"""Seconds to wait for the server."""
+
+
+def _open(url: str) -> bool:
+    """Open a browser that runs scripts; return whether there is one."""
+    import webbrowser
+
+    if sys.platform.startswith("linux") and not any(map(os.environ.get, DISPLAY_VARIABLES)):
+        return False
+    return webbrowser.open(url)

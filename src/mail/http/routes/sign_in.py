@@ -1,0 +1,118 @@
+"""Signing in to the page by links that work once, so that nobody has to copy a token.
+
+    POST /sign-in-links   an API key makes a link, whose code the page has in its fragment: /ui#sign-in=CODE
+    POST /sign-in         the page exchanges the code for a token that expires
+    POST /sign-out        the page revokes that token
+
+Nothing is in a cookie: a page of another origin can neither read the token nor send it.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import Depends, Request
+from pydantic import Field, StringConstraints
+
+from mail.auth import tokens
+from mail.auth.keys import find_bearer
+from mail.core.task.documents import CallerRole
+from mail.http.access import AdminOrUser
+from mail.http.bodies import JSON, Answered, Given, JSONBody
+from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
+from mail.http.rates import STRANGERS
+from mail.http.routes.tokens import NO_STORE, issuing_service
+from mail.http.service import service_of
+
+
+class SignInLink(Answered):
+    """A link for one browser."""
+
+    code: str = Field(description="The code for `/ui#sign-in=CODE` at this server's address.")
+    expires: str = Field(description="When the link expires, in ISO 8601.")
+
+
+class PostSignIn(Given):
+    """The code of a link."""
+
+    code: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class SignedIn(Answered):
+    """A session of the page."""
+
+    token: str = Field(description="The API key of the session.")
+    role: CallerRole
+    id: str
+    expires: str = Field(description="When the session ends, in ISO 8601.")
+
+
+class SignedOut(Answered):
+    """The end of a session."""
+
+    status: Literal["signed out"]
+    revoked: bool = Field(
+        description="Whether the key was the token of a session, and is revoked. Other keys stay."
+    )
+
+
+router = make_router("tokens")
+_body = JSONBody(PostSignIn, max_bytes=4096)
+
+
+@router.post(
+    "/sign-in-links",
+    summary="Make a sign-in link",
+    status_code=201,
+    response_model=SignInLink,
+    responses=problems(404, *PROTECTED),
+)
+async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
+    """Make a link that signs a browser in as the caller: once, within ten minutes.
+
+    Not for the token of such a session. The session ends after a day, or with the key that made the link.
+    """
+    service = issuing_service(request)
+    bearer = find_bearer(request.headers)
+    link = await tokens.issue_link(service.documents, caller, service.runtime.clock, bearer=bearer)
+    expires = datetime.fromtimestamp(link.expires, UTC).isoformat()
+    return JSON({"code": link.code, "expires": expires}, status_code=201, headers=NO_STORE)
+
+
+async def _admit(request: Request) -> None:
+    """Count a request of a stranger. Raises RateLimited."""
+    rates = service_of(request).rates
+    if rates is not None:
+        rates.admit(STRANGERS)
+
+
+@router.post(
+    "/sign-in",
+    summary="Sign in with a link",
+    response_model=SignedIn,
+    responses=problems(400, 401, 404, 413, 429, *PUBLIC),
+    openapi_extra=_body.docs(),
+)
+async def post_sign_in(
+    request: Request, _admitted: Annotated[None, Depends(_admit)], body: Annotated[PostSignIn, Depends(_body)]
+) -> JSON:
+    """Exchange the code of a sign-in link, which works once, for a token of its caller that expires. Needs no key."""
+    service = issuing_service(request)
+    session = await tokens.sign_in(service.documents, body.code, service.runtime.clock)
+    stored = session.stored
+    return JSON(
+        {
+            "token": session.text,
+            "role": stored.role,
+            "id": stored.id,
+            "expires": tokens.expiry_of(stored),
+        },
+        headers=NO_STORE,
+    )
+
+
+@router.post("/sign-out", summary="End a session", response_model=SignedOut, responses=problems(*PROTECTED))
+async def post_sign_out(request: Request, caller: AdminOrUser) -> JSON:
+    """Revoke the token of this request if a sign-in link was exchanged for it. Servers refuse it within a minute."""
+    service = service_of(request)
+    revoked = service.issues_tokens and await tokens.sign_out(service.documents, find_bearer(request.headers))
+    return JSON({"status": "signed out", "revoked": revoked})

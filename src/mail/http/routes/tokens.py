@@ -1,0 +1,133 @@
+"""API tokens that the server has issued: list, create and revoke them."""
+
+from typing import Annotated, Literal
+
+from fastapi import Depends, Path, Request
+from pydantic import Field
+
+from mail.auth import tokens
+from mail.auth.keys import Caller, digest, find_bearer
+from mail.core.task.documents import CallerRole, StoredToken
+from mail.errors import TokensElsewhere
+from mail.http.access import Admin
+from mail.http.bodies import JSON, Answered, Given, JSONBody
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.service import Service, service_of
+
+LONGEST_LIFE = 3650 * 24 * 3600
+"""Seconds after which a token that expires does so at the latest."""
+
+NO_STORE = {"Cache-Control": "no-store"}
+"""The header of answers with a secret."""
+
+
+class Token(Answered):
+    """A token, without its text."""
+
+    number: str = Field(description="The beginning of its SHA-256 digest, which identifies it.")
+    role: CallerRole
+    id: str = Field(description="The id of its bearer.")
+    created: str = Field(description="Time of its creation, in ISO 8601.")
+    expires: str | None = Field(description="When it expires, in ISO 8601; null for never.")
+    session: bool = Field(description="Whether a browser got it for a sign-in link.")
+    current: bool = Field(description="Whether this request has it.")
+
+
+class Tokens(Answered):
+    """The tokens that can be used."""
+
+    tokens: list[Token]
+
+
+class PostTokens(Given):
+    """A token to create."""
+
+    role: CallerRole = Field(description="The bearer's role: `agent` for another swarm.")
+    id: str = Field(description="The bearer's id: 1 to 256 characters, without `:` and `@`.")
+    expires_in: int | None = Field(
+        default=None,
+        ge=1,
+        le=LONGEST_LIFE,
+        strict=True,
+        description="Seconds after which it expires; the default is never.",
+    )
+
+
+class NewToken(Token):
+    """A new token."""
+
+    token: str = Field(description="Its text, which can't be shown again.")
+
+
+class TokenRevoked(Answered):
+    """The token is deleted; a running server may accept it for another minute."""
+
+    status: Literal["revoked"]
+    number: str
+
+
+router = make_router("tokens")
+_body = JSONBody(PostTokens)
+
+
+@router.get("/tokens", summary="List tokens", response_model=Tokens, responses=problems(404, *PROTECTED))
+async def get_tokens(request: Request, caller: Admin) -> JSON:
+    """Return the tokens of all callers that can be used, the oldest first. Only for admins."""
+    service = issuing_service(request)
+    mine = digest(find_bearer(request.headers))
+    found = await tokens.valid_tokens(service.documents, service.runtime.clock)
+    return JSON({"tokens": [_describe(token, mine) for token in found]})
+
+
+def _describe(token: StoredToken, mine: str) -> dict[str, object]:
+    return {
+        "number": tokens.number_of(token),
+        "role": token.role,
+        "id": token.id,
+        "created": token.created,
+        "expires": tokens.expiry_of(token),
+        "session": token.session_of is not None,
+        "current": token.digest == mine,
+    }
+
+
+@router.post(
+    "/tokens",
+    summary="Create a token",
+    status_code=201,
+    response_model=NewToken,
+    responses=problems(400, 404, 413, *PROTECTED),
+    openapi_extra=_body.docs(),
+)
+async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens, Depends(_body)]) -> JSON:
+    """Create a token for any caller. The answer is the only place where its text is shown. Only for admins."""
+    service = issuing_service(request)
+    clock = service.runtime.clock
+    expires = None if body.expires_in is None else clock.now().timestamp() + body.expires_in
+    issued = await tokens.issue(service.documents, Caller(body.role, body.id), clock, expires=expires)
+    return JSON({**_describe(issued.stored, ""), "token": issued.text}, status_code=201, headers=NO_STORE)
+
+
+@router.delete(
+    "/tokens/{number}",
+    summary="Revoke a token",
+    response_model=TokenRevoked,
+    responses=problems(404, *PROTECTED),
+)
+async def delete_token(
+    request: Request, caller: Admin, number: Annotated[str, Path(description="The token's number.")]
+) -> JSON:
+    """Revoke a token, and the sessions that sign-in links made with it have begun. Only for admins.
+
+    Servers refuse it within a minute.
+    """
+    await tokens.revoke_token(issuing_service(request).documents, number)
+    return JSON({"status": "revoked", "number": number})
+
+
+def issuing_service(request: Request) -> Service:
+    """Return the service of a server that issues its own tokens. Raises TokensElsewhere for any other."""
+    service = service_of(request)
+    if not service.issues_tokens:
+        raise TokensElsewhere
+    return service

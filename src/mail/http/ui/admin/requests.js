@@ -1,0 +1,59 @@
+// The endpoints for administrators.
+
+import { post, read, request } from "../api/api.js";
+
+/** Return the newest tasks of all callers, or of one, without what is written in them. */
+export async function allTasks({ limit, status, caller }) {
+  const whose = caller ? { caller } : { all: true };
+  const response = await request("GET", "tasks", { query: { fields: "summary", limit, status, ...whose } });
+  const tasks = Object.values(await response.json());
+  tasks.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
+  return { tasks, hasMore: Boolean(response.headers.get("X-Next-Cursor")) };
+}
+
+export const tokens = async () => (await read("tokens")).tokens;
+export const createToken = (role, id, expiresIn) => post("tokens", { role, id, expires_in: expiresIn });
+export const revokeToken = (number) => request("DELETE", `tokens/${encodeURIComponent(number)}`);
+
+export const swarms = async () => (await read("swarms", { all: true })).swarms;
+export const registerSwarm = (swarm) => post("swarms", swarm);
+export const removeSwarm = (name) => request("DELETE", `swarms/${encodeURIComponent(name)}`);
+
+export const dumpSwarm = async () => (await read("swarms/dump")).swarm;
+export const checkSwarm = (json) => post("swarms/check", { json });
+export const loadSwarm = (json) => post("swarms/load", { json });
+
+/** Return a page of the dead letters of all callers. */
+export async function deadLetters({ limit }) {
+  const page = await read("dead-letters", { limit });
+  return { letters: page.dead_letters, hasMore: Boolean(page.next_cursor) };
+}
+
+/** Redrive or discard dead letters, all pages of them; returns how many were, and those that could not be. */
+export async function settleLetters(action, chosen) {
+  const done = { count: 0, failed: [] };
+  let cursor;
+  do {
+    const page = await post(`dead-letters/${action}`, { ...chosen, cursor });
+    done.count += (page.redriven ?? page.discarded).length;
+    done.failed.push(...page.failed);
+    cursor = page.next_cursor;
+  } while (cursor);
+  return done;
+}
+
+export const webhooks = async () => (await read("webhooks")).webhooks;
+export const registerWebhook = (webhook) => post("webhooks", webhook);
+export const deleteWebhook = (id) => request("DELETE", `webhooks/${encodeURIComponent(id)}`);
+
+/** Return the pages of usage since a time (undefined: from the start), `most` of them; `isComplete` unless there are more. */
+export async function usage({ since, most = 10 }) {
+  const pages = [];
+  let cursor;
+  do {
+    const page = await read("usage", { since, cursor });
+    pages.push(page);
+    cursor = page.cursor;
+  } while (cursor && pages.length < most);
+  return { pages, isComplete: !cursor };
+}

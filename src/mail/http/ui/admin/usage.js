@@ -1,0 +1,73 @@
+// Tokens and cost of all callers' tasks.
+
+import { serverNow } from "../api/api.js";
+import { Empty, Notice } from "../components/notice.js";
+import { formatCost } from "../components/usage.js";
+import { html, useState } from "../html.js";
+import { Field, Page, Table, useData } from "./page.js";
+import { usage } from "./requests.js";
+import { addUp, asRows, dayOf, fillDays } from "./spending.js";
+
+const DAY = 86_400_000;
+const PERIODS = [
+  ["7 days", 7],
+  ["30 days", 30],
+  ["90 days", 90],
+  ["All time", null],
+];
+const GROUPS = [
+  ["days", "Day"],
+  ["agents", "Agent"],
+  ["models", "Model"],
+  ["callers", "Caller"],
+];
+
+const NUMBERS = ["Cost", "Calls", "Tokens in", "Cached", "Tokens out"];
+
+const count = (number) => number.toLocaleString("en");
+
+export function Usage() {
+  const [period, setPeriod] = useState(1);
+  const [group, setGroup] = useState("days");
+  const days = PERIODS[period][1];
+  const data = useData(
+    async () => {
+      const until = serverNow();
+      const since = days && until - (days - 1) * DAY;
+      const { pages, isComplete } = await usage({ since: since ? dayOf(since) : undefined });
+      return { sums: addUp(pages), isComplete, since, until };
+    },
+    { about: [days], every: 30 },
+  );
+  return html`<${Page} title="Usage and cost" about="What the models behind all callers' tasks were paid. A task counts on the day it began, in UTC." data=${data}>${({ sums, isComplete, since, until }) => html`
+    <div class="row admin-filters">
+      <${Field} label="Period" id="usage-period"><select id="usage-period" value=${period} onChange=${(event) => setPeriod(Number(event.currentTarget.value))}>
+        ${PERIODS.map(([name], at) => html`<option value=${at}>${name}</option>`)}
+      </select><//>
+      <${Field} label="Group by" id="usage-group"><select id="usage-group" value=${group} onChange=${(event) => setGroup(event.currentTarget.value)}>
+        ${GROUPS.map(([id, name]) => html`<option value=${id}>${name.toLowerCase()}</option>`)}
+      </select><//>
+    </div>
+    ${!isComplete && html`<${Notice} tone="warn">Only the newest ${count(sums.tasks)} tasks are counted. Choose a shorter period.<//>`}
+    <dl class="figures">
+      <div><dt>Cost</dt><dd>${formatCost(sums.total) || "–"}</dd></div>
+      <div><dt>Model calls</dt><dd>${count(sums.total.calls)}</dd></div>
+      <div><dt>Tokens in</dt><dd>${count(sums.total.input_tokens)}</dd></div>
+      <div><dt>Tokens out</dt><dd>${count(sums.total.output_tokens)}</dd></div>
+      <div><dt>Tasks</dt><dd>${count(sums.tasks)}</dd></div>
+    </dl>
+    ${sums.total.unpriced_calls > 0 && sums.total.unpriced_calls < sums.total.calls && html`<p class="quiet small-text">The price of ${count(sums.total.unpriced_calls)} of these calls is unknown.</p>`}
+    ${sums.total.calls ? html`<${Bars} title=${GROUPS.find(([id]) => id === group)[1]} usages=${group === "days" && since ? fillDays(sums.days, since, until) : sums[group]} isSorted=${group !== "days"} />` : html`<${Empty} title="No calls of models in this period" />`}
+  `}<//>`;
+}
+
+function Bars({ title, usages, isSorted }) {
+  const { rows, measure } = asRows(usages, { isSorted });
+  const columns = [[title, "name"], [measure === "cost" ? "By cost" : "By tokens", "bar-cell"], ...NUMBERS.map((number) => [number, "number"])];
+  return html`<${Table} label=${`Usage by ${title.toLowerCase()}`} columns=${columns} rows=${rows.map(({ name, usage: each, share }) => [
+    name,
+    name,
+    html`<span class="usage-bar" aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>`,
+    ...(each.calls ? [formatCost(each), ...[each.calls, each.input_tokens, each.cached_tokens, each.output_tokens].map(count)] : NUMBERS.map(() => "–")),
+  ])} />`;
+}

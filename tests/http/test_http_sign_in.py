@@ -1,0 +1,217 @@
+"""Sign-in links: `POST /sign-in-links`, `/sign-in`, `/sign-out`, and what a thief of a code or of a session can't do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.http_server import HTTPServer
+
+from mail.auth.keys import Caller, digest
+from mail.auth.tokens import LINK_SECONDS, SESSION_SECONDS, issue_link
+from mail.core.task.swarm import SwarmCore
+from mail.http.rates import RateLimiter
+from mail.testing.agents import build_swarm, complete
+from mail.testing.clock import FakeClock
+
+
+def swarm() -> SwarmCore:
+    return build_swarm({"supervisor": lambda _: [complete()]})
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def timed(clock: FakeClock) -> AsyncIterator[HTTPServer]:
+    async with HTTPServer(swarm(), clock=clock) as server:
+        yield server
+
+
+async def link(server: HTTPServer, role: str = "user") -> str:
+    answer = await server.client.post("/sign-in-links", headers=server.headers(role))
+    assert answer.status_code == 201
+    assert answer.headers["cache-control"] == "no-store"
+    code: str = answer.json()["code"]
+    return code
+
+
+async def exchange(server: HTTPServer, code: str) -> tuple[int, str]:
+    answer = await server.client.post("/sign-in", json={"code": code}, headers={"Authorization": ""})
+    return answer.status_code, answer.json().get("token", "")
+
+
+async def whoami(server: HTTPServer, token: str) -> object:
+    answer = await server.client.get("/whoami", headers={"Authorization": f"Bearer {token}"})
+    return answer.json() if answer.status_code == 200 else answer.status_code
+
+
+@pytest.mark.parametrize(("role", "name"), [("user", "ann"), ("admin", "root")])
+async def test_a_link_signs_in_its_own_caller(server: HTTPServer, role: str, name: str) -> None:
+    answer = await server.client.post("/sign-in", json={"code": await link(server, role)})
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    session = answer.json()
+    assert (session["role"], session["id"]) == (role, name)
+    assert await whoami(server, session["token"]) == {"role": role, "id": name}
+
+
+async def test_a_code_works_once(server: HTTPServer) -> None:
+    code = await link(server)
+    assert (await exchange(server, code))[0] == 200
+    answer = await server.client.post("/sign-in", json={"code": code})
+    assert answer.status_code == 401
+    assert "mail ui" in answer.json()["detail"]
+
+
+async def test_only_one_of_many_gets_a_session(server: HTTPServer) -> None:
+    code = await link(server)
+    statuses = sorted(
+        status for status, _ in await asyncio.gather(*(exchange(server, code) for _ in range(8)))
+    )
+    assert statuses == [200] + [401] * 7
+
+
+async def test_a_link_expires(timed: HTTPServer, clock: FakeClock) -> None:
+    code, late = await link(timed), await link(timed)
+    clock.advance(LINK_SECONDS - 1)
+    assert (await exchange(timed, code))[0] == 200
+    clock.advance(1)
+    assert (await exchange(timed, late))[0] == 401
+
+
+async def test_a_session_expires(timed: HTTPServer, clock: FakeClock) -> None:
+    _, token = await exchange(timed, await link(timed))
+    clock.advance(SESSION_SECONDS - 1)
+    assert await whoami(timed, token) == {"role": "user", "id": "ann"}
+    clock.advance(1)
+    assert await whoami(timed, token) == 401
+
+
+async def test_a_session_ends_with_the_key_that_made_its_link(server: HTTPServer) -> None:
+    _, token = await exchange(server, await link(server))
+    unused = await link(server)
+    assert await server.records.remove_token(digest(server.keys["user"]))
+    assert await whoami(server, token) == 401
+    assert (await exchange(server, unused))[0] == 401
+
+
+async def test_a_session_lasts_no_longer_than_the_key_that_made_its_link(
+    timed: HTTPServer, clock: FakeClock
+) -> None:
+    body = {"role": "user", "id": "ann", "expires_in": 60}
+    made = await timed.client.post("/tokens", json=body, headers=timed.headers("admin"))
+    key = {"Authorization": f"Bearer {made.json()['token']}"}
+    code = (await timed.client.post("/sign-in-links", headers=key)).json()["code"]
+    session = (await timed.client.post("/sign-in", json={"code": code})).json()
+    assert session["expires"] == made.json()["expires"]
+    clock.advance(60)
+    assert await whoami(timed, session["token"]) == 401
+
+
+async def test_a_session_can_not_renew_itself(server: HTTPServer) -> None:
+    _, token = await exchange(server, await link(server))
+    answer = await server.client.post("/sign-in-links", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 403
+    assert "mail ui" in answer.json()["detail"]
+
+
+async def test_signing_out_revokes_a_session_and_no_other_key(server: HTTPServer) -> None:
+    _, token = await exchange(server, await link(server))
+    for key, revoked in ((token, True), (server.keys["user"], False)):
+        answer = await server.client.post("/sign-out", headers={"Authorization": f"Bearer {key}"})
+        assert answer.json() == {"status": "signed out", "revoked": revoked}
+    assert await whoami(server, token) == 401
+    assert await whoami(server, server.keys["user"]) == {"role": "user", "id": "ann"}
+
+
+async def test_an_operator_makes_links_from_the_database(server: HTTPServer) -> None:
+    made = await issue_link(server.records, Caller("admin", "admin"))
+    _, token = await exchange(server, made.code)
+    assert await whoami(server, token) == {"role": "admin", "id": "admin"}
+
+
+async def test_a_code_is_no_key_and_a_key_is_no_code(server: HTTPServer) -> None:
+    code = await link(server)
+    assert await whoami(server, code) == 401
+    assert (await exchange(server, server.keys["user"]))[0] == 401
+    assert (await exchange(server, digest(code)))[0] == 401
+    assert (await exchange(server, code))[0] == 200
+
+
+async def test_guesses_are_all_refused_alike_and_spoil_nothing(server: HTTPServer) -> None:
+    code = await link(server)
+    assert len(code) >= 43, "256 bits"
+    answers = [
+        await server.client.post("/sign-in", json={"code": guess})
+        for guess in ("x", code[:-1], code + "A", code.swapcase(), "%", "ü" * 43)
+    ]
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.text for answer in answers}) == 1
+    assert (await exchange(server, code))[0] == 200
+
+
+async def test_strangers_may_not_ask_too_often_nor_too_much() -> None:
+    async with HTTPServer(swarm(), rates=RateLimiter(0.001, 2)) as server:
+        large = await server.client.post("/sign-in", json={"code": "x" * 5000})
+        statuses = [(await exchange(server, "x"))[0] for _ in range(2)]
+        answer = await server.client.post("/sign-in", json={"code": "x"})
+        assert large.status_code == 413
+        assert statuses == [401, 429]
+        assert int(answer.headers["retry-after"]) >= 1
+        assert await whoami(server, server.keys["user"]) == {"role": "user", "id": "ann"}, "not a stranger"
+
+
+async def test_a_page_of_another_origin_gains_nothing(server: HTTPServer) -> None:
+    """There is no cookie that its requests would carry, and it can't read the answer."""
+    code = await link(server)
+    answer = await server.client.post(
+        "/sign-in",
+        content=f'{{"code": "{code}"}}',
+        headers={"Origin": "https://evil.example", "Content-Type": "text/plain", "Authorization": ""},
+    )
+    assert "access-control-allow-origin" not in answer.headers
+    assert "set-cookie" not in answer.headers
+    without_key = await server.client.post(
+        "/sign-in-links", headers={"Origin": "https://evil.example", "Authorization": ""}
+    )
+    assert without_key.status_code == 401
+
+
+async def test_only_digests_are_stored(server: HTTPServer) -> None:
+    code = await link(server)
+    _, token = await exchange(server, await link(server))
+    dump = "\n".join(server.rig.database.connection.iterdump())
+    assert digest(code) in dump
+    assert digest(token) in dump
+    assert code not in dump
+    assert token not in dump
+
+
+async def test_expired_links_and_sessions_are_deleted(timed: HTTPServer, clock: FakeClock) -> None:
+    await exchange(timed, await link(timed))
+    await link(timed)
+    clock.advance(SESSION_SECONDS)
+    await exchange(timed, await link(timed))
+    counts = [
+        timed.rig.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("sign_in_links", "tokens")
+    ]
+    assert counts == [0, 4], "three keys and a session"
+
+
+async def test_with_an_external_service_there_are_no_links() -> None:
+    async with HTTPServer(swarm(), issues_tokens=False) as server:
+        for method, path, body in (
+            ("POST", "/sign-in-links", None),
+            ("POST", "/sign-in", {"code": "x"}),
+            ("GET", "/tokens", None),
+            ("POST", "/tokens", {"role": "user", "id": "x"}),
+            ("DELETE", "/tokens/0123456789ab", None),
+        ):
+            answer = await server.client.request(method, path, json=body, headers=server.headers("admin"))
+            assert answer.status_code == 404
+            assert "external authentication service" in answer.json()["detail"]
+        answer = await server.client.post("/sign-out")
+        assert answer.json() == {"status": "signed out", "revoked": False}

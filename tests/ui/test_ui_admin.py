@@ -1,0 +1,234 @@
+"""Signing in by a link, and the pages for administrators, in Chromium."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from admin_server import AdminServer
+from support.http_server import TIMEOUT
+from test_ui_live import violations
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+Shoot = Callable[[str], Path]
+
+
+def expect(locator):
+    from playwright.sync_api import expect
+
+    return expect(locator, "")
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminServer]:
+    with AdminServer(tmp_path_factory.mktemp("admin")) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(page: "Page", busy: AdminServer) -> Callable[[str], "Page"]:
+    """Opens one of the pages, signed in."""
+    page.goto(busy.link())
+    expect(page.get_by_role("link", name="Admin")).to_be_visible()
+
+    def show(name: str) -> "Page":
+        page.get_by_role("link", name="Admin").click()
+        page.get_by_role("navigation", name="Administration").get_by_role("link", name=name).click()
+        expect(page.locator(".admin-title").get_by_role("heading")).to_have_text(name)
+        return page
+
+    return show
+
+
+def whoami(server: AdminServer, token: str) -> int:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.get(f"{server.url}/whoami", headers=headers, timeout=TIMEOUT).status_code
+
+
+def test_a_link_signs_in_once_and_leaves_no_trace(
+    page: "Page", context: "BrowserContext", busy: AdminServer
+) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    link = busy.link("user", "ann")
+    code = link.partition("=")[2]
+    page.goto(link)
+    expect(page.locator(".who")).to_contain_text("ann")
+    expect(page.get_by_role("link", name="Admin")).to_have_count(0)
+    assert code not in page.url
+    assert asked
+    assert not [url for url in asked if code in url], "fragments are sent to no server"
+    page.go_back()
+    assert code not in page.url, "nor is it in the history"
+
+    other = context.new_page()  # a tab of its own, with a session storage of its own
+    other.goto(link)
+    expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(other.get_by_text("was used already or has expired")).to_be_visible()
+    assert code not in other.url
+
+    page.goto(f"{busy.url}/ui#sign-in={code}")
+    expect(page.locator(".who")).to_contain_text("ann")
+    page.goto(busy.link())
+    expect(page.locator(".who")).to_contain_text("root")
+    page.wrong.clear()  # Chromium's own lines about the 401 responses
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "dark"), (360, "light")])
+def test_axe_finds_nothing(
+    page: "Page", admin: Callable[[str], "Page"], axe: str, width: int, scheme: str
+) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    found = {}
+    names = (
+        "All tasks",
+        "Usage and cost",
+        "Dead letters",
+        "Other swarms",
+        "Webhooks",
+        "Tokens",
+        "Loaded swarm",
+    )
+    for name in names:
+        admin(name)
+        expect(page.locator(".loading")).to_have_count(0)
+        for summary in page.locator("details > summary").all():
+            summary.click()
+        found[name] = violations(page, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    page.get_by_label("swarms.json entry").fill('{"name": "x", "agents": [{"nmae": ""}]}')
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".problems li").first).to_be_visible()
+    found["problems"] = violations(page, axe)
+    admin("Tokens")
+    page.get_by_role("button", name="Revoke").first.click()
+    found["dialog"] = violations(page, axe)
+    assert {state: rules for state, rules in found.items() if rules} == {}
+
+
+def test_tasks_of_all_callers(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
+    page = admin("All tasks")
+    rows = page.get_by_role("table", name="Tasks of all callers").locator("tbody").get_by_role("row")
+    expect(rows).to_have_count(14)
+    news = rows.filter(has_text="Summarise the news")
+    expect(news).to_contain_text("user:ann")
+    expect(news).to_contain_text("Price unknown")
+    expect(news.get_by_role("link")).to_have_count(0)
+    expect(rows.filter(has_text="invoice").get_by_role("link", name="1 dead letter")).to_be_visible()
+    page.get_by_label("Search").fill("ADMIN:root")
+    expect(rows).to_have_count(6)
+    page.get_by_label("Search").fill("")
+    page.get_by_label("State").select_option("failed")
+    expect(rows).to_have_count(1)
+    page.get_by_label("State").select_option("")
+    shoot("admin-tasks")
+    rows.filter(has_text="letters-5").get_by_role("link").click()
+    expect(page).to_have_url(page.url.partition("#")[0] + "#task=letters-5")
+
+
+def test_usage(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
+    page = admin("Usage and cost")
+    rows = page.get_by_role("table").locator("tbody").get_by_role("row")
+    expect(rows).to_have_count(30)
+    expect(rows.first).to_contain_text("Price unknown")
+    expect(rows.nth(20)).to_contain_text("–")
+    shoot("admin-usage")
+    page.get_by_label("Group by").select_option("models")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("openai/gpt-5-mini")
+    expect(rows.nth(1)).to_contain_text("Price unknown")
+    page.get_by_label("Group by").select_option("callers")
+    expect(rows.first).to_contain_text("user:ann@")
+
+
+def test_a_token_is_created_and_revoked_by_keyboard(
+    admin: Callable[[str], "Page"], busy: AdminServer, shoot: Shoot
+) -> None:
+    page = admin("Tokens")
+    page.get_by_text("Create a token").focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("Bearer's id").fill("eve")
+    page.get_by_label("Expires").select_option("in 1 day")
+    page.get_by_label("Bearer's id").press("Enter")
+    dialog = page.get_by_role("dialog", name="The new token")
+    token = dialog.locator("pre").inner_text()
+    assert whoami(busy, token) == 200
+    shoot("admin-new-token")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert token not in page.content()
+
+    page.get_by_role("button", name="Revoke the token of user:eve").press("Enter")
+    asked = page.get_by_role("dialog", name="Revoke this token?")
+    shoot("admin-revoke")
+    page.keyboard.press("Escape")
+    expect(asked).to_have_count(0)
+    page.get_by_role("button", name="Revoke the token of user:eve").press("Enter")
+    asked.get_by_role("button", name="Revoke").press("Enter")
+    expect(page.get_by_text("The token of user:eve is revoked.")).to_be_visible()
+    expect(page.get_by_role("button", name="Revoke the token of user:eve")).to_have_count(0)
+
+
+def test_a_swarm_is_checked_and_loaded(
+    admin: Callable[[str], "Page"], busy: AdminServer, shoot: Shoot
+) -> None:
+    page = admin("Loaded swarm")
+    editor = page.get_by_label("swarms.json entry")
+    good = editor.input_value().replace('"version": "1.3.0"', '"version": "9.9.9"')
+    assert "9.9.9" in good
+    editor.fill(good.replace('"enable_entrypoint"', '"enable_entripoint"', 1))
+    page.get_by_role("button", name="Check").click()
+    problem = page.get_by_role("listitem").filter(has_text="agents.0.enable_entripoint")
+    expect(problem).to_contain_text("enable_entrypoint")
+    problem.get_by_role("button").click()
+    selected = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
+    assert page.evaluate(selected) == '"enable_entripoint"'
+    shoot("admin-swarm-problem")
+    editor.fill(good)
+    expect(problem).to_have_count(0)
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_text("This swarm can be loaded.")).to_be_visible()
+    page.get_by_role("button", name="Load…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Load").click()
+    expect(page.get_by_text("is loaded.")).to_be_visible()
+    assert httpx.get(busy.url, timeout=TIMEOUT).json()["swarm"]["version"] == "9.9.9"
+
+
+def test_a_dead_letter_is_discarded_after_a_question(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
+    page = admin("Dead letters")
+    letter = page.get_by_role("row").filter(has_text="user:ann")
+    expect(letter).to_contain_text("RuntimeError")
+    shoot("admin-dead-letters")
+    letter.get_by_role("button", name="Discard").click()
+    page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+    expect(page.get_by_text("1 message is discarded.")).to_be_visible()
+    expect(page.get_by_text("No dead letters")).to_be_visible()
+
+
+def test_other_swarms_and_webhooks(admin: Callable[[str], "Page"], shoot: Shoot) -> None:
+    page = admin("Other swarms")
+    rows = page.get_by_role("table").locator("tbody").get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.filter(has_text="beta")).to_contain_text("${SWARM_AUTH_TOKEN_BETA}")
+    expect(rows.filter(has_text="gamma")).to_contain_text("down")
+    shoot("admin-swarms")
+    page.get_by_role("button", name="Remove delta").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(rows).to_have_count(2)
+
+    page = admin("Webhooks")
+    expect(rows).to_have_count(1)
+    page.get_by_text("Register a webhook").click()
+    page.get_by_label("URL", exact=True).fill("http://insecure.example")
+    page.get_by_role("button", name="Register").click()
+    expect(page.get_by_role("alert")).to_contain_text("https")
+    assert page.wrong.pop().endswith("400 (Bad Request)"), (
+        "Chromium's own line, of nothing else that went wrong"
+    )
+    page.get_by_role("button", name="Delete the webhook").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No webhooks yet")).to_be_visible()
