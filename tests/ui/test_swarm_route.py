@@ -4,6 +4,8 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.http.routes.swarm import SwarmAgents
+from mail.swarms_json.build import build_swarm as swarm_of
+from mail.swarms_json.entries import SwarmEntry
 from mail.testing.agents import build_swarm, complete, turns
 
 
@@ -24,7 +26,54 @@ async def test_the_swarm_as_its_callers_see_it() -> None:
                 "enable_entrypoint": core.enable_entrypoint,
                 "enable_interswarm": core.enable_interswarm,
                 "can_complete_tasks": core.can_complete_tasks,
+                "model": None,
+                "mcp_servers": [],
+                "exclude_tools": [],
             }
+
+
+SWARM = {
+    "name": "shop",
+    "version": "1",
+    "entrypoint": "clerk",
+    "agents": [
+        {
+            "name": "clerk",
+            "factory": "python::mail.factories:LiteLLMSupervisorFunction",
+            "agent_params": {"llm": "openai/gpt-5-mini", "system": "Sell the secret umbrella."},
+            "actions": ["refund"],
+            "exclude_tools": ["help"],
+            "mcp": {
+                "stock": {"url": "https://stock.example/mcp", "headers": {"Authorization": "Bearer hush"}},
+                "idle": {"url": "https://idle.example/mcp", "disabled": True},
+            },
+            "enable_entrypoint": True,
+            "can_complete_tasks": True,
+        }
+    ],
+    "actions": [
+        {
+            "name": "refund",
+            "description": "Pay a customer back",
+            "parameters": {"type": "object", "properties": {}},
+            "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast",
+            "needs_approval": True,
+        }
+    ],
+}
+
+
+async def test_models_and_tools_without_prompts_and_secrets() -> None:
+    async with HTTPServer(swarm_of(SwarmEntry.model_validate(SWARM))) as server:
+        response = await server.client.get("/swarm")
+    (agent,), (action,) = response.json()["agents"], response.json()["actions"]
+    assert (agent["model"], agent["mcp_servers"], agent["exclude_tools"]) == (
+        "openai/gpt-5-mini",
+        ["stock"],
+        ["help"],
+    )
+    assert (action["description"], action["needs_approval"]) == ("Pay a customer back", True)
+    assert not [secret for secret in ("hush", "umbrella", "stock.example") if secret in response.text]
 
 
 @pytest.mark.parametrize(("role", "status"), [("user", 200), ("admin", 200), ("agent", 403), (None, 401)])

@@ -25,6 +25,13 @@ class AgentInfo(Answered):
     enable_entrypoint: bool = Field(description="Whether callers may write to it.")
     enable_interswarm: bool = Field(description="Whether it may write to other swarms.")
     can_complete_tasks: bool
+    model: str | None = Field(
+        description="Its language model, by its name in litellm; null if it has none, or if its function doesn't name it."
+    )
+    mcp_servers: list[str] = Field(
+        description="The MCP servers whose tools it may call as well, by the names that the swarm gives them."
+    )
+    exclude_tools: list[str] = Field(description="The MAIL tools that it may not call.")
 
 
 class ActionInfo(Answered):
@@ -34,6 +41,9 @@ class ActionInfo(Answered):
     description: str
     breakpoint: bool = Field(
         description="Whether the task pauses at it until the caller provides its result."
+    )
+    needs_approval: bool = Field(
+        description="Whether a person must approve its calls, or some of them, before they run."
     )
 
 
@@ -79,7 +89,7 @@ _load_body = JSONBody(PostSwarmsLoad)
     "/swarm", summary="Describe the swarm", response_model=SwarmAgents, responses=problems(*PROTECTED)
 )
 async def get_swarm(request: Request, caller: AdminOrUser) -> JSON:
-    """Return the agents, whom they may write to and what they can do, without prompts and settings."""
+    """Return the agents with their models, tools and recipients, without prompts and other settings."""
     service = service_of(request)
     await service.refresh()
     return JSON(_describe(service.runtime.swarm))
@@ -99,6 +109,9 @@ def _describe(swarm: SwarmCore) -> dict[str, object]:
                 "enable_entrypoint": agent.enable_entrypoint,
                 "enable_interswarm": agent.enable_interswarm,
                 "can_complete_tasks": agent.can_complete_tasks,
+                "model": agent.model,
+                "mcp_servers": list(agent.mcp_servers),
+                "exclude_tools": sorted(agent.exclude_tools),
             }
             for name, agent in swarm.agents.items()
         ],
@@ -107,6 +120,7 @@ def _describe(swarm: SwarmCore) -> dict[str, object]:
                 "name": action.name,
                 "description": action.description,
                 "breakpoint": action.name in swarm.breakpoint_tools,
+                "needs_approval": action.needs_approval is not False,
             }
             for action in swarm.actions.values()
         ],
