@@ -15,16 +15,16 @@ export const edgeKey = (a, b) => JSON.stringify(a < b ? [a, b] : [b, a]);
  * `{root, nodes, edges}`: nodes are `{id, name, kind, swarm, agent}` with kind `agent`, `remote` or `caller`, edges are
  * `{key, from, to, both, isDeclared}`. Two agents that may write to each other share one edge.
  *
- * `mail` are the pairs `{from, to}` that have written to each other in a task, the caller among them as `CALLER`.
+ * `mail` are the pairs `{from, to}` that have written to each other in a task, the caller among them as `CALLER`, whose name is `caller`.
  */
-export function graphOf(swarm, mail = []) {
+export function graphOf(swarm, mail = [], caller = "Caller") {
   const nodes = new Map();
   const edges = new Map();
   const agents = new Map(swarm.agents.map((agent) => [agent.name, agent]));
   const add = (id) => {
     if (nodes.has(id)) return;
     const kind = id === CALLER ? "caller" : remoteSwarm(id) ? "remote" : "agent";
-    const name = kind === "remote" ? id.slice(0, id.indexOf("@")) : id;
+    const name = { agent: id, caller, remote: id.slice(0, id.indexOf("@")) }[kind];
     nodes.set(id, { id, name, kind, swarm: remoteSwarm(id), agent: agents.get(id) ?? null });
   };
   const link = (from, to, isDeclared) => {
@@ -51,4 +51,13 @@ export function neighbours({ edges }, id) {
   return edges
     .filter(({ from, to }) => from === id || to === id)
     .map(({ from, to, both }) => ({ id: from === id ? to : from, writes: both || from === id, reads: both || to === id }));
+}
+
+/** What stands below an agent's name. */
+export function noteOf({ kind, agent }, entrypoint) {
+  if (kind === "caller") return "caller";
+  if (!agent) return kind === "remote" ? "" : "not in this swarm";
+  const model = agent.model?.split("/").at(-1);
+  const role = agent.name === entrypoint ? "entrypoint" : agent.can_complete_tasks ? "supervisor" : "";
+  return [role, model].filter(Boolean).join(" · ") || "agent";
 }
