@@ -87,6 +87,16 @@ test("two agents that write to each other share an edge; a target of the own swa
   ]);
 });
 
+test("arrows point into the agents that get mail, and agents stand in the order of the swarm", () => {
+  const window = { width: 1100, height: 760 };
+  const { nodes, edges } = layout(graphOf(swarmOf(agent("a", ["b", "c"]), agent("b", ["a"]), agent("c"))), window);
+  const [a, b, c] = ["a", "b", "c"].map((id) => nodes.find((node) => node.id === id));
+  assert.ok(a.x < b.x && b.x === c.x && b.y < c.y);
+  const [both, single] = edges;
+  assert.deepEqual(both.arrows.map(({ x, angle }) => [x, angle]), [[a.x + a.width, 180], [b.x, 0]]);
+  assert.deepEqual(single.arrows.map(({ x, angle }) => [x, angle]), [[c.x, 0]]);
+});
+
 test("agents of another swarm stand in one frame", () => {
   const { nodes, groups } = layout(graphOf(federation));
   assert.deepEqual(groups.map(({ swarm }) => swarm).sort(), ["far", "shop"]);

@@ -10,10 +10,10 @@ import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
 import { formatUsage } from "../components/usage.js";
 import { html, useState } from "../html.js";
-import { CALLER, graphOf, localName, neighbours } from "./model.js";
+import { CALLER, edgeKey, graphOf, localName, neighbours } from "./model.js";
 
 /** Entries of a history that are shown at first, and with each press of the button. */
-const PAGE = 30;
+const PAGE = 10;
 
 const words = (kind) => kind.replaceAll("_", " ");
 
@@ -21,24 +21,24 @@ function Fact({ name, children }) {
   return html`<div class="fact"><dt>${name}</dt><dd>${children}</dd></div>`;
 }
 
-function Links({ ids, onAgent, traffic, agent }) {
+function Links({ links, agent, activity, onAgent }) {
   return html`<ul class="agent-links">
-    ${ids.map((id) => {
-      const edge = [...(traffic?.edges.values() ?? [])].find(({ from, to }) => (from === agent && to === id) || (from === id && to === agent));
-      const count = edge && (edge.from === agent ? edge.forth : edge.back);
+    ${links.map(({ id }) => {
+      const count = activity?.edges.get(edgeKey(agent, id))?.count;
       return html`<li key=${id}>
-        <button type="button" class="agent-link" onClick=${() => onAgent(id)}><${AgentName} name=${id} />${count ? html`<span class="quiet">${` ${count}`}<span class="hidden-label"> messages</span></span>` : null}</button>
+        <button type="button" class="agent-link" onClick=${() => onAgent(id)}><${AgentName} name=${id} />${count ? html`<span class="quiet">${` ${count}`}<span class="hidden-label"> messages in this task</span></span>` : null}</button>
       </li>`;
     })}
   </ul>`;
 }
 
 function Roles({ agent, swarm }) {
-  return html`<p class="row">
-    ${agent.name === swarm.entrypoint ? html`<${Chip} tone="accent">entrypoint<//>` : agent.enable_entrypoint && html`<${Chip} tone="accent">takes messages from people<//>`}
-    ${agent.can_complete_tasks && html`<${Chip} tone="good">completes tasks<//>`}
-    ${agent.enable_interswarm && html`<${Chip}>writes to other swarms<//>`}
-  </p>`;
+  const roles = [
+    agent.name === swarm.entrypoint ? ["accent", "entrypoint"] : agent.enable_entrypoint && ["accent", "takes messages from people"],
+    agent.can_complete_tasks && ["good", "completes tasks"],
+    agent.enable_interswarm && ["plain", "writes to other swarms"],
+  ].filter(Boolean);
+  return roles.length > 0 && html`<p class="row">${roles.map(([tone, role]) => html`<${Chip} key=${role} tone=${tone}>${role}<//>`)}</p>`;
 }
 
 function Tools({ agent, swarm }) {
@@ -145,11 +145,13 @@ function InTask({ id, session, activity, onEntry }) {
 
 function Relations({ id, swarm, activity, onAgent }) {
   const links = neighbours(graphOf(swarm), id);
-  const [writes, reads] = ["writes", "reads"].map((key) => links.filter((link) => link[key]).map((link) => link.id));
-  return html`
-    <${Fact} name="Writes to">${writes.length ? html`<${Links} ids=${writes} agent=${id} traffic=${activity} onAgent=${onAgent} />` : html`<span class="quiet">Nobody, but it may answer.</span>`}<//>
-    ${reads.length > 0 && html`<${Fact} name="Gets mail from"><${Links} ids=${reads} agent=${id} onAgent=${onAgent} /><//>`}
-  `;
+  const parts = [
+    ["Exchanges mail with", links.filter((link) => link.writes && link.reads)],
+    ["Writes to", links.filter((link) => link.writes && !link.reads)],
+    ["Gets mail from", links.filter((link) => link.reads && !link.writes)],
+  ].filter(([, some]) => some.length);
+  if (!parts.length) return html`<${Fact} name="Writes to"><span class="quiet">No other agent</span><//>`;
+  return parts.map(([name, some]) => html`<${Fact} key=${name} name=${name}><${Links} links=${some} agent=${id} activity=${activity} onAgent=${onAgent} /><//>`);
 }
 
 /**
@@ -167,10 +169,11 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
     <dl class="facts-list">
       ${name.includes("@") && html`<${Fact} name="Swarm">${name.slice(name.indexOf("@") + 1)}<//>`}
       ${agent && html`<${Fact} name="Model">${agent.model ? html`<code>${agent.model}</code>` : html`<span class="quiet">None, or a function of its own</span>`}<//>`}
-      ${(agent || name.includes("@")) && html`<${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} />`}
+      ${!task && html`<${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} />`}
     </dl>
+    ${task}
+    ${task && html`<section class="agent-section"><h3>Mail</h3><dl class="facts-list"><${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} /></dl></section>`}
     ${agent && html`<${Tools} agent=${agent} swarm=${swarm} />`}
     ${agent && caller?.role === "admin" && html`<${Prompt} key=${name} name=${name} />`}
-    ${task}
   </div>`;
 }

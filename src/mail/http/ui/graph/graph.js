@@ -129,14 +129,14 @@ function describe(node, graph, work) {
   const writes = links.filter((link) => link.writes).length;
   return [
     node.kind === "remote" ? `${node.name}, in swarm ${node.swarm}` : node.name,
-    node.note && node.note !== "agent" && node.note,
+    node.note,
     writes && `writes to ${plural(writes, "agent")}`,
     work && `is working: ${work.text}`,
   ].filter(Boolean).join(", ");
 }
 
 function Node({ box, node, graph, work, tone, isSelected, isStop, onOpen, onFocus, onHover }) {
-  const first = box.height / 2 - ((box.lines.length - 1) * 18 + (node.note || work ? 17 : 0)) / 2;
+  const first = (box.height - box.lines.length * 18 - (node.note || work ? 16 : 0)) / 2 + 14;
   const classes = ["node", `node-${node.kind}`, tone, work && "is-working", isSelected && "is-selected", node.id === graph.entrypoint && "is-entrypoint", node.agent?.can_complete_tasks && "is-supervisor"];
   const onKeyDown = (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;
@@ -152,8 +152,8 @@ function Node({ box, node, graph, work, tone, isSelected, isStop, onOpen, onFocu
     ${work && html`<rect class="node-halo" x="-4" y="-4" width=${box.width + 8} height=${box.height + 8} rx="13" />`}
     <rect class="node-box" width=${box.width} height=${box.height} rx="9" />
     <rect class=${`node-bar ${node.kind === "agent" ? `hue-${hueOf(node.id)}` : ""}`} width="4" height=${box.height - 16} x="6" y="8" rx="2" />
-    ${box.lines.map((line, index) => html`<text class="node-name" x=${box.width / 2 + 4} y=${first + index * 18}>${line}</text>`)}
-    ${(node.note || work) && html`<text class="node-note" x=${box.width / 2 + 4} y=${first + box.lines.length * 18 - 1}>${work ? html`<${Working} ...${work} width=${box.width} />` : node.note}</text>`}
+    ${box.lines.map((line, index) => html`<text class="node-name" aria-hidden="true" x=${box.width / 2 + 4} y=${first + index * 18}>${line}</text>`)}
+    ${(node.note || work) && html`<text class="node-note" aria-hidden="true" x=${box.width / 2 + 4} y=${first + box.lines.length * 18 - 1}>${work ? html`<${Working} ...${work} width=${box.width} />` : node.note}</text>`}
   </g>`;
 }
 
@@ -275,18 +275,20 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
         </g>
       </svg>`}
     </div>
-    <div class="graph-tools" role="toolbar" aria-label="Zoom">
-      <${IconButton} icon="zoom_out" label="Zoom out" onClick=${() => move((now) => zoom(now, 1 / BUTTON_ZOOM, middle()))} />
-      <output class="graph-scale" aria-label="Zoom">${Math.round(view.scale * 100)}%</output>
-      <${IconButton} icon="zoom_in" label="Zoom in" onClick=${() => move((now) => zoom(now, BUTTON_ZOOM, middle()))} />
-      <${IconButton} icon="fit" label="Show the whole graph" onClick=${reset} />
+    <div class="graph-foot">
+      <p class="graph-legend">
+        <span><svg width="30" height="10" aria-hidden="true"><path class="legend-line" d="M1,5 H22" /><path class="legend-arrow" d="M29,5 l-8,-4 v8 z" /></svg>may write to</span>
+        ${drawing?.groups.length > 0 && html`<span><svg width="22" height="14" aria-hidden="true"><rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" /></svg>another swarm</span>`}
+        ${activity?.edges.size > 0 && html`<span><span class="legend-count" aria-hidden="true">3</span>messages in this task</span>`}
+        ${last.size > 0 && html`<span><svg width="24" height="10" aria-hidden="true"><path class="legend-last" d="M1,5 H23" /></svg>latest message</span>`}
+      </p>
+      <div class="graph-tools" role="toolbar" aria-label="Zoom">
+        <${IconButton} icon="zoom_out" label="Zoom out" onClick=${() => move((now) => zoom(now, 1 / BUTTON_ZOOM, middle()))} />
+        <output class="graph-scale" aria-label="Zoom">${Math.round(view.scale * 100)}%</output>
+        <${IconButton} icon="zoom_in" label="Zoom in" onClick=${() => move((now) => zoom(now, BUTTON_ZOOM, middle()))} />
+        <${IconButton} icon="fit" label="Show the whole graph" onClick=${reset} />
+      </div>
     </div>
-    <p class="graph-legend">
-      <span><svg width="30" height="10" aria-hidden="true"><path class="legend-line" d="M1,5 H22" /><path class="legend-arrow" d="M29,5 l-8,-4 v8 z" /></svg>may write to</span>
-      ${drawing?.groups.length > 0 && html`<span><svg width="22" height="14" aria-hidden="true"><rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" /></svg>another swarm</span>`}
-      ${activity?.edges.size > 0 && html`<span><span class="legend-count" aria-hidden="true">3</span>messages in this task</span>`}
-      ${last.size > 0 && html`<span><svg width="24" height="10" aria-hidden="true"><path class="legend-last" d="M1,5 H23" /></svg>latest message</span>`}
-    </p>
   </div>`;
 }
 

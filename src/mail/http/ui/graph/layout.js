@@ -129,7 +129,11 @@ function order(graph, boxes, boxOf) {
     reach(key);
   }
   place(dagre);
-  for (const box of boxes.values()) box.wish = dagre.node(box.key).x;
+  // dagre doesn't care which end is the first: the agents that the swarm names first are.
+  const [all, wishes] = [[...boxes.values()], [...boxes.values()].map(({ key }) => dagre.node(key).x)];
+  const middle = wishes.reduce((a, b) => a + b, 0) / wishes.length;
+  const isReversed = wishes.reduce((sum, wish, index) => sum + (wish - middle) * (index - (wishes.length - 1) / 2), 0) < 0;
+  all.forEach((box, index) => (box.wish = isReversed ? -wishes[index] : wishes[index]));
 }
 
 /** Ranks of at most `room` boxes: a depth with more of them takes several ranks. */
@@ -283,7 +287,7 @@ export function layout(graph, { width = 1000, height = 700, measure = estimate }
     isAcross,
     nodes: [...items.values()].map((item) => ({ id: item.id, lines: item.lines, ...rectangle(item) })),
     groups: groups.map((group) => ({ swarm: group.swarm, ...rectangle(group) })),
-    edges: routes.map((one) => ({ ...one.edge, ...drawn(one, flip) })),
+    edges: routes.map((one) => ({ ...one.edge, ...drawn(one, flip, isAcross) })),
   };
 }
 
@@ -351,15 +355,16 @@ function isAdjacent(one, items) {
 }
 
 /** The path of an edge, with the places of its arrows and its label. */
-function drawn(one, flip) {
+function drawn(one, flip, isAcross) {
   const at = (u, v) => {
     const { x, y } = flip({ u, v });
     return `${round(x)},${round(y)}`;
   };
   const { both } = one.edge;
   const arrow = (u, v, du, dv) => {
-    const [tip, direction] = [flip({ u, v }), flip({ u: du, v: dv })];
-    return { x: round(tip.x), y: round(tip.y), angle: round((Math.atan2(direction.y, direction.x) * 180) / Math.PI) };
+    const tip = flip({ u, v });
+    const [dx, dy] = isAcross ? [dv, du] : [du, dv];
+    return { x: round(tip.x), y: round(tip.y), angle: round((Math.atan2(dy, dx) * 180) / Math.PI) };
   };
   // `ends` are [at the start, at the end]; an arrow shows where mail arrives.
   const arrows = ([start, end]) => [...(both || !one.isForward ? [start] : []), ...(both || one.isForward ? [end] : [])];

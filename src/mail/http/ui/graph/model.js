@@ -59,5 +59,5 @@ export function noteOf({ kind, agent }, entrypoint) {
   if (!agent) return kind === "remote" ? "" : "not in this swarm";
   const model = agent.model?.split("/").at(-1);
   const role = agent.name === entrypoint ? "entrypoint" : agent.can_complete_tasks ? "supervisor" : "";
-  return [role, model].filter(Boolean).join(" · ") || "agent";
+  return [role, model].filter(Boolean).join(" · ");
 }

@@ -18,6 +18,9 @@ const MANY = 12;
 /** Milliseconds after which the other swarms' health is read again. */
 const REFRESH = 30_000;
 
+const summaryOf = (agent, swarm) =>
+  [noteOf({ kind: "agent", agent }, swarm.entrypoint), agent.actions.length && `${agent.actions.length} tool${agent.actions.length === 1 ? "" : "s"}`].filter(Boolean).join(" · ");
+
 function AgentList({ swarm, selected, onAgent }) {
   const [search, setSearch] = useState("");
   const shown = swarm.agents.filter((agent) => `${agent.name} ${agent.model ?? ""} ${agent.actions.join(" ")}`.toLowerCase().includes(search.toLowerCase()));
@@ -30,7 +33,7 @@ function AgentList({ swarm, selected, onAgent }) {
       ${shown.map((agent) => html`<li key=${agent.name}>
         <button type="button" class="agent-item" aria-pressed=${String(agent.name === selected)} onClick=${() => onAgent(agent.name)}>
           <${AgentName} name=${agent.name} />
-          <span class="quiet small-text">${noteOf({ kind: "agent", agent }, swarm.entrypoint)}${agent.actions.length > 0 && ` · ${agent.actions.length} tool${agent.actions.length === 1 ? "" : "s"}`}</span>
+          <span class="quiet small-text">${summaryOf(agent, swarm)}</span>
         </button>
       </li>`)}
     </ul>
