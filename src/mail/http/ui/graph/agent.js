@@ -15,6 +15,9 @@ import { CALLER, edgeKey, graphOf, localName, neighbours } from "./model.js";
 /** Entries of a history that are shown at first, and with each press of the button. */
 const PAGE = 10;
 
+/** The subject of a message that was given none. */
+const DEFAULT_SUBJECT = "New Message";
+
 const words = (kind) => kind.replaceAll("_", " ");
 
 function Fact({ name, children }) {
@@ -105,7 +108,7 @@ function Body({ entry }) {
   }
   const text = entry.body ?? entry.text ?? "";
   const isMail = entry.kind === "sent" || entry.kind === "received";
-  const subject = isMail && entry.subject && !text.startsWith(entry.subject) ? html`<p class="entry-subject">${entry.subject}</p>` : null;
+  const subject = isMail && entry.subject && entry.subject !== DEFAULT_SUBJECT && !text.startsWith(entry.subject) ? html`<p class="entry-subject">${entry.subject}</p>` : null;
   if (!isLong(text)) return html`${subject}${text && html`<p class="entry-text">${text}</p>`}`;
   return html`${subject}<details><summary>${text.trim().slice(0, 120)}…</summary>${isMail ? html`<${Markdown} text=${text} />` : html`<p class="entry-text">${text}</p>`}</details>`;
 }

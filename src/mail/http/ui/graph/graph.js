@@ -12,6 +12,9 @@ import { fit, nextNode, open, pan, reveal, stepOf, zoom } from "./viewport.js";
 const FONT = "600 14px system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif";
 const BUTTON_ZOOM = 1.25;
 
+/** How much larger another layout must be shown to replace the one that the reader knows. */
+const BETTER = 1.25;
+
 /** Pixels that a pointer moves before it drags. */
 const SLACK = 4;
 
@@ -38,11 +41,18 @@ function useSize(ref) {
   return size;
 }
 
-/** The layout, computed again when the graph changes, or the shape of the pane by much. */
+/** The layout, computed again when the graph changes; when the pane does, only if another layout can be shown much larger. */
 function useLayout(graph, size) {
   const shape = JSON.stringify([graph.root, graph.nodes.map(({ id, name, note }) => [id, name, note]), graph.edges.map(({ key, both }) => [key, both])]);
-  const bucket = size && [Math.round(size.width / 160), Math.round(size.height / 160)].join();
-  return useMemo(() => (size?.width && size.height ? layout(graph, { ...size, measure }) : null), [shape, bucket]);
+  const last = useRef({});
+  const bucket = size && [Math.round(size.width / 80), Math.round(size.height / 80)].join();
+  return useMemo(() => {
+    if (!size?.width || !size.height) return null;
+    const drawing = layout(graph, { ...size, measure });
+    const isBetter = last.current.shape !== shape || fit(drawing, size).scale > BETTER * fit(last.current.drawing, size).scale;
+    if (isBetter) last.current = { shape, drawing };
+    return last.current.drawing;
+  }, [shape, bucket]);
 }
 
 /** The view of a drawing, which fits the pane until the reader moves it. */
@@ -52,8 +62,8 @@ function useView(drawing, size, root) {
   useLayoutEffect(() => {
     if (drawing && !isMoved.current) setView(open(drawing, size, drawing.nodes.find(({ id }) => id === root)));
   }, [drawing, size]);
-  const move = (change) => {
-    isMoved.current = true;
+  const move = (change, { isReader = true } = {}) => {
+    isMoved.current ||= isReader;
     setView((old) => (old ? change(old) : old));
   };
   const reset = () => {
@@ -123,16 +133,11 @@ function Working({ text, since, width }) {
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
-/** Words for an agent, as a screen reader says them. */
-function describe(node, graph, work) {
+/** What a screen reader says of an agent after its name and note. */
+function describe(node, graph) {
   const links = neighbours(graph, node.id);
-  const writes = links.filter((link) => link.writes).length;
-  return [
-    node.kind === "remote" ? `${node.name}, in swarm ${node.swarm}` : node.name,
-    node.note,
-    writes && `writes to ${plural(writes, "agent")}`,
-    work && `is working: ${work.text}`,
-  ].filter(Boolean).join(", ");
+  const [writes, reads] = ["writes", "reads"].map((key) => links.filter((link) => link[key]).length);
+  return [node.kind === "remote" && `in swarm ${node.swarm}`, writes && `writes to ${plural(writes, "agent")}`, reads && `gets mail from ${plural(reads, "agent")}`].filter(Boolean).join(", ");
 }
 
 function Node({ box, node, graph, work, tone, isSelected, isStop, onOpen, onFocus, onHover }) {
@@ -145,15 +150,15 @@ function Node({ box, node, graph, work, tone, isSelected, isStop, onOpen, onFocu
   };
   return html`<g
     class=${classes.filter(Boolean).join(" ")} transform=${`translate(${box.x} ${box.y})`} data-id=${node.id}
-    role="button" tabindex=${isStop ? 0 : -1} aria-pressed=${String(Boolean(isSelected))} aria-label=${describe(node, graph, work)}
+    role="button" tabindex=${isStop ? 0 : -1} aria-pressed=${String(Boolean(isSelected))} aria-description=${describe(node, graph)}
     onClick=${() => onOpen(node.id)} onKeyDown=${onKeyDown} onFocus=${() => onFocus(node.id)} onBlur=${() => onFocus(null)}
     onPointerEnter=${() => onHover(node.id)} onPointerLeave=${() => onHover(null)}
   >
     ${work && html`<rect class="node-halo" x="-4" y="-4" width=${box.width + 8} height=${box.height + 8} rx="13" />`}
     <rect class="node-box" width=${box.width} height=${box.height} rx="9" />
     <rect class=${`node-bar ${node.kind === "agent" ? `hue-${hueOf(node.id)}` : ""}`} width="4" height=${box.height - 16} x="6" y="8" rx="2" />
-    ${box.lines.map((line, index) => html`<text class="node-name" aria-hidden="true" x=${box.width / 2 + 4} y=${first + index * 18}>${line}</text>`)}
-    ${(node.note || work) && html`<text class="node-note" aria-hidden="true" x=${box.width / 2 + 4} y=${first + box.lines.length * 18 - 1}>${work ? html`<${Working} ...${work} width=${box.width} />` : node.note}</text>`}
+    ${box.lines.map((line, index) => html`<text class="node-name" x=${box.width / 2 + 4} y=${first + index * 18}>${line}</text>`)}
+    ${" "}${(node.note || work) && html`<text class="node-note" x=${box.width / 2 + 4} y=${first + box.lines.length * 18 - 1}>${work ? html`<${Working} ...${work} width=${box.width} />` : node.note}</text>`}
   </g>`;
 }
 
@@ -202,6 +207,10 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
     const shown = reveal(view, box, size);
     if (shown.x !== view.x || shown.y !== view.y) move((now) => reveal(now, box, size));
   };
+  // An agent that is opened stays in sight, though the pane becomes smaller.
+  useLayoutEffect(() => {
+    if (drawing && boxes.has(selected)) move((now) => reveal(now, boxes.get(selected), size), { isReader: false });
+  }, [selected, size]);
   // The pane is scrolled by its view alone; a browser that reveals the focus by itself would shift it twice.
   useEffect(() => {
     const element = pane.current;

@@ -85,11 +85,12 @@ function Others({ swarm }) {
 export function SwarmView({ swarm, caller, agent, navigate }) {
   const onAgent = (name) => navigate({ view: "swarm", agent: name });
   const isKnown = agent && (agent.includes("@") || swarm.agents.some(({ name }) => name === agent));
-  return html`<div class="with-inspector swarm-view">
+  return html`<div class="with-inspector swarm-view" onKeyDown=${(event) => event.key === "Escape" && onAgent(null)}>
     <div class="swarm-columns">
+      <h1 class="hidden-label">Swarm ${swarm.name}</h1>
       <div class="swarm-side">
         <section class="swarm-section">
-          <h1>${swarm.name} <span class="quiet small-text">version ${swarm.version}</span></h1>
+          <h2 class="swarm-title">${swarm.name} <span class="quiet small-text">version ${swarm.version}</span></h2>
           ${swarm.description && html`<p>${swarm.description}</p>`}
         </section>
         <${AgentList} swarm=${swarm} selected=${agent} onAgent=${onAgent} />

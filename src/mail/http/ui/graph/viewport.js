@@ -3,7 +3,7 @@
 export const LIMITS = { least: 0.1, most: 2.5 };
 
 /** The smallest scale at which names can be read; a drawing that needs less begins at its root. */
-export const READABLE = 0.62;
+export const READABLE = 0.7;
 
 const clamp = (value, least, most) => Math.min(most, Math.max(least, value));
 
