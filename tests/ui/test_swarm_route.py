@@ -3,6 +3,7 @@
 import pytest
 from support.http_server import HTTPServer
 
+from mail.client import MAILClient
 from mail.http.routes.swarm import SwarmAgents
 from mail.swarms_json.build import build_swarm as swarm_of
 from mail.swarms_json.entries import SwarmEntry
@@ -40,7 +41,10 @@ SWARM = {
         {
             "name": "clerk",
             "factory": "python::mail.factories:LiteLLMSupervisorFunction",
-            "agent_params": {"llm": "openai/gpt-5-mini", "system": "Sell the secret umbrella."},
+            "agent_params": {
+                "llm": "openai/gpt-5-mini",
+                "system": "Sell umbrellas. The till is at https://till:1234@shop.example.",
+            },
             "actions": ["refund"],
             "exclude_tools": ["help"],
             "mcp": {
@@ -66,6 +70,9 @@ SWARM = {
 async def test_models_and_tools_without_prompts_and_secrets() -> None:
     async with HTTPServer(swarm_of(SwarmEntry.model_validate(SWARM))) as server:
         response = await server.client.get("/swarm")
+        refused = await server.client.get("/swarm?prompts=true")
+        async with MAILClient(server.uvicorn.url, server.keys["admin"]) as admin:
+            shown = await admin.get_swarm(prompts=True)
     (agent,), (action,) = response.json()["agents"], response.json()["actions"]
     assert (agent["model"], agent["mcp_servers"], agent["exclude_tools"]) == (
         "openai/gpt-5-mini",
@@ -73,7 +80,10 @@ async def test_models_and_tools_without_prompts_and_secrets() -> None:
         ["help"],
     )
     assert (action["description"], action["needs_approval"]) == ("Pay a customer back", True)
-    assert not [secret for secret in ("hush", "umbrella", "stock.example") if secret in response.text]
+    assert not [secret for secret in ("hush", "umbrellas", "stock.example") if secret in response.text]
+    assert refused.status_code == 403
+    assert shown["agents"][0]["system_prompt"].startswith("Sell umbrellas.")
+    assert "1234" not in str(shown)
 
 
 @pytest.mark.parametrize(("role", "status"), [("user", 200), ("admin", 200), ("agent", 403), (None, 401)])

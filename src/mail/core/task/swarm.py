@@ -51,6 +51,13 @@ class ModelFunction(Protocol):
     llm: str
 
 
+@runtime_checkable
+class PromptedFunction(Protocol):
+    """An agent function with a system prompt."""
+
+    system: str
+
+
 @value
 class FormResult:
     """The effect of a form that was filled in.
@@ -204,6 +211,11 @@ class AgentCore:
     def model(self) -> str | None:
         """Return the name of the agent's language model; None if it has none, or if its function doesn't name it."""
         return self.function.llm if isinstance(self.function, ModelFunction) else None
+
+    @property
+    def system_prompt(self) -> str | None:
+        """Return the agent's system prompt; None if it has none, or if its function doesn't show it."""
+        return self.function.system if isinstance(self.function, PromptedFunction) else None
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""

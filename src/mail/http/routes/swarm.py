@@ -2,16 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from mail.core.task.swarm import SwarmCore
-from mail.errors import SwarmFixed
+from mail.errors import Forbidden, SwarmFixed
 from mail.http.access import Admin, AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
-from mail.swarms_json.live import LiveSwarm
+from mail.swarms_json.live import LiveSwarm, without_secrets
 
 
 class AgentInfo(Answered):
@@ -32,6 +32,11 @@ class AgentInfo(Answered):
         description="The MCP servers whose tools it may call as well, by the names that the swarm gives them."
     )
     exclude_tools: list[str] = Field(description="The MAIL tools that it may not call.")
+    system_prompt: str | None = Field(
+        default=None,
+        description="With `prompts`: its system prompt, without what looks like a secret; null if it has none, or if its "
+        "function doesn't show it.",
+    )
 
 
 class ActionInfo(Answered):
@@ -88,14 +93,22 @@ _load_body = JSONBody(PostSwarmsLoad)
 @router.get(
     "/swarm", summary="Describe the swarm", response_model=SwarmAgents, responses=problems(*PROTECTED)
 )
-async def get_swarm(request: Request, caller: AdminOrUser) -> JSON:
-    """Return the agents with their models, tools and recipients, without prompts and other settings."""
+async def get_swarm(
+    request: Request,
+    caller: AdminOrUser,
+    prompts: Annotated[
+        bool, Query(description="Whether to include system prompts. Only for admins.")
+    ] = False,
+) -> JSON:
+    """Return the agents with their models, tools and recipients, without other settings."""
+    if prompts and caller.role != "admin":
+        raise Forbidden("system prompts are for the role admin; leave out `prompts`")
     service = service_of(request)
     await service.refresh()
-    return JSON(_describe(service.runtime.swarm))
+    return JSON(_describe(service.runtime.swarm, prompts=prompts))
 
 
-def _describe(swarm: SwarmCore) -> dict[str, object]:
+def _describe(swarm: SwarmCore, *, prompts: bool) -> dict[str, object]:
     return {
         "name": swarm.name,
         "version": swarm.version,
@@ -112,6 +125,7 @@ def _describe(swarm: SwarmCore) -> dict[str, object]:
                 "model": agent.model,
                 "mcp_servers": list(agent.mcp_servers),
                 "exclude_tools": sorted(agent.exclude_tools),
+                **(without_secrets({"system_prompt": agent.system_prompt}) if prompts else {}),
             }
             for name, agent in swarm.agents.items()
         ],

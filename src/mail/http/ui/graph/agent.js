@@ -65,14 +65,14 @@ function Tools({ agent, swarm }) {
   </section>`;
 }
 
-/** The system prompt, for admins, read on demand: each reading is written to the server's log. */
+/** The system prompt, which the server shows to admins only, read on demand. */
 function Prompt({ name }) {
   const [prompt, setPrompt] = useState(null);
   const [problem, setProblem] = useState(null);
   const read = async () => {
     try {
-      const { swarm } = await api.read("swarms/dump");
-      setPrompt(swarm.agents.find((agent) => agent.name === name)?.agent_params?.system ?? "");
+      const { agents } = await api.read("swarm", { prompts: true });
+      setPrompt(agents.find((agent) => agent.name === name)?.system_prompt ?? "");
       setProblem(null);
     } catch (error) {
       setProblem(error);
@@ -80,9 +80,9 @@ function Prompt({ name }) {
   };
   return html`<section class="agent-section">
     <h3>System prompt</h3>
-    ${problem && html`<${Notice} tone="bad">${problem.status === 404 ? "A program has built this swarm, so the server has no file of it." : problem.message}<//>`}
-    ${prompt === null && !problem && html`<p><${WorkButton} class="button small" onClick=${read}>Show the prompt<//></p>`}
-    ${prompt === "" && html`<p class="quiet">This agent has no system prompt in swarms.json.</p>`}
+    ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
+    ${prompt === null && html`<p><${WorkButton} class="button small" onClick=${read}>Show the prompt<//></p>`}
+    ${prompt === "" && html`<p class="quiet">None, or its function doesn't show it.</p>`}
     ${prompt && html`<${Code} text=${prompt} label="Copy the prompt" />`}
   </section>`;
 }
