@@ -41,9 +41,9 @@ function useSession(id, list) {
   useEffect(() => {
     if (!session) return undefined;
     void session.open();
-    const unfollow = list.subscribe(() => session.look(list.find(session.id)));
+    const unfollow = [list.subscribe(() => session.look(list.find(session.id))), session.subscribe(() => session.record && list.put(session.record))];
     return () => {
-      unfollow();
+      for (const end of unfollow) end();
       session.close();
     };
   }, [session]);
@@ -118,7 +118,10 @@ function App() {
     }
     setReady(true);
   };
-  useEffect(() => void resume(), []);
+  // At the start, and when a sign-in link is opened in a tab that has the page already.
+  useEffect(() => {
+    if (!isReady || route.code) void resume();
+  }, [route.code]);
 
   if (entered) {
     return html`<${Workspace} ...${entered} key=${entered.caller.id} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;

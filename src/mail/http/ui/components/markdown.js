@@ -4,6 +4,9 @@ import { html, useMemo } from "../html.js";
 import { lexer } from "../vendor/marked.js";
 import { Code } from "./json.js";
 
+/** The level of a text's highest headings: the page has headings above them. */
+const LEVEL = 3;
+
 const SAFE = /^(https?:|mailto:)/i;
 
 /** Return the URL if a link may lead there, else null. */
@@ -43,8 +46,7 @@ const INLINE = {
 const BLOCK = {
   space: () => null,
   hr: () => html`<hr />`,
-  // The page has headings of its own: those of a message come below them.
-  heading: (token) => html`<p role="heading" aria-level=${Math.min(token.depth + 3, 6)} class=${`md-h${token.depth}`}>${inline(token.tokens)}</p>`,
+  heading: (token, top) => html`<p role="heading" aria-level=${Math.min(token.depth - top + LEVEL, 6)} class=${`md-h${token.depth}`}>${inline(token.tokens)}</p>`,
   paragraph: (token) => html`<p>${inline(token.tokens)}</p>`,
   text: (token) => (token.tokens ? inline(token.tokens) : decode(token.text)),
   html: (token) => html`<p>${token.raw}</p>`,
@@ -52,7 +54,7 @@ const BLOCK = {
   blockquote: (token) => html`<blockquote>${blocks(token.tokens)}</blockquote>`,
   list: (token) =>
     token.ordered
-      ? html`<ol start=${token.start === 1 ? null : token.start}>${token.items.map(item)}</ol>`
+      ? html`<ol start=${token.start || 1}>${token.items.map(item)}</ol>`
       : html`<ul>${token.items.map(item)}</ul>`,
   table: (token) => html`<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>
     <thead><tr>${token.header.map((cell) => html`<th scope="col" class=${aligned(cell.align)}>${inline(cell.tokens)}</th>`)}</tr></thead>
@@ -67,10 +69,12 @@ const item = (token) => html`<li class=${token.task ? "task-item" : null}>
 </li>`;
 
 const inline = (tokens = []) => tokens.map((token) => (INLINE[token.type] ?? INLINE.html)(token));
-const blocks = (tokens = []) => tokens.map((token) => (BLOCK[token.type] ?? INLINE[token.type] ?? BLOCK.html)(token));
+function blocks(tokens = []) {
+  const top = Math.min(...tokens.filter(({ type }) => type === "heading").map(({ depth }) => depth));
+  return tokens.map((token) => (BLOCK[token.type] ?? INLINE[token.type] ?? BLOCK.html)(token, top));
+}
 
 /** A text in Markdown. Single line breaks stay, as people and models mean them. */
 export function Markdown({ text }) {
-  const tokens = useMemo(() => lexer(text, { gfm: true, breaks: true }), [text]);
-  return html`<div class="markdown">${blocks(tokens)}</div>`;
+  return useMemo(() => html`<div class="markdown">${blocks(lexer(text, { gfm: true, breaks: true }))}</div>`, [text]);
 }
