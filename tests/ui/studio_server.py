@@ -5,6 +5,7 @@ Its event loop has a thread of its own, as playwright's synchronous API occupies
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Self
 
 from support.http_server import TIMEOUT, HTTPServer
@@ -94,13 +95,17 @@ def studio_swarm(gate: Gate) -> SwarmCore:
                 return [call("ask_human", question=view.mail.body.partition(" ")[2])]
             case "pay":
                 amounts = view.mail.body.split()[1:]
-                return [call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts]
+                return [
+                    call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts
+                ]
             case "json":
                 return [call("task_complete", output={"cities": [{"name": "Tokyo", "celsius": 6}]})]
             case "fail":
                 raise RuntimeError("the model's provider refused the key")
             case "long":
-                return [complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))]
+                return [
+                    complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))
+                ]
             case _:
                 return [complete(f"You said: {view.mail.body}")]
 
@@ -149,9 +154,10 @@ def studio_swarm(gate: Gate) -> SwarmCore:
 
 
 class StudioServer:
-    """Serves the swarm. Tests let its models go on with `step`."""
+    """Serves a swarm. Tests let its models go on with `step`."""
 
-    def __init__(self) -> None:
+    def __init__(self, swarm: Callable[[Gate], SwarmCore] = studio_swarm) -> None:
+        self._swarm = swarm
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
@@ -159,7 +165,7 @@ class StudioServer:
         self._loop = asyncio.get_running_loop()
         self._over, self._gate = asyncio.Event(), Gate()
         try:
-            async with HTTPServer(studio_swarm(self._gate)) as server:
+            async with HTTPServer(self._swarm(self._gate)) as server:
                 self.url, self.tokens = server.uvicorn.url, server.keys
                 self._ready.set()
                 await self._over.wait()

@@ -9,7 +9,7 @@ import { Code } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
 import { formatUsage } from "../components/usage.js";
-import { html, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { CALLER, edgeKey, graphOf, localName, neighbours } from "./model.js";
 
 /** Entries of a history that are shown at first, and with each press of the button. */
@@ -163,11 +163,16 @@ function Relations({ id, swarm, activity, onAgent }) {
  * In a task, `activity` is what its agents have done. `onAgent` opens another agent, `onEntry` an entry of the trace.
  */
 export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgent = () => {}, onEntry }) {
+  const panel = useRef();
+  // The button that has opened this panel may have been part of another agent's.
+  useEffect(() => {
+    if (document.activeElement === document.body) panel.current.closest("aside")?.focus();
+  }, []);
   const name = localName(id, swarm.name);
   const agent = swarm.agents.find((one) => one.name === name);
   const task = session && activity && html`<${InTask} id=${name} session=${session} activity=${activity} onEntry=${onEntry} />`;
-  if (name === CALLER) return html`<div class="agent-panel"><p>The caller has begun this task and gets its answers.</p></div>`;
-  return html`<div class="agent-panel">
+  if (name === CALLER) return html`<div class="agent-panel" ref=${panel}><p>The caller has begun this task and gets its answers.</p></div>`;
+  return html`<div class="agent-panel" ref=${panel}>
     ${agent ? html`<${Roles} agent=${agent} swarm=${swarm} />` : html`<p class="row"><${Chip}>${name.includes("@") ? "another swarm" : "not in this version of the swarm"}<//></p>`}
     <dl class="facts-list">
       ${name.includes("@") && html`<${Fact} name="Swarm">${name.slice(name.indexOf("@") + 1)}<//>`}

@@ -5,8 +5,8 @@ import { hueOf } from "../components/agent.js";
 import { IconButton } from "../components/button.js";
 import { formatElapsed, useClock } from "../components/duration.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
-import { layout } from "./layout.js";
-import { graphOf, neighbours, noteOf } from "./model.js";
+import { NODE, SMALL, layout } from "./layout.js";
+import { graphOf, modelOf, neighbours, noteOf, shortName } from "./model.js";
 import { fit, nextNode, open, pan, reveal, stepOf, zoom } from "./viewport.js";
 
 const FONT = "600 14px system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif";
@@ -43,7 +43,7 @@ function useSize(ref) {
 
 /** The layout, computed again when the graph changes; when the pane does, only if another layout can be shown much larger. */
 function useLayout(graph, size) {
-  const shape = JSON.stringify([graph.root, graph.nodes.map(({ id, name, note }) => [id, name, note]), graph.edges.map(({ key, both }) => [key, both])]);
+  const shape = JSON.stringify([graph.root, graph.nodes.map(({ id, name, note, reserve }) => [id, name, note, reserve]), graph.edges.map(({ key, both }) => [key, both])]);
   const last = useRef({});
   const bucket = size && [Math.round(size.width / 80), Math.round(size.height / 80)].join();
   return useMemo(() => {
@@ -117,17 +117,20 @@ function workOf(session, id) {
   const live = session.live.agents.get(id);
   if (live) {
     const [task] = [...live.work.values()].slice(-1);
-    return { text: task ? task.name.split("/").at(-1) : "working", since: task?.since ?? live.since };
+    return { text: task ? shortName(task.name) : "working", since: task?.since ?? live.since };
   }
   const known = session.record?.working?.find(({ agent }) => agent === id);
   return known ? { text: "working", since: Date.parse(known.since) } : null;
 }
 
+/** The longest that usually stands below an agent's name while it works. */
+const reserveOf = ({ agent }) => (agent ? `${modelOf(agent) || "working"}  59 min 59 s` : "");
+
 function Working({ text, since, width }) {
   const now = useClock(1);
   const time = formatElapsed(since, Math.max(now, serverNow()));
   let name = text;
-  while (name.length > 3 && measure(`${name}… ${time}`) * 0.86 > width - 44) name = name.slice(0, -1);
+  while (name.length > 3 && measure(`${name}… ${time}`) * SMALL > width - 2 * NODE.padding) name = name.slice(0, -1);
   return html`<tspan>${name === text ? text : `${name}…`}</tspan><tspan dx="5" class="node-time">${time}</tspan>`;
 }
 
@@ -188,8 +191,8 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
   const size = useSize(pane);
   const graph = useMemo(() => {
     const made = graphOf(swarm, activity?.mail ?? [], caller);
-    return { ...made, entrypoint: swarm.entrypoint, nodes: made.nodes.map((node) => ({ ...node, note: noteOf(node, swarm.entrypoint) })) };
-  }, [swarm, caller, activity?.edges.size, activity]);
+    return { ...made, entrypoint: swarm.entrypoint, nodes: made.nodes.map((node) => ({ ...node, note: noteOf(node, swarm.entrypoint), reserve: session ? reserveOf(node) : "" })) };
+  }, [swarm, caller, activity?.edges.size, activity, session]);
   const drawing = useLayout(graph, size);
   const [view, move, reset] = useView(drawing, size, graph.root);
   const pointers = usePointers(move, drawing, size);

@@ -11,6 +11,9 @@ const LETTERS = 26;
 const MOST_SPLITS = 8;
 const MARGIN = 16;
 
+/** The size of notes, by that of names. */
+export const SMALL = 0.86;
+
 /** The width of a text on a page with 14 px system fonts, estimated. */
 export const estimate = (text) => [...text].reduce((sum, letter) => sum + (/[\u1100-\uffff]/u.test(letter) ? 15 : /[A-Zmw@]/.test(letter) ? 11 : 8.2), 0);
 
@@ -74,7 +77,7 @@ function boxesOf({ nodes, edges }, depths, isAcross, measure) {
   const boxes = new Map();
   for (const node of nodes) {
     const lines = linesOf(node.name);
-    const width = Math.max(NODE.minWidth, Math.ceil(Math.max(...lines.map(measure), measure(node.note ?? "") * 0.86)) + 2 * NODE.padding);
+    const width = Math.max(NODE.minWidth, Math.ceil(Math.max(...lines.map(measure), measure(node.note ?? "") * SMALL, measure(node.reserve ?? "") * SMALL)) + 2 * NODE.padding);
     const item = { id: node.id, lines, width, height: NODE.height + (lines.length - 1) * NODE.line };
     const ports = Math.min(PORT.most, ((degrees.get(node.id) ?? 0) + 1) * PORT.gap);
     const key = node.kind === "remote" ? `swarm:${node.swarm}` : node.id;
@@ -269,7 +272,7 @@ function bestPlan(graph, width, height, measure) {
  * Positions for a window of `width` and `height`: `{width, height, nodes, groups, edges}`. Nodes and groups have `x`, `y` (of their
  * upper left corner), `width` and `height`, nodes the `lines` of their name; edges have a `path`, `arrows` (`{x, y, angle}`) and the place of a `label`.
  *
- * A node may have a `note`, a second line that must fit as well.
+ * A node may have a `note`, a second line that must fit as well, and a `reserve`, which may take its place.
  */
 export function layout(graph, { width = 1000, height = 700, measure = estimate } = {}) {
   const { isAcross, boxes, boxOf, ranks, rankOf, lanes, low } = bestPlan(graph, width, height, measure);

@@ -53,11 +53,16 @@ export function neighbours({ edges }, id) {
     .map(({ from, to, both }) => ({ id: from === id ? to : from, writes: both || from === id, reads: both || to === id }));
 }
 
+/** The name of a model without its provider. */
+export const shortName = (model) => model.split("/").at(-1);
+
+/** The model of an agent, in short; "" if it is not known. */
+export const modelOf = (agent) => (agent.model ? shortName(agent.model) : "");
+
 /** What stands below an agent's name. */
 export function noteOf({ kind, agent }, entrypoint) {
   if (kind === "caller") return "caller";
   if (!agent) return kind === "remote" ? "" : "not in this swarm";
-  const model = agent.model?.split("/").at(-1);
   const role = agent.name === entrypoint ? "entrypoint" : agent.can_complete_tasks ? "supervisor" : "";
-  return [role, model].filter(Boolean).join(" · ");
+  return [role, modelOf(agent)].filter(Boolean).join(" · ");
 }
