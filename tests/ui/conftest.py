@@ -42,13 +42,7 @@ def chromium_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         executable = chromium(playwright)
     if executable is None:
         unavailable("Chromium")
-    flags = [
-        "--headless",
-        "--remote-debugging-port=0",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        "--no-first-run",
-    ]
+    flags = ["--headless", "--remote-debugging-port=0", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         flags.append("--no-sandbox")  # the sandbox doesn't start for root, who runs in most containers
     profile = tmp_path_factory.mktemp("chromium")

@@ -95,17 +95,13 @@ def studio_swarm(gate: Gate) -> SwarmCore:
                 return [call("ask_human", question=view.mail.body.partition(" ")[2])]
             case "pay":
                 amounts = view.mail.body.split()[1:]
-                return [
-                    call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts
-                ]
+                return [call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts]
             case "json":
                 return [call("task_complete", output={"cities": [{"name": "Tokyo", "celsius": 6}]})]
             case "fail":
                 raise RuntimeError("the model's provider refused the key")
             case "long":
-                return [
-                    complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))
-                ]
+                return [complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))]
             case _:
                 return [complete(f"You said: {view.mail.body}")]
 

@@ -79,9 +79,7 @@ async def test_a_known_file_is_not_sent_again(server: HTTPServer) -> None:
     assert other.status_code == 200
 
 
-@pytest.mark.parametrize(
-    "name", ["none.js", "..%2Fapp.py", "%2e%2e/app.py", "app/..%2F..%2Fapp.py", "app", "vendor/README.md", ""]
-)
+@pytest.mark.parametrize("name", ["none.js", "..%2Fapp.py", "%2e%2e/app.py", "app/..%2F..%2Fapp.py", "app", "vendor/README.md", ""])
 async def test_nothing_else_is_served(server: HTTPServer, name: str) -> None:
     response = await server.client.get(f"/ui/{name}")
     assert response.status_code == 404

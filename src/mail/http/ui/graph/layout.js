@@ -400,7 +400,9 @@ function drawn(one, flip, isAcross) {
     parts.push(`L${at(lane.u, lane.end)}`);
     here = { u: lane.u, v: lane.end };
   }
-  const label = flip({ u: here.u + (to.u - here.u) * 0.78, v: here.v + (to.v - here.v) * 0.65 });
+  // On the last curve, nearer to its end, where edges are further apart; below a rank there may be the head of a group.
+  const [us, vs] = isAcross ? [0.784, 0.658] : [0.648, 0.576];
+  const label = flip({ u: here.u + (to.u - here.u) * us, v: here.v + (to.v - here.v) * vs });
   curve(to.u, to.v);
   return { path: parts.join(" "), arrows: arrows([arrow(from.u, from.v, 0, -1), arrow(to.u, to.v, 0, 1)]), label };
 }
