@@ -171,7 +171,7 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
   const name = localName(id, swarm.name);
   const agent = swarm.agents.find((one) => one.name === name);
   const task = session && activity && html`<${InTask} id=${name} session=${session} activity=${activity} onEntry=${onEntry} />`;
-  if (name === CALLER) return html`<div class="agent-panel" ref=${panel}><p>The caller has begun this task and gets its answers.</p></div>`;
+  if (name === CALLER) return html`<div class="agent-panel" ref=${panel}><p>The person or program that began this task and gets its answers.</p></div>`;
   return html`<div class="agent-panel" ref=${panel}>
     ${agent ? html`<${Roles} agent=${agent} swarm=${swarm} />` : html`<p class="row"><${Chip}>${name.includes("@") ? "another swarm" : "not in this version of the swarm"}<//></p>`}
     <dl class="facts-list">

@@ -189,10 +189,11 @@ function Count({ edge, traffic, tone }) {
 export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent = () => {} }) {
   const pane = useRef();
   const size = useSize(pane);
+  const mail = activity?.mail ?? [];
   const graph = useMemo(() => {
-    const made = graphOf(swarm, activity?.mail ?? [], caller);
+    const made = graphOf(swarm, mail, caller);
     return { ...made, entrypoint: swarm.entrypoint, nodes: made.nodes.map((node) => ({ ...node, note: noteOf(node, swarm.entrypoint), reserve: session ? reserveOf(node) : "" })) };
-  }, [swarm, caller, activity?.edges.size, activity, session]);
+  }, [swarm, caller, activity, mail.length, Boolean(session)]);
   const drawing = useLayout(graph, size);
   const [view, move, reset] = useView(drawing, size, graph.root);
   const pointers = usePointers(move, drawing, size);
@@ -257,7 +258,7 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
 
   const active = hovered ?? focused ?? selected;
   const near = active && boxes.has(active) ? new Set([active, ...neighbours(graph, active).map(({ id }) => id)]) : null;
-  const last = new Set(activity && session?.at === null ? activity.last : []);
+  const last = new Set(activity?.last);
   const toneOf = (edge) => [near && (edge.from === active || edge.to === active ? "is-near" : "is-far"), last.has(edge.key) && "is-last"].filter(Boolean).join(" ");
   const firstStop = boxes.has(stop) ? stop : graph.root;
   const nodes = new Map(graph.nodes.map((node) => [node.id, node]));
