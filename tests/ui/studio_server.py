@@ -13,6 +13,7 @@ from support.http_server import TIMEOUT, HTTPServer
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage
+from mail.net import SwarmRegistry
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
 MODEL = "openai/gpt-5-mini"
@@ -95,13 +96,17 @@ def studio_swarm(gate: Gate) -> SwarmCore:
                 return [call("ask_human", question=view.mail.body.partition(" ")[2])]
             case "pay":
                 amounts = view.mail.body.split()[1:]
-                return [call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts]
+                return [
+                    call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts
+                ]
             case "json":
                 return [call("task_complete", output={"cities": [{"name": "Tokyo", "celsius": 6}]})]
             case "fail":
                 raise RuntimeError("the model's provider refused the key")
             case "long":
-                return [complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))]
+                return [
+                    complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))
+                ]
             case _:
                 return [complete(f"You said: {view.mail.body}")]
 
@@ -150,10 +155,12 @@ def studio_swarm(gate: Gate) -> SwarmCore:
 
 
 class StudioServer:
-    """Serves a swarm. Tests let its models go on with `step`."""
+    """Serves a swarm, with a registry of other swarms if there is one. Tests let its models go on with `step`."""
 
-    def __init__(self, swarm: Callable[[Gate], SwarmCore] = studio_swarm) -> None:
-        self._swarm = swarm
+    def __init__(
+        self, swarm: Callable[[Gate], SwarmCore] = studio_swarm, registry: SwarmRegistry | None = None
+    ) -> None:
+        self._swarm, self._registry = swarm, registry
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
@@ -161,10 +168,12 @@ class StudioServer:
         self._loop = asyncio.get_running_loop()
         self._over, self._gate = asyncio.Event(), Gate()
         try:
-            async with HTTPServer(self._swarm(self._gate)) as server:
+            async with HTTPServer(self._swarm(self._gate), registry=self._registry) as server:
                 self.url, self.tokens = server.uvicorn.url, server.keys
                 self._ready.set()
                 await self._over.wait()
+                if self._registry is not None:
+                    await self._registry.stop()
         finally:
             self._ready.set()
 

@@ -10,6 +10,7 @@ import pytest
 from studio_server import MODEL, Gate, StudioServer
 
 from mail.core.task.swarm import SwarmCore
+from mail.net import SwarmRegistry
 from mail.testing.agents import build_agent, build_swarm, complete
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ def many(_gate: Gate) -> SwarmCore:
         {
             "supervisor": agent(targets, supervises=True, enable_interswarm=True),
             **{name: agent(["supervisor"]) for name in targets if "@" not in name},
-        }
+        },
+        name="crowd",
+        description="A crowd of agents.",
+        public=True,
     )
 
 
@@ -41,7 +45,7 @@ def crowd() -> Iterator[StudioServer]:
 
 
 def enter(page: "Page", server: StudioServer, route: str, role: str = "user") -> None:
-    page.add_init_script(f"sessionStorage.setItem('mail-token', '{server.tokens[role]}')")
+    page.add_init_script(f"if (location.host) sessionStorage.setItem('mail-token', '{server.tokens[role]}')")
     page.goto(f"{server.url}/ui#{route}")
     page.locator(".node").first.wait_for()
 
@@ -188,3 +192,19 @@ def test_prompts_are_for_admins(page: "Page", studio: StudioServer) -> None:
     enter(page, studio, "swarm=worker", role="admin")
     page.get_by_role("button", name="Show the prompt").click()
     expect(page.locator(".agent-panel")).to_contain_text("None, or its function doesn't show it.")
+
+
+def test_other_swarms_are_shown_with_their_health(page: "Page", crowd: StudioServer) -> None:
+    from playwright.sync_api import expect
+
+    with StudioServer(registry=SwarmRegistry("example", "", allow_private=True)) as server:
+        admin = {"Authorization": f"Bearer {server.tokens['admin']}"}
+        other = {"name": "crowd", "base_url": crowd.url}
+        assert httpx.post(f"{server.url}/swarms", json=other, headers=admin).status_code == 200
+        enter(page, server, "swarm")
+        swarms = page.locator(".other-swarms > li")
+        expect(swarms).to_have_count(1)
+        expect(swarms).to_contain_text("crowd")
+        expect(swarms).to_contain_text("A crowd of agents.")
+        expect(swarms.locator(".chip")).to_have_text("up")
+        page.goto("about:blank")
