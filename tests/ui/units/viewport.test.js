@@ -12,9 +12,9 @@ test("a small drawing stands in the middle, a large one is shown whole", () => {
 });
 
 test("what could not be read when shown whole begins at its root", () => {
-  const view = open(large, pane, { x: 16, y: 480, width: 150, height: 46 });
+  const view = open({ ...large, isAcross: true }, pane, { x: 200, y: 480, width: 150, height: 46 });
   assert.equal(view.scale, READABLE);
-  assert.equal(view.x, 0);
+  assert.equal(200 * READABLE + view.x, 12);
   assert.ok(480 * READABLE + view.y > 0 && 526 * READABLE + view.y < pane.height);
   assert.equal(open(small, pane, { x: 0, y: 0, width: 10, height: 10 }).scale, 1);
 });

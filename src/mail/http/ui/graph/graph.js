@@ -195,7 +195,7 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
     return { ...made, entrypoint: swarm.entrypoint, nodes: made.nodes.map((node) => ({ ...node, note: noteOf(node, swarm.entrypoint), reserve: session ? reserveOf(node) : "" })) };
   }, [swarm, caller, activity, mail.length, Boolean(session)]);
   const drawing = useLayout(graph, size);
-  const [view, move, reset] = useView(drawing, size, graph.root);
+  const [view, move, reset] = useView(drawing, size, graph.entrypoint);
   const pointers = usePointers(move, drawing, size);
   const [stop, setStop] = useState(null);
   const [hovered, setHovered] = useState(null);

@@ -13,12 +13,14 @@ export function fit(drawing, pane) {
   return { scale, x: (pane.width - drawing.width * scale) / 2, y: (pane.height - drawing.height * scale) / 2 };
 }
 
-/** What is shown first: all, if it can be read; else the surroundings of `root`. */
-export function open(drawing, pane, root) {
+/** What is shown first: all, if it can be read; else what follows `root`, which stands at the edge that mail comes from. */
+export function open(drawing, pane, root, margin = 12) {
   const whole = fit(drawing, pane);
   if (whole.scale >= READABLE || !root) return whole;
-  const centred = { scale: READABLE, x: pane.width / 2 - (root.x + root.width / 2) * READABLE, y: pane.height / 2 - (root.y + root.height / 2) * READABLE };
-  return contain(centred, drawing, pane);
+  const [left, top] = [margin - root.x * READABLE, margin - root.y * READABLE];
+  const middle = { x: pane.width / 2 - (root.x + root.width / 2) * READABLE, y: pane.height / 2 - (root.y + root.height / 2) * READABLE };
+  const view = { scale: READABLE, ...(drawing.isAcross ? { x: left, y: middle.y } : { x: middle.x, y: top }) };
+  return contain(view, drawing, pane);
 }
 
 /** The view moved so that the drawing fills the pane where it can, and stands in the middle where it can't. */
