@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,13 @@ def chromium_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         executable = chromium(playwright)
     if executable is None:
         unavailable("Chromium")
-    flags = ["--headless", "--remote-debugging-port=0", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    flags = [
+        "--headless",
+        "--remote-debugging-port=0",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--no-first-run",
+    ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         flags.append("--no-sandbox")  # the sandbox doesn't start for root, who runs in most containers
     profile = tmp_path_factory.mktemp("chromium")
@@ -63,7 +70,8 @@ def _debugging_url(process: subprocess.Popen[bytes], profile: Path) -> str:
     deadline = time.monotonic() + 60
     while not (port.exists() and "\n" in port.read_text()):
         log = (profile / "log.txt").read_text(errors="replace")
-        assert process.poll() is None and time.monotonic() < deadline, f"Chromium did not start:\n{log}"
+        assert process.poll() is None, log
+        assert time.monotonic() < deadline, log
         time.sleep(0.05)
     return f"http://127.0.0.1:{port.read_text().split()[0]}"
 
@@ -110,6 +118,15 @@ def page(context: "BrowserContext") -> Iterator["Page"]:
     page.wrong = wrong
     yield page
     assert not wrong
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, which finds barriers for people with disabilities."""
+    package = find_spec("axe_playwright_python")
+    if package is None or package.origin is None:
+        unavailable("axe-playwright-python")
+    return (Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture

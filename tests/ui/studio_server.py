@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+import httpx
 from support.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage
 from mail.net import SwarmRegistry
+from mail.net.public_urls import tls
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
 MODEL = "openai/gpt-5-mini"
@@ -180,6 +182,15 @@ class StudioServer:
     def step(self, steps: int = 1) -> None:
         """Let the models that wait, or the next ones, go on by this number of steps."""
         self._loop.call_soon_threadsafe(self._gate.open, steps)
+
+    def client(self) -> httpx.Client:
+        """A client with the user's token."""
+        return httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self.tokens['user']}"},
+            timeout=TIMEOUT,
+            verify=tls(),
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()

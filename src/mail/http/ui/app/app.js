@@ -2,6 +2,7 @@
 
 import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
+import { assignHues } from "../components/agent.js";
 import { Loading, Notice } from "../components/notice.js";
 import { SwarmView } from "../graph/swarm-view.js";
 import { html, render, useEffect, useErrorBoundary, useMemo, useRef, useState } from "../html.js";
@@ -12,6 +13,7 @@ import { Header } from "./header.js";
 import { formatRoute, parseRoute, stepRoute } from "./router.js";
 import { Session } from "./session.js";
 import { SignIn } from "./sign-in.js";
+import { useStore } from "./store.js";
 import { applyTheme } from "./theme.js";
 
 /** The route, and the function that changes it. */
@@ -52,7 +54,7 @@ function useSession(id, list) {
 
 function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const list = useMemo(() => new TaskList(), []);
-  const session = useSession(route.view === "tasks" ? route.task : null, list);
+  const session = useStore(useSession(route.view === "tasks" ? route.task : null, list));
   useEffect(() => {
     list.start((problem) => problem.status === 401 && onSignOut("Your token is no longer valid. Sign in again."));
     connection.start(() => {
@@ -94,7 +96,9 @@ function App() {
   const enter = async (token) => {
     const caller = await api.signIn(token);
     try {
-      setEntered({ caller, swarm: await api.swarm() });
+      const swarm = await api.swarm();
+      assignHues(swarm.agents.map(({ name }) => name));
+      setEntered({ caller, swarm });
     } catch (problem) {
       api.token.forget();
       throw problem;

@@ -67,7 +67,7 @@ export function Questions({ items, session }) {
   const send = () => isComplete && perform(() => session.answer(items.map(({ callId }) => ({ call_id: callId, content: drafts[callId] }))));
   const isOnly = items.length === 1;
   return html`
-    <div class="question-card" role="group" aria-label="The task waits for your answer">
+    <div class="question-card" role="group" aria-label="Question for you">
       ${items.map(
         (item) => html`<div key=${item.callId} class="question">
           <${Words} item=${item} />
