@@ -151,7 +151,7 @@ function Relations({ id, swarm, activity, onAgent }) {
   const parts = [
     ["Exchanges mail with", links.filter((link) => link.writes && link.reads)],
     ["Writes to", links.filter((link) => link.writes && !link.reads)],
-    ["Gets mail from", links.filter((link) => link.reads && !link.writes)],
+    ["Only answers", links.filter((link) => link.reads && !link.writes)],
   ].filter(([, some]) => some.length);
   if (!parts.length) return html`<${Fact} name="Writes to"><span class="quiet">No other agent</span><//>`;
   return parts.map(([name, some]) => html`<${Fact} key=${name} name=${name}><${Links} links=${some} agent=${id} activity=${activity} onAgent=${onAgent} /><//>`);
