@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from studio_server import MODEL, Gate, StudioServer
+from test_ui_live import violations
 
 from mail.core.task.swarm import SwarmCore
 from mail.net import SwarmRegistry
@@ -208,3 +209,20 @@ def test_other_swarms_are_shown_with_their_health(page: "Page", crowd: StudioSer
         expect(swarms).to_contain_text("A crowd of agents.")
         expect(swarms.locator(".chip")).to_have_text("up")
         page.goto("about:blank")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
+def test_axe_finds_nothing(page: "Page", studio: StudioServer, axe: str, width: int, scheme: str) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    begin(page, studio, "free of charge")
+    found = {"task": violations(page, axe)}
+    node(page, "supervisor").focus()
+    page.keyboard.press("Enter")
+    found["agent in a task"] = violations(page, axe)
+    page.goto(f"{studio.url}/ui#swarm=supervisor")
+    page.locator(".swarm-view .tools").wait_for()
+    found["agent"] = violations(page, axe)
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert {state: rules for state, rules in found.items() if rules} == {}

@@ -334,8 +334,8 @@ function spreadPorts(routes, items) {
   for (const one of routes) {
     const isBeside = one.isPeer && isAdjacent(one, items);
     if (isBeside) continue;
-    put(one.start, "end", one, "from", one.lanes[0]?.u ?? middle(one.end));
-    put(one.end, one.isPeer ? "end" : "begin", one, "to", one.lanes.at(-1)?.u ?? middle(one.start));
+    put(one.start, "end", one, "out", one.lanes[0]?.u ?? middle(one.end));
+    put(one.end, one.isPeer ? "end" : "begin", one, "into", one.lanes.at(-1)?.u ?? middle(one.start));
   }
   for (const ports of sides.values()) {
     ports.sort((one, two) => one.towards - two.towards);
@@ -371,7 +371,7 @@ function drawn(one, flip, isAcross) {
   };
   // `ends` are [at the start, at the end]; an arrow shows where mail arrives.
   const arrows = ([start, end]) => [...(both || !one.isForward ? [start] : []), ...(both || one.isForward ? [end] : [])];
-  if (one.isPeer && !one.from) {
+  if (one.isPeer && !one.out) {
     const [a, b] = [one.items.get(one.start), one.items.get(one.end)].sort((first, second) => first.u - second.u);
     const v = (one.rank.begin + one.rank.end) / 2;
     const [from, to] = [a.u + a.uSize, b.u];
@@ -379,7 +379,7 @@ function drawn(one, flip, isAcross) {
     const ends = [arrow(from, v, -1, 0), arrow(to, v, 1, 0)];
     return { path: `M${at(from, v)} L${at(to, v)}`, arrows: arrows(isStartAbove ? ends : ends.reverse()), label: flip({ u: (from + to) / 2, v: v + 12 }) };
   }
-  const { from, to } = one;
+  const { out: from, into: to } = one;
   if (one.isPeer) {
     const bend = one.rank.end + Math.min(GAP.ranks * 0.9, 26 + Math.abs(to.u - from.u) * 0.12);
     return {
@@ -413,7 +413,7 @@ const round = (number) => Math.round(number * 10) / 10;
 function extent(boxes, routes, flip) {
   const ends = boxes.map(({ u, v, uSize, vSize }) => flip({ u: u + uSize, v: v + vSize }));
   for (const one of routes) {
-    if (one.isPeer && one.from) ends.push(flip({ u: one.from.u, v: one.rank.end + GAP.ranks * 0.7 }));
+    if (one.isPeer && one.out) ends.push(flip({ u: one.out.u, v: one.rank.end + GAP.ranks * 0.7 }));
     for (const lane of one.lanes) ends.push(flip({ u: lane.u, v: lane.end }));
   }
   const most = (key) => Math.ceil(ends.reduce((best, end) => Math.max(best, end[key]), 0) + MARGIN);
