@@ -1,6 +1,7 @@
 // The server's endpoints. Paths are relative to the page, so that it works below any path.
 
 const TOKEN = "mail-token";
+const SESSION = "mail-session";
 
 /** What an HTTP header can carry. */
 const SENDABLE = /^[\x21-\x7e]+$/;
@@ -29,10 +30,20 @@ export class Problem extends Error {
   }
 }
 
+/** The token of this tab; `isSession` if a sign-in link was exchanged for it. */
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
-  keep: (bearer) => sessionStorage.setItem(TOKEN, bearer),
-  forget: () => sessionStorage.removeItem(TOKEN),
+  get isSession() {
+    return sessionStorage.getItem(SESSION) !== null;
+  },
+  keep(bearer, { isSession = false } = {}) {
+    sessionStorage.setItem(TOKEN, bearer);
+    if (isSession) sessionStorage.setItem(SESSION, "");
+  },
+  forget() {
+    sessionStorage.removeItem(TOKEN);
+    sessionStorage.removeItem(SESSION);
+  },
 };
 
 /** Called with whether the server answered, after each request. */
@@ -90,15 +101,21 @@ export const read = async (path, query, options) => (await request("GET", path, 
 export const post = async (path, body, options) => (await request("POST", path, { body, ...options })).json();
 
 /** Return whose token this is, and keep it. Throws a `Problem` for one that is not valid. */
-export async function signIn(bearer) {
+export async function signIn(bearer, options) {
   if (!SENDABLE.test(bearer)) throw new Problem(401, "Invalid or revoked token.");
   const caller = await read("whoami", {}, { bearer });
-  token.keep(bearer);
+  token.keep(bearer, options);
   return caller;
 }
 
 /** Return the token for the code of a sign-in link, which works once. */
 export const redeem = async (code) => (await post("sign-in", { code }, { bearer: null })).token;
+
+/** Forget the token; a session ends at the server, too. */
+export function signOut() {
+  if (token.isSession) request("POST", "sign-out").catch(() => {}); // it expires by itself otherwise
+  token.forget();
+}
 
 /** Return the server's health, and set `serverNow` by its clock. */
 export async function health() {

@@ -93,8 +93,8 @@ function App() {
   const [isReady, setReady] = useState(false); // the token that is kept has been tried
   const [notice, setNotice] = useState("");
 
-  const enter = async (token) => {
-    const caller = await api.signIn(token);
+  const enter = async (token, options) => {
+    const caller = await api.signIn(token, options);
     try {
       const swarm = await api.swarm();
       assignHues(swarm.agents.map(({ name }) => name));
@@ -106,7 +106,7 @@ function App() {
     setNotice("");
   };
   const leave = (why = "") => {
-    api.token.forget();
+    api.signOut();
     setEntered(null);
     setNotice(why);
   };
@@ -114,7 +114,7 @@ function App() {
     try {
       if (route.view === "sign-in") {
         navigate({ view: "tasks" }, { replace: true });
-        await enter(await api.redeem(route.code));
+        await enter(await api.redeem(route.code), { isSession: true });
       } else if (api.token.get()) await enter(api.token.get());
     } catch (problem) {
       if (problem.isUnreachable && api.token.get()) return void setTimeout(resume, 2_000);
