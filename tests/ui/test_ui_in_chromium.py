@@ -250,6 +250,7 @@ def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoo
     page.keyboard.type(server.tokens["user"])
     page.keyboard.press("Enter")
     page.get_by_role("link", name="New task").focus()
+    expect(page.get_by_label("Message", exact=True)).not_to_be_visible()
     page.keyboard.press("Enter")
     field = page.get_by_label("Message", exact=True)
     field.focus()
@@ -260,6 +261,10 @@ def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoo
     page.keyboard.press("Enter")
     expect(status_of(page)).to_have_text("completed")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for name in ("Send", "Details and usage", "Sign out"):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 360, name
     assert size(shoot("narrow"))[0] == 360
     tab = page.get_by_role("tab", name="Conversation")
     tab.focus()

@@ -9,6 +9,9 @@ const SENDABLE = /^[\x21-\x7e]+$/;
 /** The status of a request that the server has not answered. */
 export const UNREACHABLE = 0;
 
+/** Milliseconds after which a server that says nothing counts as unreachable, for what is asked again and again. */
+const TIMEOUT = 8_000;
+
 /** Events on a page of a task. */
 const EVENTS = 1_000;
 
@@ -61,7 +64,7 @@ async function attempt(path, init) {
     onReach(true);
     return response;
   } catch (error) {
-    if (init.signal?.aborted) throw error;
+    if (init.signal?.aborted && error.name !== "TimeoutError") throw error;
     onReach(false);
     throw new Problem(UNREACHABLE, "The server can't be reached.");
   }
@@ -120,7 +123,7 @@ export function signOut() {
 /** Return the server's health, and set `serverNow` by its clock. */
 export async function health() {
   const asked = Date.now();
-  const answer = await read("health", {}, { bearer: null });
+  const answer = await read("health", {}, { bearer: null, signal: AbortSignal.timeout(TIMEOUT) });
   const now = Date.now();
   skew = Date.parse(answer.timestamp) - (asked + now) / 2 || 0;
   return answer;
@@ -153,7 +156,7 @@ export const taskSummary = (id) => read("task", { task_id: id, fields: "summary"
 
 /** Return a page of tasks, newest first, and the cursor of the next one. */
 export async function tasks({ cursor, status, limit = 20 } = {}) {
-  const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" } });
+  const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" }, signal: AbortSignal.timeout(TIMEOUT) });
   // An object's members lose their order where ids look like numbers.
   const records = Object.values(await response.json());
   records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));

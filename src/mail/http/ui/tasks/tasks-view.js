@@ -5,7 +5,7 @@ import { Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { Conversation } from "../conversation/conversation.js";
 import { GraphTab } from "../graph/graph-tab.js";
-import { html } from "../html.js";
+import { html, useEffect, useRef } from "../html.js";
 import { Trace } from "../trace/trace.js";
 import { BackButton, TaskHead } from "./task-head.js";
 import { TaskPane } from "./task-pane.js";
@@ -15,10 +15,11 @@ const NAMES = { conversation: "Conversation", trace: "Trace", graph: "Graph" };
 
 /** What stands in the place of a task that has not been read. */
 function Unread({ session, navigate }) {
-  if (!session.problem) return html`<${Loading} />`;
+  const { problem } = session;
+  if (!problem) return html`<${Loading} />`;
   return html`
     <div class="task-head only-narrow"><${BackButton} navigate=${navigate} /><h2>Task</h2></div>
-    <div class="task-note"><${Notice} tone="bad" title="This task can't be shown." action=${session.problem.permanent ? null : { name: "Retry", onClick: () => session.open() }}>${session.problem.message}<//></div>
+    <div class="task-note"><${Notice} tone="bad" title="This task can't be shown." action=${problem.permanent ? null : { name: "Retry", onClick: () => session.open() }}>${problem.status === 404 ? "You have no task with this id." : problem.message}<//></div>
   `;
 }
 
@@ -44,6 +45,13 @@ function NewTask({ list, ...shared }) {
 /** `list` is the `TaskList`; the other properties are those of every view. */
 export function TasksView({ list, route, ...shared }) {
   const { session, navigate } = shared;
+  const shows = session?.id ?? Boolean(route.isNew);
+  const shown = useRef(shows);
+  useEffect(() => {
+    // On narrow screens what had the focus is gone.
+    if (shows !== shown.current && matchMedia("(max-width: 800px)").matches) document.getElementById("main").focus();
+    shown.current = shows;
+  }, [shows]);
   return html`
     <div class=${`tasks-view ${session || route.isNew ? "has-task" : ""}`}>
       <${TaskPane} list=${list} open=${route.task} navigate=${navigate} />
