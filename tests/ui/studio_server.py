@@ -5,6 +5,7 @@ Its event loop has a thread of its own, as playwright's synchronous API occupies
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Self
 
 import httpx
@@ -13,6 +14,7 @@ from support.http_server import TIMEOUT, HTTPServer
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage
+from mail.net import SwarmRegistry
 from mail.net.public_urls import tls
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
@@ -155,9 +157,12 @@ def studio_swarm(gate: Gate) -> SwarmCore:
 
 
 class StudioServer:
-    """Serves the swarm. Tests let its models go on with `step`."""
+    """Serves a swarm, with a registry of other swarms if there is one. Tests let its models go on with `step`."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, swarm: Callable[[Gate], SwarmCore] = studio_swarm, registry: SwarmRegistry | None = None
+    ) -> None:
+        self._swarm, self._registry = swarm, registry
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
@@ -165,10 +170,12 @@ class StudioServer:
         self._loop = asyncio.get_running_loop()
         self._over, self._gate = asyncio.Event(), Gate()
         try:
-            async with HTTPServer(studio_swarm(self._gate)) as server:
+            async with HTTPServer(self._swarm(self._gate), registry=self._registry) as server:
                 self.url, self.tokens = server.uvicorn.url, server.keys
                 self._ready.set()
                 await self._over.wait()
+                if self._registry is not None:
+                    await self._registry.stop()
         finally:
             self._ready.set()
 

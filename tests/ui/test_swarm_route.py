@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from support.http_server import HTTPServer
 
+from mail.client import MAILClient
 from mail.core.task.swarm import ActionCore, ProvidedTools
 from mail.http.routes.swarm import SwarmAgents
+from mail.swarms_json.build import build_swarm as swarm_of
+from mail.swarms_json.entries import SwarmEntry
 from mail.testing.agents import build_swarm, complete, turns
 
 
@@ -29,6 +32,9 @@ async def test_the_swarm_as_its_callers_see_it() -> None:
                 "enable_entrypoint": core.enable_entrypoint,
                 "enable_interswarm": core.enable_interswarm,
                 "can_complete_tasks": core.can_complete_tasks,
+                "model": None,
+                "mcp_servers": [],
+                "exclude_tools": [],
             }
 
 
@@ -55,6 +61,59 @@ async def test_the_tools_of_mcp_servers() -> None:
     async with HTTPServer(replace(swarm, agents={"supervisor": agent})) as server:
         (described,) = (await server.client.get("/swarm")).json()["agents"]
     assert described["mcp_tools"] == ["close_ticket"]
+
+
+SWARM = {
+    "name": "shop",
+    "version": "1",
+    "entrypoint": "clerk",
+    "agents": [
+        {
+            "name": "clerk",
+            "factory": "python::mail.factories:LiteLLMSupervisorFunction",
+            "agent_params": {
+                "llm": "openai/gpt-5-mini",
+                "system": "Sell umbrellas. The till is at https://till:1234@shop.example.",
+            },
+            "actions": ["refund"],
+            "exclude_tools": ["help"],
+            "mcp": {
+                "stock": {"url": "https://stock.example/mcp", "headers": {"Authorization": "Bearer hush"}},
+                "idle": {"url": "https://idle.example/mcp", "disabled": True},
+            },
+            "enable_entrypoint": True,
+            "can_complete_tasks": True,
+        }
+    ],
+    "actions": [
+        {
+            "name": "refund",
+            "description": "Pay a customer back",
+            "parameters": {"type": "object", "properties": {}},
+            "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast",
+            "needs_approval": True,
+        }
+    ],
+}
+
+
+async def test_models_and_tools_without_prompts_and_secrets() -> None:
+    async with HTTPServer(swarm_of(SwarmEntry.model_validate(SWARM))) as server:
+        response = await server.client.get("/swarm")
+        refused = await server.client.get("/swarm?prompts=true")
+        async with MAILClient(server.uvicorn.url, server.keys["admin"]) as admin:
+            shown = await admin.get_swarm(prompts=True)
+    (agent,), (action,) = response.json()["agents"], response.json()["actions"]
+    assert (agent["model"], agent["mcp_servers"], agent["exclude_tools"]) == (
+        "openai/gpt-5-mini",
+        ["stock"],
+        ["help"],
+    )
+    assert (action["description"], action["needs_approval"]) == ("Pay a customer back", True)
+    assert not [secret for secret in ("hush", "umbrellas", "stock.example") if secret in response.text]
+    assert refused.status_code == 403
+    assert shown["agents"][0]["system_prompt"].startswith("Sell umbrellas.")
+    assert "1234" not in str(shown)
 
 
 @pytest.mark.parametrize(("role", "status"), [("user", 200), ("admin", 200), ("agent", 403), (None, 401)])

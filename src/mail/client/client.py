@@ -306,9 +306,12 @@ class MAILClient(Messaging):
 
     # ----------------------------------------------------------------------------------------------- swarms
 
-    async def get_swarm(self) -> JSONObject:
-        """Return the server's own swarm: its agents, their tools, and who may write to whom."""
-        return await self._ask("get_swarm")
+    async def get_swarm(self, *, prompts: bool = False) -> JSONObject:
+        """Return the server's own swarm: its agents, their tools, and who may write to whom.
+
+        Admins get the system prompts as well with `prompts`.
+        """
+        return await self._ask("get_swarm", prompts=prompts or None)
 
     async def get_swarms(self, *, all: bool = False) -> JSONObject:  # noqa: A002 - the server's name for it
         """Return the public swarms that the server knows; for admins, `all` of them."""

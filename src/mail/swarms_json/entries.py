@@ -227,6 +227,7 @@ class AgentSpec:
             exclude_tools=frozenset(self.exclude_tools),
             sequential=self.sequential,
             tool_source=tool_source,
+            mcp_servers=tuple(server.name for server in self.mcp),
             strict_tools=bool(self.strict_tools),
             approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
         )

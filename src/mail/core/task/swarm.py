@@ -8,7 +8,7 @@ the turn is not committed.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
@@ -38,6 +38,24 @@ The list is a copy, but its entries belong to the engine: copy an entry before c
 
 AGENT_FUNCTION = "an agent function is async, takes a history and a tool choice, and returns (text or None, [AgentToolCall, …])"
 """The contract of agent functions, for error messages."""
+
+
+@runtime_checkable
+class ModelFunction(Protocol):
+    """An agent function that calls a language model.
+
+    Attributes:
+        llm: the model, by its name in litellm: `openai/gpt-5-mini`.
+    """
+
+    llm: str
+
+
+@runtime_checkable
+class PromptedFunction(Protocol):
+    """An agent function with a system prompt."""
+
+    system: str
 
 
 @value
@@ -175,6 +193,7 @@ class AgentCore:
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, in the order of its calls.
         tool_source: provides further tools, if any.
+        mcp_servers: names of the MCP servers whose tools it provides.
         strict_tools: whether text without a tool call is an error (`mail.core.decisions.text_answers`).
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
     """
@@ -189,8 +208,19 @@ class AgentCore:
     exclude_tools: frozenset[str] = frozenset()
     sequential: bool = False
     tool_source: ToolSource | None = None
+    mcp_servers: Sequence[str] = ()
     strict_tools: bool = False
     approve: bool | frozenset[str] = False
+
+    @property
+    def model(self) -> str | None:
+        """Return the name of the agent's language model; None if it has none, or if its function doesn't name it."""
+        return self.function.llm if isinstance(self.function, ModelFunction) else None
+
+    @property
+    def system_prompt(self) -> str | None:
+        """Return the agent's system prompt; None if it has none, or if its function doesn't show it."""
+        return self.function.system if isinstance(self.function, PromptedFunction) else None
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""

@@ -2,16 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from mail.core.task.swarm import SwarmCore
-from mail.errors import ConfigurationError, SwarmFixed, SwarmInvalid
+from mail.errors import ConfigurationError, Forbidden, SwarmFixed, SwarmInvalid
 from mail.http.access import Admin, AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
-from mail.swarms_json.current import CurrentSwarm
+from mail.swarms_json.current import CurrentSwarm, without_secrets
 
 
 class AgentInfo(Answered):
@@ -28,6 +28,18 @@ class AgentInfo(Answered):
     enable_entrypoint: bool = Field(description="Whether callers may write to it.")
     enable_interswarm: bool = Field(description="Whether it may write to other swarms.")
     can_complete_tasks: bool
+    model: str | None = Field(
+        description="Its language model, by its name in litellm; null if it has none, or if its function doesn't name it."
+    )
+    mcp_servers: list[str] = Field(
+        description="The MCP servers whose tools it may call as well, by the names that the swarm gives them."
+    )
+    exclude_tools: list[str] = Field(description="The MAIL tools that it may not call.")
+    system_prompt: str | None = Field(
+        default=None,
+        description="With `prompts`: its system prompt, without what looks like a secret; null if it has none, or if its "
+        "function doesn't show it.",
+    )
 
 
 class ActionInfo(Answered):
@@ -37,6 +49,9 @@ class ActionInfo(Answered):
     description: str
     breakpoint: bool = Field(
         description="Whether the task pauses at it until the caller provides its result."
+    )
+    needs_approval: bool = Field(
+        description="Whether a person must approve its calls, or some of them, before they run."
     )
 
 
@@ -96,14 +111,22 @@ _load_body = JSONBody(PostSwarmsLoad)
 @router.get(
     "/swarm", summary="Describe the swarm", response_model=SwarmAgents, responses=problems(*PROTECTED)
 )
-async def get_swarm(request: Request, caller: AdminOrUser) -> JSON:
-    """Return the agents, whom they may write to and what they can do, without prompts and settings."""
+async def get_swarm(
+    request: Request,
+    caller: AdminOrUser,
+    prompts: Annotated[
+        bool, Query(description="Whether to include system prompts. Only for admins.")
+    ] = False,
+) -> JSON:
+    """Return the agents with their models, tools and recipients, without other settings."""
+    if prompts and caller.role != "admin":
+        raise Forbidden("system prompts are for the role admin; leave out `prompts`")
     service = service_of(request)
     await service.refresh()
-    return JSON(_describe(service.runtime.swarm))
+    return JSON(_describe(service.runtime.swarm, prompts=prompts))
 
 
-def _describe(swarm: SwarmCore) -> dict[str, object]:
+def _describe(swarm: SwarmCore, *, prompts: bool) -> dict[str, object]:
     return {
         "name": swarm.name,
         "version": swarm.version,
@@ -118,6 +141,10 @@ def _describe(swarm: SwarmCore) -> dict[str, object]:
                 "enable_entrypoint": agent.enable_entrypoint,
                 "enable_interswarm": agent.enable_interswarm,
                 "can_complete_tasks": agent.can_complete_tasks,
+                "model": agent.model,
+                "mcp_servers": list(agent.mcp_servers),
+                "exclude_tools": sorted(agent.exclude_tools),
+                **(without_secrets({"system_prompt": agent.system_prompt}) if prompts else {}),
             }
             for name, agent in swarm.agents.items()
         ],
@@ -126,6 +153,7 @@ def _describe(swarm: SwarmCore) -> dict[str, object]:
                 "name": action.name,
                 "description": action.description,
                 "breakpoint": action.name in swarm.breakpoint_tools,
+                "needs_approval": action.needs_approval is not False,
             }
             for action in swarm.actions.values()
         ],

@@ -1,7 +1,187 @@
-// An agent: what it is, and what it did in a task.
+// An agent: what it is and may do and, in a task, what it has done.
 
-import { html } from "../html.js";
+import * as api from "../api/api.js";
+import { AgentName } from "../components/agent.js";
+import { WorkButton } from "../components/button.js";
+import { Chip } from "../components/chip.js";
+import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
+import { Code } from "../components/json.js";
+import { Markdown } from "../components/markdown.js";
+import { Notice } from "../components/notice.js";
+import { formatUsage } from "../components/usage.js";
+import { html, useEffect, useRef, useState } from "../html.js";
+import { CALLER, edgeKey, graphOf, localName, neighbours } from "./model.js";
 
-export function AgentPanel({ agent }) {
-  return html`<p>${agent}</p>`;
+/** Entries of a history that are shown at first, and with each press of the button. */
+const PAGE = 10;
+
+/** The subject of a message that was given none. */
+const DEFAULT_SUBJECT = "New Message";
+
+const words = (kind) => kind.replaceAll("_", " ");
+
+function Fact({ name, children }) {
+  return html`<div class="fact"><dt>${name}</dt><dd>${children}</dd></div>`;
+}
+
+function Links({ links, agent, activity, onAgent }) {
+  return html`<ul class="agent-links">
+    ${links.map(({ id }) => {
+      const count = activity?.edges.get(edgeKey(agent, id))?.count;
+      return html`<li key=${id}>
+        <button type="button" class="agent-link" onClick=${() => onAgent(id)}><${AgentName} name=${id} />${count ? html`<span class="quiet">${` ${count}`}<span class="hidden-label"> messages in this task</span></span>` : null}</button>
+      </li>`;
+    })}
+  </ul>`;
+}
+
+function Roles({ agent, swarm }) {
+  const roles = [
+    agent.name === swarm.entrypoint ? ["accent", "entrypoint"] : agent.enable_entrypoint && ["accent", "takes messages from people"],
+    agent.can_complete_tasks && ["good", "completes tasks"],
+    agent.enable_interswarm && ["plain", "writes to other swarms"],
+  ].filter(Boolean);
+  return roles.length > 0 && html`<p class="row">${roles.map(([tone, role]) => html`<${Chip} key=${role} tone=${tone}>${role}<//>`)}</p>`;
+}
+
+function Tools({ agent, swarm }) {
+  const actions = new Map(swarm.actions.map((action) => [action.name, action]));
+  const own = agent.actions.map((name) => actions.get(name)).filter(Boolean);
+  return html`<section class="agent-section">
+    <h3>Tools</h3>
+    ${own.length > 0 && html`<ul class="tools">
+      ${own.map((action) => html`<li key=${action.name}>
+        <p class="row"><code>${action.name}</code>
+          ${action.breakpoint && html`<${Chip} tone="warn">pauses the task<//>`}
+          ${action.needs_approval && html`<${Chip} tone="warn">needs approval<//>`}
+        </p>
+        ${action.description && html`<p class="tool-description">${action.description}</p>`}
+      </li>`)}
+    </ul>`}
+    ${agent.mcp_servers?.length > 0 && html`<p>All tools of the MCP server${agent.mcp_servers.length > 1 ? "s" : ""} ${agent.mcp_servers.join(", ")}.</p>`}
+    <p class="quiet small-text">
+      ${own.length || agent.mcp_servers?.length ? "As well as the MAIL tools, such as " : "Only the MAIL tools, such as "}<code>send_request</code> and <code>send_response</code>${agent.exclude_tools?.length ? html`, but not ${agent.exclude_tools.join(", ")}` : ""}.
+    </p>
+  </section>`;
+}
+
+/** The system prompt, which the server shows to admins only, read on demand. */
+function Prompt({ name }) {
+  const [prompt, setPrompt] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const read = async () => {
+    try {
+      const { agents } = await api.read("swarm", { prompts: true });
+      setPrompt(agents.find((agent) => agent.name === name)?.system_prompt ?? "");
+      setProblem(null);
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  return html`<section class="agent-section">
+    <h3>System prompt</h3>
+    ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
+    ${prompt === null && html`<p><${WorkButton} class="button small" onClick=${read}>Show the prompt<//></p>`}
+    ${prompt === "" && html`<p class="quiet">None, or its function doesn't show it.</p>`}
+    ${prompt && html`<${Code} text=${prompt} label="Copy the prompt" />`}
+  </section>`;
+}
+
+const TITLES = {
+  sent: (entry) => html`To <strong>${entry.other}</strong> · ${words(entry.type)}`,
+  received: (entry) => html`From <strong>${entry.other}</strong> · ${words(entry.type)}`,
+  call: (entry) => html`Called <code>${entry.name}</code>`,
+  result: (entry) => (entry.isError ? "An action failed" : "Result of an action"),
+  note: (entry) => words(entry.event),
+};
+
+const isLong = (text) => text.length > 160 || text.includes("\n");
+const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+
+function Body({ entry }) {
+  if (entry.kind === "call") {
+    const parts = [[entry.said, "Text before the call"], [entry.reasoning, "Reasoning"]].filter(([text]) => text);
+    return html`
+      ${parts.map(([text, title]) => html`<details><summary>${title}</summary><p class="entry-text">${text}</p></details>`)}
+      ${Object.keys(entry.arguments).length > 0 && html`<details><summary>Arguments</summary><${Code} text=${asText(entry.arguments)} label="Copy the arguments" /></details>`}
+    `;
+  }
+  const text = entry.body ?? entry.text ?? "";
+  const isMail = entry.kind === "sent" || entry.kind === "received";
+  const subject = isMail && entry.subject && entry.subject !== DEFAULT_SUBJECT && !text.startsWith(entry.subject) ? html`<p class="entry-subject">${entry.subject}</p>` : null;
+  if (!isLong(text)) return html`${subject}${text && html`<p class="entry-text">${text}</p>`}`;
+  return html`${subject}<details><summary>${text.trim().slice(0, 120)}…</summary>${isMail ? html`<${Markdown} text=${text} />` : html`<p class="entry-text">${text}</p>`}</details>`;
+}
+
+function History({ entries, onEntry }) {
+  const [shown, setShown] = useState(PAGE);
+  if (!entries.length) return html`<p class="quiet">Nothing yet.</p>`;
+  const some = entries.slice(-shown);
+  return html`
+    ${some.length < entries.length && html`<p><button type="button" class="button small" onClick=${() => setShown(shown + PAGE)}>Show earlier entries</button> <span class="quiet small-text">${entries.length - some.length} more</span></p>`}
+    <ol class="history">
+      ${some.map((entry) => html`<li key=${`${entry.seq} ${entry.kind}`} class=${`entry-${entry.kind} ${entry.isError ? "is-error" : ""}`}>
+        <p class="entry-head"><span>${TITLES[entry.kind](entry)}</span>
+          ${entry.seconds !== undefined && html`<span class="quiet">${formatSeconds(entry.seconds)}</span>`}
+          <span class="space"></span><span class="quiet"><${Clock} time=${entry.time} /></span>
+          ${onEntry && html`<button type="button" class="link-button entry-number" aria-label=${`Entry ${entry.seq} in the trace`} onClick=${() => onEntry(entry.seq)}>${entry.seq}</button>`}
+        </p>
+        <${Body} entry=${entry} />
+      </li>`)}
+    </ol>
+  `;
+}
+
+function InTask({ id, session, activity, onEntry }) {
+  const { entries, sent, received, calls } = activity.of(id);
+  const live = session.at === null ? session.live.agents.get(id) : null;
+  const usage = (session.past ?? session.record)?.usage?.agents?.[id];
+  const counts = [[received, "received"], [sent, "sent"], [calls, "tool calls"]].map(([count, name]) => `${count} ${name}`);
+  return html`<section class="agent-section">
+    <h3>In this task</h3>
+    ${live && html`<p class="agent-works"><${Chip} tone="busy" dot>working<//> ${[...live.work.values()].map(({ name, since }) => html`<span>${name} · <${Elapsed} since=${since} /></span>`)}${!live.work.size && html`<${Elapsed} since=${live.since} />`}</p>`}
+    <p class="quiet">${counts.join(" · ")}</p>
+    ${usage?.calls > 0 && html`<p>${usage.calls} model call${usage.calls === 1 ? "" : "s"} · ${formatUsage(usage)}</p>`}
+    <${History} entries=${entries} onEntry=${onEntry} />
+  </section>`;
+}
+
+function Relations({ id, swarm, activity, onAgent }) {
+  const links = neighbours(graphOf(swarm), id);
+  const parts = [
+    ["Exchanges mail with", links.filter((link) => link.writes && link.reads)],
+    ["Writes to", links.filter((link) => link.writes && !link.reads)],
+    ["Only answers", links.filter((link) => link.reads && !link.writes)],
+  ].filter(([, some]) => some.length);
+  if (!parts.length) return html`<${Fact} name="Writes to"><span class="quiet">No other agent</span><//>`;
+  return parts.map(([name, some]) => html`<${Fact} key=${name} name=${name}><${Links} links=${some} agent=${id} activity=${activity} onAgent=${onAgent} /><//>`);
+}
+
+/**
+ * The panel of an agent; `agent` is its name, or `name@swarm`.
+ *
+ * In a task, `activity` is what its agents have done. `onAgent` opens another agent, `onEntry` an entry of the trace.
+ */
+export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgent = () => {}, onEntry }) {
+  const panel = useRef();
+  // The button that has opened this panel may have been part of another agent's.
+  useEffect(() => {
+    if (document.activeElement === document.body) panel.current.closest("aside")?.focus();
+  }, []);
+  const name = localName(id, swarm.name);
+  const agent = swarm.agents.find((one) => one.name === name);
+  const task = session && activity && html`<${InTask} id=${name} session=${session} activity=${activity} onEntry=${onEntry} />`;
+  if (name === CALLER) return html`<div class="agent-panel" ref=${panel}><p>The person or program that began this task and gets its answers.</p></div>`;
+  return html`<div class="agent-panel" ref=${panel}>
+    ${agent ? html`<${Roles} agent=${agent} swarm=${swarm} />` : html`<p class="row"><${Chip}>${name.includes("@") ? "another swarm" : "not in this version of the swarm"}<//></p>`}
+    <dl class="facts-list">
+      ${name.includes("@") && html`<${Fact} name="Swarm">${name.slice(name.indexOf("@") + 1)}<//>`}
+      ${agent && html`<${Fact} name="Model">${agent.model ? html`<code>${agent.model}</code>` : html`<span class="quiet">None, or a function of its own</span>`}<//>`}
+      ${!task && html`<${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} />`}
+    </dl>
+    ${task}
+    ${task && html`<section class="agent-section"><h3>Mail</h3><dl class="facts-list"><${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} /></dl></section>`}
+    ${agent && html`<${Tools} agent=${agent} swarm=${swarm} />`}
+    ${agent && caller?.role === "admin" && html`<${Prompt} key=${name} name=${name} />`}
+  </div>`;
 }
