@@ -49,9 +49,9 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return the page's files by name, read on the first call."""
-    files = (path for path in FOLDER.iterdir() if path.suffix in MEDIA_TYPES)
-    return {path.name: _asset(path) for path in files}
+    """Return the page's files by their paths below its folder, read on the first call."""
+    files = (path for path in FOLDER.rglob("*") if path.suffix in MEDIA_TYPES)
+    return {path.relative_to(FOLDER).as_posix(): _asset(path) for path in files}
 
 
 def _asset(path: Path) -> Asset:
@@ -65,7 +65,7 @@ def get_page(request: Request) -> Response:
     return _answer(request, PAGE)
 
 
-@router.get("/ui/{name}")
+@router.get("/ui/{name:path}")
 def get_asset(request: Request, name: str) -> Response:
     """Return a file of the page."""
     return _answer(request, name)

@@ -1,0 +1,169 @@
+// The server's endpoints. Paths are relative to the page, so that it works below any path.
+
+const TOKEN = "mail-token";
+
+/** What an HTTP header can carry. */
+const SENDABLE = /^[\x21-\x7e]+$/;
+
+/** The status of a request that the server has not answered. */
+export const UNREACHABLE = 0;
+
+/** Events on a page of a task. */
+const EVENTS = 1_000;
+
+/**
+ * A request that failed. `status` is the response's, `detail` (also `message`) its text; `permanent` if sending it
+ * again won't help; `pending` lists the calls that the task waits for, if the request was refused because of them.
+ */
+export class Problem extends Error {
+  constructor(status, detail, { pending = [] } = {}) {
+    super(detail);
+    this.status = status;
+    this.detail = detail;
+    this.pending = pending;
+    this.permanent = status !== UNREACHABLE && status < 500 && status !== 408 && status !== 429;
+  }
+
+  get isUnreachable() {
+    return this.status === UNREACHABLE;
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  keep: (bearer) => sessionStorage.setItem(TOKEN, bearer),
+  forget: () => sessionStorage.removeItem(TOKEN),
+};
+
+/** Called with whether the server answered, after each request. */
+let onReach = () => {};
+export const listen = (listener) => (onReach = listener);
+
+let skew = 0; // milliseconds by which the server's clock is ahead of this one
+
+/** Milliseconds since 1970 by the server's clock, to about a second. */
+export const serverNow = () => Date.now() + skew;
+
+function readClock(response) {
+  const ahead = Date.parse(response.headers.get("Date")) - Date.now();
+  if (Number.isFinite(ahead)) skew = Math.abs(ahead) < 2_000 ? 0 : ahead;
+}
+
+async function attempt(path, init) {
+  try {
+    const response = await fetch(path, init);
+    onReach(true);
+    readClock(response);
+    return response;
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    onReach(false);
+    throw new Problem(UNREACHABLE, "The server can't be reached.");
+  }
+}
+
+/**
+ * Send a request, and return the response if its status is one of success; otherwise throw a `Problem`.
+ *
+ * Query parameters that are undefined, null or empty are left out. `body` is sent as JSON.
+ */
+export async function request(method, path, { query = {}, body, headers = {}, signal, bearer = token.get() } = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const search = new URLSearchParams(given).toString();
+  const response = await attempt(search ? `${path}?${search}` : path, {
+    method,
+    signal,
+    cache: "no-store",
+    credentials: "omit",
+    headers: {
+      ...(bearer ? { Authorization: `Bearer ${bearer}` } : {}),
+      ...(body ? { "Content-Type": "application/json" } : {}),
+      ...headers,
+    },
+    body: body && JSON.stringify(body),
+  });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    throw new Problem(response.status, problem.detail || `The server answered ${response.status}.`, { pending: problem.pending_tool_calls });
+  }
+  return response;
+}
+
+/** Return the JSON of a GET request. */
+export const read = async (path, query, options) => (await request("GET", path, { query, ...options })).json();
+
+/** Return the JSON of a POST request. */
+export const post = async (path, body, options) => (await request("POST", path, { body, ...options })).json();
+
+/** Return whose token this is, and keep it. Throws a `Problem` for one that is not valid. */
+export async function signIn(bearer) {
+  if (!SENDABLE.test(bearer)) throw new Problem(401, "Invalid or revoked token.");
+  const caller = await read("whoami", {}, { bearer });
+  token.keep(bearer);
+  return caller;
+}
+
+/** Return the token for the code of a sign-in link, which works once. */
+export const redeem = async (code) => (await post("sign-in", { code }, { bearer: null })).token;
+
+export const health = () => read("health", {}, { bearer: null });
+export const swarm = () => read("swarm");
+export const otherSwarms = async () => (await read("swarms")).swarms;
+
+/** Return an event of a record or stream, with its number and with its data parsed. */
+export const parseEvent = ({ event, id, data }) => ({ event, id, seq: Number(id), data: JSON.parse(data) });
+
+/**
+ * Return `{record, events, isComplete}`: a task's record without its events, and a page of the events after `after`.
+ * Unless `isComplete`, more events follow.
+ */
+export async function task(id, { after = 0, signal } = {}) {
+  const response = await request("GET", "task", { query: { task_id: id, after, limit: EVENTS }, signal });
+  const { events, ...record } = await response.json();
+  return { record, events: events.map(parseEvent), isComplete: !response.headers.get("X-Next-Cursor") };
+}
+
+/** Return a task's record as of the event `at`, without its events. */
+export async function taskAt(id, at) {
+  const { events, ...record } = await read("task", { task_id: id, at });
+  return record;
+}
+
+/** Return a task's record without events and waiting mail. */
+export const taskSummary = (id) => read("task", { task_id: id, fields: "summary" });
+
+/** Return a page of tasks, newest first, and the cursor of the next one. */
+export async function tasks({ cursor, status, limit = 20 } = {}) {
+  const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" } });
+  // An object's members lose their order where ids look like numbers.
+  const records = Object.values(await response.json());
+  records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
+  return { records, cursor: response.headers.get("X-Next-Cursor") };
+}
+
+/** Return a new key for a request that may be sent again without being accepted twice. */
+export const newKey = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
+
+/** Send a message without waiting for the answer; returns the task's id. */
+export async function send(message, { key } = {}) {
+  const headers = { Prefer: "respond-async", ...(key ? { "Idempotency-Key": key } : {}) };
+  const response = await request("POST", "message", { body: message, headers });
+  return (await response.json()).task_id ?? decodeURIComponent(response.headers.get("X-Task-ID"));
+}
+
+/** Cancel a task, without waiting for what still runs to end. */
+export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
+
+/** Make a new task that continues another task from an event (undefined: now); returns its id. */
+export const fork = async (id, at) => (await post("task/fork", { task_id: id, at })).task_id;
+
+/** Process a task's dead letters again: the one of this event, or all. */
+export const redrive = (id, seq) => post("dead-letters/redrive", { task_id: id, seq });
+
+/** The stream of a task's events past `after`, with live events and the text that models write between them. */
+export const stream = (id, after, signal) =>
+  request("GET", "task/stream", {
+    query: { task_id: id, live: true, deltas: true },
+    headers: { Accept: "text/event-stream", "Last-Event-ID": String(after) },
+    signal,
+  });

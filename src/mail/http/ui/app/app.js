@@ -1,0 +1,136 @@
+// The root of the page: signing in, the views, and the task that is open.
+
+import { Admin } from "../admin/admin.js";
+import * as api from "../api/api.js";
+import { Loading, Notice } from "../components/notice.js";
+import { SwarmView } from "../graph/swarm-view.js";
+import { html, render, useEffect, useErrorBoundary, useMemo, useRef, useState } from "../html.js";
+import { TaskList } from "../tasks/task-list.js";
+import { TasksView } from "../tasks/tasks-view.js";
+import { Connection } from "./connection.js";
+import { Header } from "./header.js";
+import { formatRoute, parseRoute, stepRoute } from "./router.js";
+import { Session } from "./session.js";
+import { SignIn } from "./sign-in.js";
+import { applyTheme } from "./theme.js";
+
+/** The route, and the function that changes it. */
+function useRoute() {
+  const [route, setRoute] = useState(() => parseRoute(location.hash));
+  useEffect(() => {
+    const onHash = () => setRoute(parseRoute(location.hash));
+    window.addEventListener("hashchange", onHash);
+    return () => window.removeEventListener("hashchange", onHash);
+  }, []);
+  const navigate = useMemo(
+    () =>
+      (change, { replace = false } = {}) => {
+        const hash = `#${formatRoute(stepRoute(parseRoute(location.hash), change))}`;
+        if (!replace) return void (location.hash = hash);
+        history.replaceState(null, "", hash);
+        setRoute(parseRoute(hash));
+      },
+    [],
+  );
+  return [route, navigate];
+}
+
+/** The open task's session, one at a time. */
+function useSession(id, list) {
+  const session = useMemo(() => (id ? new Session(id) : null), [id]);
+  useEffect(() => {
+    if (!session) return undefined;
+    void session.open();
+    const unfollow = list.subscribe(() => session.look(list.find(session.id)));
+    return () => {
+      unfollow();
+      session.close();
+    };
+  }, [session]);
+  return session;
+}
+
+function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
+  const list = useMemo(() => new TaskList(), []);
+  const session = useSession(route.view === "tasks" ? route.task : null, list);
+  useEffect(() => {
+    list.start((problem) => problem.status === 401 && onSignOut("Your token is no longer valid. Sign in again."));
+    connection.start(() => {
+      void list.refresh();
+      session?.look();
+    });
+    return () => list.stop();
+  }, []);
+  useEffect(() => void (document.title = `${session?.record?.title ?? swarm.name} · MAIL`), [session?.record?.title, swarm]);
+  useEffect(() => {
+    if (session) void session.lookAt(route.at).catch((problem) => Object.assign(session, { problem }).changed());
+  }, [session, route.at]);
+  const shared = { session, swarm, caller, navigate };
+  const view = {
+    tasks: () => html`<${TasksView} ...${shared} list=${list} route=${route} />`,
+    swarm: () => html`<${SwarmView} ...${shared} agent=${route.agent} />`,
+    admin: () => html`<${Admin} ...${shared} page=${route.page} />`,
+  };
+  return html`
+    <${Header} connection=${connection} route=${route} swarm=${swarm} caller=${caller} onSignOut=${() => onSignOut()} />
+    <main id="main" tabindex="-1"><${Guarded} key=${route.view} of=${view[route.view] ?? view.tasks} /></main>
+  `;
+}
+
+/** A view; if it fails, the rest of the page stays. */
+function Guarded({ of }) {
+  const [error, reset] = useErrorBoundary((failure) => console.error(failure));
+  if (!error) return of();
+  return html`<${Notice} tone="bad" title="This view has failed." action=${{ name: "Try again", onClick: reset }}>${error.message}<//>`;
+}
+
+function App() {
+  const [route, navigate] = useRoute();
+  const connection = useMemo(() => new Connection(), []);
+  const [entered, setEntered] = useState(null); // {caller, swarm}
+  const [isReady, setReady] = useState(false); // the token that is kept has been tried
+  const [notice, setNotice] = useState("");
+
+  const enter = async (token) => {
+    const caller = await api.signIn(token);
+    try {
+      setEntered({ caller, swarm: await api.swarm() });
+    } catch (problem) {
+      api.token.forget();
+      throw problem;
+    }
+    setNotice("");
+  };
+  const leave = (why = "") => {
+    api.token.forget();
+    setEntered(null);
+    setNotice(why);
+  };
+  const resume = async () => {
+    try {
+      if (route.view === "sign-in") {
+        navigate({ view: "tasks" }, { replace: true });
+        await enter(await api.redeem(route.code));
+      } else if (api.token.get()) await enter(api.token.get());
+    } catch (problem) {
+      if (problem.isUnreachable && api.token.get()) return void setTimeout(resume, 2_000);
+      leave(route.view === "sign-in" ? "This sign-in link was used already or has expired." : problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message);
+    }
+    setReady(true);
+  };
+  useEffect(() => void resume(), []);
+
+  if (entered) {
+    return html`<${Workspace} ...${entered} key=${entered.caller.id} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;
+  }
+  return html`
+    <${Header} connection=${connection} route=${route} />
+    ${isReady ? html`<${SignIn} notice=${notice} onToken=${enter} />` : html`<main id="main"><${Loading} /></main>`}
+  `;
+}
+
+applyTheme();
+const root = document.createElement("div");
+root.id = "app";
+document.body.append(root);
+render(html`<a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>Skip to the content</a><${App} />`, root);

@@ -1,0 +1,48 @@
+// The bar on top: the swarm and its health, the views, and who is signed in.
+
+import { Chip } from "../components/chip.js";
+import { IconButton } from "../components/button.js";
+import { Icon } from "../components/icons.js";
+import { html } from "../html.js";
+import { formatRoute } from "./router.js";
+import { useStore } from "./store.js";
+import { ThemeButton } from "./theme.js";
+
+const VIEWS = [
+  { view: "tasks", name: "Tasks" },
+  { view: "swarm", name: "Swarm" },
+  { view: "admin", name: "Admin", role: "admin" },
+];
+
+function Health({ connection }) {
+  useStore(connection);
+  const { isOffline, status } = connection;
+  const tone = isOffline ? "bad" : status === "healthy" ? "good" : "warn";
+  const text = isOffline ? "offline" : status;
+  return html`<span class=${`health ${isOffline || status !== "healthy" ? "notable" : ""}`} role="status">
+    ${text && html`<${Chip} tone=${tone} dot title=${isOffline ? "The server can't be reached. Trying again…" : "The server's status"}>${text}<//>`}
+  </span>`;
+}
+
+function Views({ route, caller }) {
+  const views = VIEWS.filter(({ role }) => !role || role === caller.role);
+  return html`<nav class="views" aria-label="Views">
+    ${views.map(({ view, name }) => html`<a key=${view} href=${`#${formatRoute({ view })}`} aria-current=${route.view === view ? "page" : null}>${name}</a>`)}
+  </nav>`;
+}
+
+export function Header({ connection, route, swarm, caller, onSignOut }) {
+  return html`
+    <header class="bar">
+      <a class="brand" href="#" aria-label=${swarm ? `${swarm.name}: all tasks` : "MAIL"}>
+        <${Icon} name="mail" /><span class="swarm-name">${swarm?.name ?? "MAIL"}</span>
+      </a>
+      <${Health} connection=${connection} />
+      ${caller && html`<${Views} route=${route} caller=${caller} />`}
+      <span class="space"></span>
+      ${caller && html`<span class="who" title=${`Signed in as ${caller.id}, role ${caller.role}`}>${caller.id}<span class="quiet"> · ${caller.role}</span></span>`}
+      <${ThemeButton} />
+      ${caller && html`<${IconButton} icon="sign-out" label="Sign out" onClick=${onSignOut} />`}
+    </header>
+  `;
+}

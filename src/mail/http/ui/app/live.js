@@ -1,0 +1,50 @@
+// Who works on the task, by its live events: they come as things happen, have no id, and are not part of the record.
+
+/** Whether an event of a stream is a live one. */
+export const isLive = (event) => event.id === null && event.event !== "ping";
+
+/**
+ * The agents that take a turn.
+ *
+ * `agents` maps each name to `{since, work, text}`: `since` in milliseconds by the server's clock; `work` maps keys to
+ * the model calls and actions that run, `{kind: "model" | "action", name, since, retry}` (`retry`: null, or `{reason,
+ * attempt, retry_in}`); `text` is what its model has written in the current call, as `{text, reasoning, answer}`.
+ */
+export class Live {
+  agents = new Map();
+
+  /** Whether nobody works. */
+  get isIdle() {
+    return !this.agents.size;
+  }
+
+  /** The text of the answer that is being written, or "". */
+  get answer() {
+    for (const { text } of this.agents.values()) if (text.answer) return text.answer;
+    return "";
+  }
+
+  /** Take note of a live event, with its data parsed. */
+  read(kind, { timestamp, extra_data: { agent, ...facts } }) {
+    const at = Date.parse(timestamp);
+    if (kind === "turn_ended") return void this.agents.delete(agent);
+    if (kind === "turn_started" || !this.agents.has(agent)) this.agents.set(agent, { since: at, work: new Map(), text: silence() });
+    const one = this.agents.get(agent);
+    const key = facts.tool_call_id ?? `model ${facts.call}`;
+    if (kind === "model_call_started") {
+      one.work.set(key, { kind: "model", name: facts.model, since: at, retry: null });
+      one.text = silence();
+    } else if (kind === "action_started") one.work.set(key, { kind: "action", name: facts.tool_name, since: at, retry: null });
+    else if (kind === "model_call_retried") {
+      if (one.work.has(key)) one.work.get(key).retry = { reason: facts.reason, attempt: facts.attempt, retry_in: facts.retry_in };
+      one.text = silence();
+    } else if (kind === "model_call_ended" || kind === "action_ended") one.work.delete(key);
+    else if (kind === "text_delta") one.text[facts.kind] = (one.text[facts.kind] ?? "") + facts.delta;
+  }
+
+  clear() {
+    this.agents.clear();
+  }
+}
+
+const silence = () => ({ text: "", reasoning: "", answer: "" });

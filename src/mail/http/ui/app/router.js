@@ -1,0 +1,40 @@
+// What the page shows, as the hash of its address: `#task=ID&tab=trace&at=SEQ&entry=SEQ`, `#swarm`, `#admin=PAGE`,
+// `#sign-in=CODE`.
+
+export const TABS = ["conversation", "trace", "graph"];
+
+const number = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : null);
+
+/** Return the route of a hash: `view`, and what belongs to it. */
+export function parseRoute(hash) {
+  const given = new URLSearchParams(hash.replace(/^#/, ""));
+  if (given.has("sign-in")) return { view: "sign-in", code: given.get("sign-in") };
+  if (given.has("swarm")) return { view: "swarm", agent: given.get("swarm") || null };
+  if (given.has("admin")) return { view: "admin", page: given.get("admin") || null };
+  const task = given.get("task") || null;
+  if (!task) return { view: "tasks", task: null, tab: TABS[0], at: null, entry: null };
+  const tab = TABS.includes(given.get("tab")) ? given.get("tab") : TABS[0];
+  return { view: "tasks", task, tab, at: number(given.get("at")), entry: number(given.get("entry")) };
+}
+
+/** Return the hash of a route, without `#`. */
+export function formatRoute(route) {
+  if (route.view === "swarm") return route.agent ? `swarm=${encodeURIComponent(route.agent)}` : "swarm";
+  if (route.view === "admin") return route.page ? `admin=${encodeURIComponent(route.page)}` : "admin";
+  if (route.view === "sign-in") return `sign-in=${encodeURIComponent(route.code)}`;
+  if (!route.task) return "";
+  const given = new URLSearchParams({ task: route.task });
+  if (route.tab && route.tab !== TABS[0]) given.set("tab", route.tab);
+  for (const name of ["at", "entry"]) if (route[name] != null) given.set(name, route[name]);
+  return given.toString();
+}
+
+/**
+ * Return the route after a change: `{view, …}` leads to another view, `{task}` to another task, and `{tab, at, entry}`
+ * change how the open task is shown; null removes one.
+ */
+export function stepRoute(route, change) {
+  if (change.view) return { ...parseRoute(""), ...change };
+  if (change.task !== undefined && change.task !== route.task) return { ...parseRoute(""), tab: TABS[0], ...change, view: "tasks" };
+  return { ...route, ...change };
+}

@@ -1,0 +1,200 @@
+// The task that is open: its record, its events as they come, who works on it, and what a person can do with it.
+
+import * as api from "../api/api.js";
+import { follow } from "../api/sse.js";
+import { Live, isLive } from "./live.js";
+import { Store } from "./store.js";
+
+/** Milliseconds after which the record is read again while events come. */
+const REFRESH = 2_000;
+
+/** Kinds of events after which the stream ends or may end. */
+const TERMINAL = new Set(["task_complete", "task_error"]);
+
+export class Session extends Store {
+  record = null; // the latest `GET /task`, without its events
+  events = []; // by `seq`, ascending; the same array grows
+  live = new Live();
+  at = null; // the chosen moment
+  past = null; // the record as of that moment
+  isFollowing = false;
+  isLoading = true;
+  connection = ""; // of the stream: "", "live" or "reconnecting"
+  problem = null;
+  #stop = new AbortController();
+  #watch = null; // ends the stream that is followed
+  #readAt = 0;
+
+  constructor(id) {
+    super();
+    this.id = id;
+  }
+
+  /** The number of the last event that is here. */
+  get last() {
+    return this.events.at(-1)?.seq ?? 0;
+  }
+
+  /** The record that is shown: of the chosen moment, or the latest. */
+  get shown() {
+    return this.past ?? this.record;
+  }
+
+  /** Read all of the task, then follow it. */
+  async open() {
+    await this.#guard(async () => {
+      await this.#read();
+      this.isLoading = false;
+      this.changed();
+    });
+    if (this.record) void this.watch();
+  }
+
+  close() {
+    this.#stop.abort();
+  }
+
+  /** Follow the task until it stops, from the last event on; once more after each message to it. */
+  async watch() {
+    this.#watch?.abort();
+    const watch = (this.#watch = new AbortController());
+    const signal = AbortSignal.any([this.#stop.signal, watch.signal]);
+    this.isFollowing = true;
+    this.live.clear();
+    let isCurrent = false; // whether the record shows all events
+    const open = (after, aborted) => api.stream(this.id, after, aborted);
+    const onState = (state) => this.#set({ connection: state });
+    try {
+      for await (const event of follow(open, { after: this.last, signal, onState })) {
+        if (signal.aborted) return;
+        if (event.event === "ping") continue;
+        if (isLive(event)) {
+          this.live.read(event.event, JSON.parse(event.data));
+          this.changed();
+          continue;
+        }
+        isCurrent = false;
+        this.#add([api.parseEvent(event)]);
+        const isTerminal = TERMINAL.has(event.event);
+        if (isTerminal || Date.now() - this.#readAt > REFRESH) {
+          await this.#read(signal);
+          isCurrent = isTerminal;
+        }
+      }
+      if (!signal.aborted && !isCurrent) await this.#read(signal);
+    } catch (error) {
+      if (!signal.aborted) this.#set({ problem: error });
+    }
+    if (signal.aborted) return;
+    this.live.clear();
+    this.#set({ isFollowing: false, connection: "" });
+  }
+
+  /** Follow the task again if it has gone further than what is here: `record` is a fresh one, from the list. */
+  look(record) {
+    if (this.isFollowing) return;
+    if (!this.record) return void this.open();
+    if (record && record.seq <= this.last && record.status === this.record.status) return;
+    void this.watch();
+  }
+
+  /** Send a message to the task. */
+  async send(message, options) {
+    await api.send({ ...message, task_id: this.id }, options);
+    this.#resumed();
+  }
+
+  /** Answer the pending calls: with a text for a single one, or a list of `{call_id, content}`. */
+  async answer(results) {
+    await this.#resume({ breakpoint_tool_call_result: typeof results === "string" ? { content: results } : results });
+  }
+
+  /** Decide on a call that needs approval: "approve", "edit" (with `arguments`) or "reject" (with a `reason`). */
+  async decide(call_id, decision, facts = {}) {
+    await this.#resume({ approvals: [{ call_id, decision, ...facts }] });
+  }
+
+  /** Cancel the task; its events tell what becomes of it. */
+  async cancel() {
+    await api.cancel(this.id);
+    this.#resumed();
+  }
+
+  /** Process the dead letters of a failed task again or, if there are none, send the last message of a person again. */
+  async retry() {
+    if (this.record.dead_letters.length) await api.redrive(this.id);
+    else await api.send({ ...this.#lastMessage(), task_id: this.id });
+    this.#resumed();
+  }
+
+  /** Make a task that continues from the event `at` (by default from now), with a message if there is one; returns its id. */
+  async fork({ at, message } = {}) {
+    const id = await api.fork(this.id, at ?? undefined);
+    if (message) await api.send({ ...(typeof message === "string" ? { body: message } : message), task_id: id, drop_question: true });
+    return id;
+  }
+
+  /** Show the task as of an event, or (null) as it is. */
+  async lookAt(seq) {
+    if (seq === this.at) return;
+    this.#set({ at: seq });
+    const past = seq === null ? null : await api.taskAt(this.id, seq);
+    if (this.at === seq) this.#set({ past });
+  }
+
+  async #resume(kwargs) {
+    try {
+      await api.send({ body: "", task_id: this.id, resume_from: "breakpoint_tool_call", kwargs });
+    } catch (problem) {
+      if (problem.permanent) await this.#read(); // somebody else may have been faster
+      throw problem;
+    }
+    this.#resumed();
+  }
+
+  /** Follow the task from its next event on, having changed it. */
+  #resumed() {
+    this.problem = null;
+    void this.#guard(() => this.#read());
+    void this.watch();
+  }
+
+  #lastMessage() {
+    const isPerson = ({ event, data }) => event === "new_message" && ["user", "admin"].includes(data.extra_data?.full_message?.message.sender.address_type);
+    const { msg_type, message } = this.events.findLast(isPerson).data.extra_data.full_message;
+    return { body: message.body, subject: message.subject, msg_type, entrypoint: this.record.entrypoint };
+  }
+
+  /** Read the record, with the events and the waiting mail that are new. */
+  async #read(signal = this.#stop.signal) {
+    this.#readAt = Date.now();
+    for (;;) {
+      const { record, events, isComplete } = await api.task(this.id, { after: this.last, signal });
+      if (signal.aborted) return;
+      this.#add(events);
+      this.record = record;
+      this.problem = null;
+      this.changed();
+      if (isComplete) return;
+    }
+  }
+
+  /** Add the events that follow on the last one; others have come before. */
+  #add(events) {
+    for (const event of events) if (event.seq === this.last + 1) this.events.push(event);
+    this.changed();
+  }
+
+  async #guard(work) {
+    try {
+      await work();
+    } catch (error) {
+      if (!this.#stop.signal.aborted) this.#set({ problem: error });
+    }
+  }
+
+  #set(state) {
+    Object.assign(this, state);
+    this.changed();
+  }
+}

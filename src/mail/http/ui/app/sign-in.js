@@ -1,0 +1,46 @@
+// The form for a token.
+
+import { html, useRef, useState } from "../html.js";
+
+/** `onToken(token)` rejects with a `Problem`; `notice` says why one has to sign in (again). */
+export function SignIn({ notice, onToken }) {
+  const [token, setToken] = useState("");
+  const [problem, setProblem] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const field = useRef();
+  const onSubmit = async (event) => {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    setProblem("");
+    try {
+      await onToken(token.trim());
+    } catch (error) {
+      setProblem(error.status === 401 ? "Invalid or revoked token." : error.message);
+      setBusy(false);
+      field.current?.select();
+    }
+  };
+  const said = problem || notice;
+  return html`
+    <main id="main" class="sign-in" tabindex="-1">
+      <form class="card" aria-labelledby="sign-in-title" autocomplete="off" onSubmit=${onSubmit}>
+        <h1 id="sign-in-title">Sign in</h1>
+        <div class="field">
+          <label for="token">Token</label>
+          <input
+            id="token" ref=${field} type="password" required spellcheck="false" autocomplete="off" autofocus
+            aria-describedby="token-problem token-help" aria-invalid=${problem ? "true" : null}
+            value=${token} onInput=${(event) => setToken(event.currentTarget.value)}
+          />
+          <p id="token-problem" class="field-problem" role="alert">${said}</p>
+        </div>
+        <button type="submit" class="button primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
+        <p id="token-help" class="quiet">
+          The server prints a token when it first starts. To create another one, run${" "}
+          <code>mail token create --role user --id you</code>. This tab forgets it when you close it.
+        </p>
+      </form>
+    </main>
+  `;
+}

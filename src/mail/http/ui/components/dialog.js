@@ -1,0 +1,41 @@
+// A modal dialog: the browser's own, which keeps the focus inside and closes with Escape.
+
+import { html, useEffect, useId, useRef } from "../html.js";
+import { IconButton } from "./button.js";
+
+/** Open while it is rendered; `onClose` is called when the reader closes it. */
+export function Dialog({ title, onClose, children }) {
+  const dialog = useRef();
+  const heading = useId();
+  useEffect(() => {
+    const opener = document.activeElement;
+    dialog.current.showModal();
+    return () => opener?.focus?.();
+  }, []);
+  const onCancel = (event) => {
+    event.preventDefault();
+    onClose();
+  };
+  return html`
+    <dialog ref=${dialog} class="dialog" aria-labelledby=${heading} onCancel=${onCancel}>
+      <div class="dialog-head">
+        <h2 id=${heading}>${title}</h2>
+        <${IconButton} icon="close" label="Close" onClick=${onClose} />
+      </div>
+      ${children}
+    </dialog>
+  `;
+}
+
+/** A question before something that can't be undone. */
+export function Confirm({ title, action, children, onConfirm, onClose }) {
+  return html`
+    <${Dialog} title=${title} onClose=${onClose}>
+      <div class="dialog-body">${children}</div>
+      <div class="dialog-actions">
+        <button type="button" class="button" onClick=${onClose}>Back</button>
+        <button type="button" class="button danger" onClick=${onConfirm}>${action}</button>
+      </div>
+    <//>
+  `;
+}

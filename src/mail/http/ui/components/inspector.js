@@ -1,0 +1,28 @@
+// Details of what is selected: a pane at the right on wide screens, a sheet over the page on narrow ones.
+
+import { html, useEffect, useId, useRef } from "../html.js";
+import { IconButton } from "./button.js";
+
+/** Put it beside the content in an element of class `with-inspector`. Escape closes it. */
+export function Inspector({ title, onClose, children }) {
+  const heading = useId();
+  const pane = useRef();
+  useEffect(() => {
+    const opener = document.activeElement;
+    return () => opener?.isConnected && opener.focus();
+  }, []);
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    onClose();
+  };
+  return html`
+    <aside ref=${pane} class="inspector" aria-labelledby=${heading} tabindex="-1" onKeyDown=${onKeyDown}>
+      <div class="inspector-head">
+        <h2 id=${heading}>${title}</h2>
+        <${IconButton} icon="close" label="Close the details" onClick=${onClose} />
+      </div>
+      <div class="inspector-body">${children}</div>
+    </aside>
+  `;
+}

@@ -1,0 +1,76 @@
+// Markdown as components: marked parses it, nothing here becomes HTML, so nothing needs a sanitiser.
+
+import { html, useMemo } from "../html.js";
+import { lexer } from "../vendor/marked.js";
+import { Code } from "./json.js";
+
+const SAFE = /^(https?:|mailto:)/i;
+
+/** Return the URL if a link may lead there, else null. */
+export function safeUrl(url) {
+  try {
+    const { href } = new URL(url);
+    return SAFE.test(href) ? href : null;
+  } catch {
+    return null;
+  }
+}
+
+const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", "#39": "'" };
+const decode = (text) => text.replace(/&(#?\w+);/g, (whole, name) => ENTITIES[name] ?? whole);
+
+function Link({ url, title, children }) {
+  const href = safeUrl(url);
+  if (!href) return html`<span>${children}</span>`;
+  return html`<a href=${href} title=${title} target="_blank" rel="noopener noreferrer">${children}</a>`;
+}
+
+const aligned = (align) => (align ? `align-${align}` : null);
+
+const INLINE = {
+  text: (token) => (token.tokens ? inline(token.tokens) : decode(token.text)),
+  escape: (token) => decode(token.text),
+  strong: (token) => html`<strong>${inline(token.tokens)}</strong>`,
+  em: (token) => html`<em>${inline(token.tokens)}</em>`,
+  del: (token) => html`<del>${inline(token.tokens)}</del>`,
+  codespan: (token) => html`<code>${token.text}</code>`,
+  br: () => html`<br />`,
+  link: (token) => html`<${Link} url=${token.href} title=${token.title}>${inline(token.tokens)}<//>`,
+  image: (token) => html`<${Link} url=${token.href} title=${token.title}>${token.text || token.href}<//>`,
+  html: (token) => token.raw,
+};
+
+const BLOCK = {
+  space: () => null,
+  hr: () => html`<hr />`,
+  // The page has headings of its own: those of a message come below them.
+  heading: (token) => html`<p role="heading" aria-level=${Math.min(token.depth + 3, 6)} class=${`md-h${token.depth}`}>${inline(token.tokens)}</p>`,
+  paragraph: (token) => html`<p>${inline(token.tokens)}</p>`,
+  text: (token) => (token.tokens ? inline(token.tokens) : decode(token.text)),
+  html: (token) => html`<p>${token.raw}</p>`,
+  code: (token) => html`<${Code} text=${token.text} language=${token.lang} label="Copy the code" />`,
+  blockquote: (token) => html`<blockquote>${blocks(token.tokens)}</blockquote>`,
+  list: (token) =>
+    token.ordered
+      ? html`<ol start=${token.start === 1 ? null : token.start}>${token.items.map(item)}</ol>`
+      : html`<ul>${token.items.map(item)}</ul>`,
+  table: (token) => html`<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>
+    <thead><tr>${token.header.map((cell) => html`<th scope="col" class=${aligned(cell.align)}>${inline(cell.tokens)}</th>`)}</tr></thead>
+    <tbody>${token.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${aligned(cell.align)}>${inline(cell.tokens)}</td>`)}</tr>`)}</tbody>
+  </table></div>`,
+  def: () => null,
+};
+
+const item = (token) => html`<li class=${token.task ? "task-item" : null}>
+  ${token.task && html`<span class="task-box" role="img" aria-label=${token.checked ? "done" : "open"}>${token.checked ? "☑" : "☐"}</span>`}
+  ${blocks(token.tokens.filter(({ type }) => type !== "checkbox"))}
+</li>`;
+
+const inline = (tokens = []) => tokens.map((token) => (INLINE[token.type] ?? INLINE.html)(token));
+const blocks = (tokens = []) => tokens.map((token) => (BLOCK[token.type] ?? INLINE[token.type] ?? BLOCK.html)(token));
+
+/** A text in Markdown. Single line breaks stay, as people and models mean them. */
+export function Markdown({ text }) {
+  const tokens = useMemo(() => lexer(text, { gfm: true, breaks: true }), [text]);
+  return html`<div class="markdown">${blocks(tokens)}</div>`;
+}

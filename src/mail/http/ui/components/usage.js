@@ -1,0 +1,40 @@
+// What models were paid, in words; a price that is unknown is never shown as 0.
+
+import { html } from "../html.js";
+
+const count = (number) => number.toLocaleString("en");
+
+/** Return the cost: `$0.0123`, `at least $0.0123`, `Price unknown`, or "" where nothing was called. */
+export function formatCost({ calls = 0, cost = 0, unpriced_calls: unpriced = 0 }) {
+  if (!calls) return "";
+  if (unpriced >= calls) return "Price unknown";
+  const price = cost === 0 ? "$0" : cost < 0.01 ? `$${Number(cost.toPrecision(2))}` : `$${cost.toFixed(cost < 1 ? 3 : 2)}`;
+  return unpriced ? `at least ${price}` : price;
+}
+
+/** Return tokens and cost: `1,200 tokens in · 34 out · $0.012`. */
+export function formatUsage(usage) {
+  if (!usage?.calls) return "";
+  return [`${count(usage.input_tokens)} tokens in`, `${count(usage.output_tokens)} out`, formatCost(usage)].filter(Boolean).join(" · ");
+}
+
+const COLUMNS = [
+  ["Calls", "calls"],
+  ["Tokens in", "input_tokens"],
+  ["Cached", "cached_tokens"],
+  ["Tokens out", "output_tokens"],
+  ["Reasoning", "reasoning_tokens"],
+];
+
+/** A table of usage; `rows` maps names to usage. */
+export function UsageTable({ first, rows, total }) {
+  const row = (name, usage, isTotal) => html`<tr key=${name} class=${isTotal ? "total" : null}>
+    <th scope="row">${name}</th>
+    ${COLUMNS.map(([, key]) => html`<td>${count(usage[key] ?? 0)}</td>`)}
+    <td>${formatCost(usage) || "–"}</td>
+  </tr>`;
+  return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${`Usage by ${first.toLowerCase()}`}><table>
+    <thead><tr><th scope="col">${first}</th>${COLUMNS.map(([title]) => html`<th scope="col">${title}</th>`)}<th scope="col">Cost</th></tr></thead>
+    <tbody>${Object.entries(rows).map(([name, usage]) => row(name, usage, false))}${total && row("All", total, true)}</tbody>
+  </table></div>`;
+}

@@ -1,0 +1,106 @@
+// The caller's tasks, newest first, kept up to date while the page is visible.
+
+import * as api from "../api/api.js";
+import { Store } from "../app/store.js";
+
+/** Milliseconds between two looks: while something happens or a person is here, and otherwise. */
+const QUICK = 3_000;
+const SLOW = 15_000;
+
+/** Milliseconds without a key or a click after which nobody is here. */
+const ABSENCE = 300_000;
+
+export class TaskList extends Store {
+  records = [];
+  status = ""; // only tasks of this status
+  cursor = null; // of the page after the last one that is here
+  isLoading = true;
+  problem = null;
+  #timer = null;
+  #isStopped = false;
+  #reading = 0; // counts the readings, so that the latest one wins
+  #seenAt = Date.now();
+  #onProblem = () => {};
+
+  /** Begin; `onProblem` is called with each `Problem`. */
+  start(onProblem) {
+    this.#onProblem = onProblem;
+    for (const sign of ["keydown", "pointerdown"]) globalThis.addEventListener(sign, this.#onSign);
+    for (const sign of ["focus", "visibilitychange"]) globalThis.addEventListener(sign, this.#onShow);
+    void this.refresh();
+  }
+
+  stop() {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+    for (const sign of ["keydown", "pointerdown"]) globalThis.removeEventListener(sign, this.#onSign);
+    for (const sign of ["focus", "visibilitychange"]) globalThis.removeEventListener(sign, this.#onShow);
+  }
+
+  #onSign = () => (this.#seenAt = Date.now());
+
+  #onShow = () => {
+    this.#seenAt = Date.now();
+    if (document.visibilityState === "visible") void this.refresh();
+  };
+
+  find(id) {
+    return this.records.find(({ task_id }) => task_id === id);
+  }
+
+  /** Show only tasks of a status; "" for all. */
+  filter(status) {
+    Object.assign(this, { status, records: [], cursor: null, isLoading: true });
+    this.changed();
+    return this.refresh();
+  }
+
+  /** Read the newest tasks again; those of older pages stay as they are. */
+  async refresh() {
+    await this.#read(async () => {
+      const { records, cursor } = await api.tasks({ status: this.status });
+      return () => {
+        const oldest = records.at(-1)?.start_time ?? "";
+        const isFirstPage = !cursor || this.records.length <= records.length;
+        const older = isFirstPage ? [] : this.records.filter(({ start_time }) => start_time < oldest);
+        this.records = [...records, ...older];
+        if (isFirstPage) this.cursor = cursor;
+      };
+    });
+  }
+
+  /** Read the next page of older tasks. */
+  async readOlder() {
+    await this.#read(async () => {
+      const { records, cursor } = await api.tasks({ status: this.status, cursor: this.cursor });
+      return () => {
+        const here = new Set(this.records.map(({ task_id }) => task_id));
+        this.records = [...this.records, ...records.filter(({ task_id }) => !here.has(task_id))];
+        this.cursor = cursor;
+      };
+    });
+  }
+
+  async #read(work) {
+    const reading = ++this.#reading;
+    clearTimeout(this.#timer);
+    try {
+      const apply = await work();
+      if (reading !== this.#reading || this.#isStopped) return;
+      apply();
+      Object.assign(this, { isLoading: false, problem: null });
+    } catch (problem) {
+      if (reading !== this.#reading || this.#isStopped) return;
+      this.problem = problem;
+      this.#onProblem(problem);
+    }
+    this.changed();
+    const isLively = Date.now() - this.#seenAt < ABSENCE || this.records.some(({ status }) => status === "running");
+    this.#timer = setTimeout(() => this.#tick(), isLively ? QUICK : SLOW);
+  }
+
+  #tick() {
+    if (document.visibilityState === "visible") void this.refresh();
+    else this.#timer = setTimeout(() => this.#tick(), SLOW);
+  }
+}

@@ -1,0 +1,58 @@
+// The list of tasks, with search and filter.
+
+import { useStore } from "../app/store.js";
+import { formatRoute } from "../app/router.js";
+import { Chip, StatusChip } from "../components/chip.js";
+import { Ago } from "../components/duration.js";
+import { Icon } from "../components/icons.js";
+import { Empty, Loading, Notice } from "../components/notice.js";
+import { html, useState } from "../html.js";
+
+const STATUSES = ["running", "paused", "completed", "failed", "cancelled"];
+
+/** Whether a task's title or id has all words that are searched for. */
+export const matches = (record, search) => {
+  const text = `${record.title} ${record.task_id}`.toLowerCase();
+  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+};
+
+function TaskItem({ record, isOpen }) {
+  return html`<li>
+    <a class="task-item" href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`} aria-current=${isOpen ? "true" : null} data-task=${record.task_id}>
+      <span class="title">${record.title || record.task_id}</span>
+      <span class="facts"><${StatusChip} status=${record.status} /><${Ago} time=${record.start_time} /></span>
+    </a>
+  </li>`;
+}
+
+export function TaskPane({ list, open, navigate }) {
+  useStore(list);
+  const [search, setSearch] = useState("");
+  const shown = list.records.filter((record) => matches(record, search));
+  const isFiltered = Boolean(search || list.status);
+  return html`
+    <nav class="task-pane" aria-label="Your tasks">
+      <div class="task-pane-head">
+        <h2>Tasks</h2>
+        <a class="button small primary" href="#"><${Icon} name="plus" />New task</a>
+      </div>
+      <div class="task-search">
+        <div class="search-field">
+          <${Icon} name="search" />
+          <input type="search" aria-label="Search tasks" placeholder="Search" value=${search} onInput=${(event) => setSearch(event.currentTarget.value)} />
+        </div>
+        <select aria-label="Status" value=${list.status} onChange=${(event) => list.filter(event.currentTarget.value)}>
+          <option value="">All</option>
+          ${STATUSES.map((status) => html`<option key=${status} value=${status}>${status[0].toUpperCase() + status.slice(1)}</option>`)}
+        </select>
+      </div>
+      ${list.problem && !list.problem.isUnreachable && html`<${Notice} tone="bad">${list.problem.message}<//>`}
+      <ul class="task-items">
+        ${shown.map((record) => html`<${TaskItem} key=${record.task_id} record=${record} isOpen=${record.task_id === open} />`)}
+      </ul>
+      ${list.isLoading && !list.problem && html`<${Loading} />`}
+      ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"} />`}
+      ${list.cursor && html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`}
+    </nav>
+  `;
+}
