@@ -60,6 +60,13 @@ function CallsOf({ events }) {
     });
 }
 
+/** The reasoning that the record has, unless the model's reply shows it. */
+function thoughtsOf(events, output) {
+  const isThere = readHistory(output).some(({ parts }) => parts.some(({ kind }) => kind === "reasoning"));
+  const text = events.map(({ data }) => data.extra_data?.reasoning).filter(Boolean).join("\n\n");
+  return text && !isThere ? { kind: "reasoning", text } : null;
+}
+
 function Tools({ setup }) {
   if (!setup.tools.length && !setup.has_more_tools) return html`<p class="quiet">It has no tools but those of MAIL.</p>`;
   return html`
@@ -113,8 +120,9 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
   const calls = turn?.timing?.model_calls ?? [];
   const models = [...new Set(calls.map(({ model }) => model))].join(", ") || turn?.setup?.model;
   const usage = span.usage;
+  const thoughts = useMemo(() => thoughtsOf(events, turn?.output ?? []), [events, turn]);
   const content = {
-    reply: () => (turn.output?.length ? html`<${Messages} entries=${turn.output} />` : html`<${CallsOf} events=${events} />`),
+    reply: () => (turn.output?.length ? html`${thoughts && html`<${Part} part=${thoughts} />`}<${Messages} entries=${turn.output} />` : html`<${CallsOf} events=${events} />`),
     read: () => html`
       ${turn.omitted > 0 && html`<p class="row quiet small-text">${count(turn.omitted)} older entries <button type="button" class="link-button" onClick=${more}>Show more</button></p>`}
       <${Messages} entries=${turn.history} />
@@ -168,7 +176,7 @@ function LiveDetails({ session, span }) {
 
 function EntryDetails({ entry }) {
   const { message, event } = entry;
-  const { reasoning, tool_name } = event.data.extra_data ?? {};
+  const { reasoning, tool_name, tool_args } = event.data.extra_data ?? {};
   const answer = event.data.response;
   return html`
     <${Facts}
@@ -183,7 +191,7 @@ function EntryDetails({ entry }) {
       ]}
     />
     ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-    ${message ? html`<${Markdown} text=${message.message.body} />` : answer ? html`<${Markdown} text=${answer} />` : html`<p class="preserved">${event.data.description}</p>`}
+    ${tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: JSON.stringify(tool_args, null, 2) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : answer ? html`<${Markdown} text=${answer} />` : html`<p class="preserved">${event.data.description}</p>`}
     <details><summary>Record</summary><${Json} value=${{ seq: event.seq, event: event.event, data: event.data }} /></details>
   `;
 }

@@ -75,7 +75,8 @@ export function ticksOf(scale, zero, count = 6) {
   if (scale.end <= scale.begin) return [];
   if (scale.pauses.length) {
     const edges = [0, ...scale.pauses.map(({ at, width }) => at + width)];
-    return edges.filter((at, n) => n === 0 || at - edges[n - 1] > 0.08).filter((at) => at < 0.94).map((at) => ({ at, seconds: (scale.invert(at + 1e-9) - zero) / 1000 }));
+    let last = -1;
+    return edges.filter((at) => at <= 1 - 0.5 / count && at - last >= 0.9 / count && ((last = at), true)).map((at) => ({ at, seconds: (scale.invert(at + 1e-9) - zero) / 1000 }));
   }
   const length = (scale.end - scale.begin) / 1000;
   const rough = length / count;
@@ -85,7 +86,7 @@ export function ticksOf(scale, zero, count = 6) {
   for (let n = Math.ceil((scale.begin - zero) / 1000 / step - 1e-9); ticks.length < 20; n += 1) {
     const seconds = Number((n * step).toPrecision(12));
     const at = scale.position(zero + seconds * 1000);
-    if (zero + seconds * 1000 > scale.end || at > 0.94) break;
+    if (zero + seconds * 1000 > scale.end || at > 1 - 0.5 / count) break;
     ticks.push({ at, seconds });
   }
   return ticks;

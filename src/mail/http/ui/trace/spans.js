@@ -149,16 +149,16 @@ class Reader {
 
   #event(event, { at }, about) {
     const message = fullMessage(event);
-    const facts = { first: event.seq, last: event.seq, begin: at, end: at, text: textOf(event) };
+    const facts = { first: event.seq, last: event.seq, begin: at, end: at, text: textOf(event), snippet: "" };
     if (message) {
       this.#deliver(event.seq, at, message);
-      if (isPerson(message)) this.#add("message", { ...facts, agent: null, name: `${message.message.sender.address} writes to ${recipientsOf(message).join(", ")}` });
+      if (isPerson(message)) this.#add("message", { ...facts, snippet: snippetOf(message.message.body), agent: null, name: `${message.message.sender.address} writes to ${recipientsOf(message).join(", ")}` });
     } else if (event.event === "task_complete" || event.event === "task_error") {
       const isPaused = this.#paused?.begin === at;
       const failed = event.event === "task_error";
       if (isPaused) return;
       this.#stop(at);
-      this.#add("end", { ...facts, agent: null, name: failed ? "the task ends without an answer" : "the answer", status: failed ? "failed" : "ok" });
+      this.#add("end", { ...facts, snippet: snippetOf(event.data.response), agent: null, name: failed ? "the task ends without an answer" : "the answer", status: failed ? "failed" : "ok" });
     } else if (event.event === "breakpoint_tool_call" && !this.#paused) {
       this.#paused = this.#add("wait", { ...facts, agent: event.data.extra_data.agent, name: "waits for you", end: null, status: "waiting" });
     } else if (event.event === "task_cancelled") {
@@ -249,6 +249,8 @@ class Reader {
     }
   }
 }
+
+const snippetOf = (text = "") => text.slice(0, 200).replace(/\s+/g, " ");
 
 /** The words of an event, in which a filter looks. */
 export function textOf({ data }) {

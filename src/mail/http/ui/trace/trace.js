@@ -109,7 +109,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const shared = { isRunning, labelEnd };
   const content = {
     waterfall: () => html`<${Waterfall}
-      ...${shared} spans=${spans} all=${found.spans} agents=${found.agents} zero=${found.begin} now=${now} current=${current} isZoomed=${isZoomed}
+      ...${shared} spans=${spans} all=${found.spans} agents=${found.agents} zero=${found.begin} now=${now} at=${session.at} current=${current} isZoomed=${isZoomed}
       onMove=${(span) => setCurrent(span.id)} onOpen=${(span) => open(span.id)}
     />`,
     tree: () => html`<${TreeView} events=${events} spans=${found.spans} matches=${matches} now=${now} current=${current} onMove=${(node) => setCurrent(node.id)} onOpen=${(node) => openNode(node)} />`,

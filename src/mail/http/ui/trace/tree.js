@@ -21,7 +21,7 @@ export function readTree(events, spans) {
   const requests = new Map();
   for (const event of events) {
     const message = event.data.extra_data?.full_message;
-    if (!message || message.msg_type === "broadcast_complete") continue;
+    if (!message) continue;
     const isFromSystem = message.message.sender.address_type === "system";
     const turn = owners.get(event.seq) ?? null;
     const cause = turn ? (nodes.get(turn.reads) ?? null) : null;
@@ -33,13 +33,15 @@ export function readTree(events, spans) {
       if (read) extend(cause, read);
       continue;
     }
-    const parent = answered ?? cause;
+    const isAnswer = message.msg_type === "broadcast_complete";
+    const asked = roots.findLast(({ isFromOutside }) => isFromOutside);
+    const parent = isAnswer ? (asked ?? null) : (answered ?? cause);
     const node = {
       id: `message ${event.seq}`,
       seq: event.seq,
-      kind: message.msg_type,
-      who: message.message.sender.address,
-      whom: recipientsOf(message).join(", "),
+      kind: isAnswer ? "response" : message.msg_type,
+      who: isFromSystem ? "system" : message.message.sender.address,
+      whom: isAnswer && asked ? asked.who : recipientsOf(message).join(", "),
       isFromOutside: isPerson(message),
       isFromSystem,
       text: message.message.body || message.message.subject,

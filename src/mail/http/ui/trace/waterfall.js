@@ -4,12 +4,15 @@ import { AgentName, hueOf } from "../components/agent.js";
 import { formatSeconds } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { formatCost } from "../components/usage.js";
-import { html, useMemo, useState } from "../html.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { VirtualList } from "./list.js";
 import { makeScale, ticksOf } from "./scale.js";
 
 const ROW = 30;
 const LANE = 20;
+
+/** Pixels between the ticks of the axis. */
+const TICK = 84;
 
 /** More rows than this can be zoomed in on. */
 export const MANY_ROWS = 40;
@@ -42,6 +45,18 @@ function Bar({ span, scale, now }) {
     ${queued < left - 0.002 && html`<span class="queued" style=${{ left: percent(queued), width: percent(left - queued) }}></span>`}
     <span class=${`span-bar ${span.kind} ${span.status} ${span.agent ? `hue-${hueOf(span.agent)}` : ""}`} style=${style}></span>
   `;
+}
+
+/** The width of an element in pixels, and the reference to give it. */
+function useWidth() {
+  const element = useRef();
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const observer = new ResizeObserver(([{ contentRect }]) => setWidth(contentRect.width));
+    observer.observe(element.current);
+    return () => observer.disconnect();
+  }, []);
+  return [element, width];
 }
 
 /** One line for each agent, with all its turns; a click selects the turn there. */
@@ -81,13 +96,14 @@ function Lanes({ agents, spans, scale, now, onSelect }) {
 
 /**
  * `spans` are those that match the filter, in the order of their rows; `all` those of the task, for the lanes. `zero` is when the task
- * began, `current` the id of the selected span. `isZoomed` shows the time of the visible rows only.
+ * began, `current` the id of the selected span, `at` the entry after which rows are dimmed (or null). `isZoomed` shows the time of the visible rows only.
  */
-export function Waterfall({ spans, all, agents, zero, now, current, isRunning, isZoomed, onMove, onOpen, labelEnd }) {
+export function Waterfall({ spans, all, agents, zero, now, current, isRunning, isZoomed, at, onMove, onOpen, labelEnd }) {
   const [range, setRange] = useState([0, 0]);
   const seen = isZoomed ? spans.slice(range[0], range[1] + 1) : spans;
   const scale = makeScale(seen.length ? seen : all, now);
-  const ticks = ticksOf(scale, zero);
+  const [track, width] = useWidth();
+  const ticks = ticksOf(scale, zero, Math.max(1, Math.floor(width / TICK)));
   const index = spans.findIndex(({ id }) => id === current);
   const row = (n) => {
     const span = spans[n];
@@ -107,7 +123,7 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
     return {
       id: `span-${n}`,
       key: span.id,
-      class: `span-row ${span.kind} ${span.status}`,
+      class: `span-row ${span.kind} ${span.status} ${at !== null && span.first > at ? "later" : ""}`,
       label: label.filter(Boolean).join(", "),
       content: html`
         <span class="span-number">${span.first ?? ""}</span>
@@ -115,8 +131,10 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
           <${Icon} name=${span.status === "failed" ? "alert" : ICONS[span.kind]} size=${14} />
           ${span.agent && !span.parent && html`<${AgentName} name=${span.agent} />`}
           <span class="span-what">${span.name}</span>
+          ${span.snippet && html`<span class="node-text">${span.snippet}</span>`}
         </span>
-        <span class="span-cost">${tokens}${cost && html`<span class="span-price">${cost}</span>`}</span>
+        <span class="span-cost">${tokens}</span>
+        <span class="span-price">${cost === "Price unknown" ? "unknown" : cost}</span>
         <span class="span-took">${took}</span>
         <span class="span-track"><${Bar} span=${span} scale=${scale} now=${now} /></span>
       `,
@@ -130,9 +148,10 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
         <span class="span-name">
           What happened
         </span>
-        <span class="span-cost">Tokens, cost</span>
+        <span class="span-cost">Tokens</span>
+        <span class="span-price">Cost</span>
         <span class="span-took">Duration</span>
-        <span class="span-track">
+        <span class="span-track" ref=${track}>
           ${ticks.map(({ at, seconds }) => html`<span class="tick" style=${{ left: percent(at) }}>${formatSeconds(seconds)}</span>`)}
           ${scale.pauses.map(({ at, width, seconds }) => html`<span class="pause" style=${{ left: percent(at), width: percent(width) }} title=${`${formatSeconds(seconds)} without work are cut short`}></span>`)}
         </span>
