@@ -41,9 +41,9 @@ function useSession(id, list) {
   useEffect(() => {
     if (!session) return undefined;
     void session.open();
-    const unfollow = list.subscribe(() => session.look(list.find(session.id)));
+    const unfollow = [list.subscribe(() => session.look(list.find(session.id))), session.subscribe(() => session.record && list.put(session.record))];
     return () => {
-      unfollow();
+      for (const end of unfollow) end();
       session.close();
     };
   }, [session]);

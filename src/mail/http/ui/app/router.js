@@ -1,5 +1,5 @@
-// What the page shows, as the hash of its address: `#task=ID&tab=trace&at=SEQ&entry=SEQ`, `#swarm`, `#admin=PAGE`,
-// `#sign-in=CODE`.
+// What the page shows, as the hash of its address: `#task=ID&tab=trace&at=SEQ&entry=SEQ`, `#new`, `#swarm`,
+// `#admin=PAGE`, `#sign-in=CODE`.
 
 export const TABS = ["conversation", "trace", "graph"];
 
@@ -12,7 +12,7 @@ export function parseRoute(hash) {
   if (given.has("swarm")) return { view: "swarm", agent: given.get("swarm") || null };
   if (given.has("admin")) return { view: "admin", page: given.get("admin") || null };
   const task = given.get("task") || null;
-  if (!task) return { view: "tasks", task: null, tab: TABS[0], at: null, entry: null };
+  if (!task) return { view: "tasks", task: null, isNew: given.has("new"), tab: TABS[0], at: null, entry: null };
   const tab = TABS.includes(given.get("tab")) ? given.get("tab") : TABS[0];
   return { view: "tasks", task, tab, at: number(given.get("at")), entry: number(given.get("entry")) };
 }
@@ -22,7 +22,7 @@ export function formatRoute(route) {
   if (route.view === "swarm") return route.agent ? `swarm=${encodeURIComponent(route.agent)}` : "swarm";
   if (route.view === "admin") return route.page ? `admin=${encodeURIComponent(route.page)}` : "admin";
   if (route.view === "sign-in") return `sign-in=${encodeURIComponent(route.code)}`;
-  if (!route.task) return "";
+  if (!route.task) return route.isNew ? "new" : "";
   const given = new URLSearchParams({ task: route.task });
   if (route.tab && route.tab !== TABS[0]) given.set("tab", route.tab);
   for (const name of ["at", "entry"]) if (route[name] != null) given.set(name, route[name]);

@@ -52,7 +52,7 @@ const BLOCK = {
   blockquote: (token) => html`<blockquote>${blocks(token.tokens)}</blockquote>`,
   list: (token) =>
     token.ordered
-      ? html`<ol start=${token.start === 1 ? null : token.start}>${token.items.map(item)}</ol>`
+      ? html`<ol start=${token.start || 1}>${token.items.map(item)}</ol>`
       : html`<ul>${token.items.map(item)}</ul>`,
   table: (token) => html`<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>
     <thead><tr>${token.header.map((cell) => html`<th scope="col" class=${aligned(cell.align)}>${inline(cell.tokens)}</th>`)}</tr></thead>
@@ -71,6 +71,5 @@ const blocks = (tokens = []) => tokens.map((token) => (BLOCK[token.type] ?? INLI
 
 /** A text in Markdown. Single line breaks stay, as people and models mean them. */
 export function Markdown({ text }) {
-  const tokens = useMemo(() => lexer(text, { gfm: true, breaks: true }), [text]);
-  return html`<div class="markdown">${blocks(tokens)}</div>`;
+  return useMemo(() => html`<div class="markdown">${blocks(lexer(text, { gfm: true, breaks: true }))}</div>`, [text]);
 }

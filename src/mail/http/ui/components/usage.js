@@ -26,15 +26,20 @@ const COLUMNS = [
   ["Reasoning", "reasoning_tokens"],
 ];
 
+const RARE = new Set(["cached_tokens", "reasoning_tokens"]);
+
 /** A table of usage; `rows` maps names to usage. */
 export function UsageTable({ first, rows, total }) {
+  const all = [...Object.values(rows), ...(total ? [total] : [])];
+  // Cached and reasoning tokens only where there are any.
+  const columns = COLUMNS.filter(([, key]) => !RARE.has(key) || all.some((usage) => usage[key]));
   const row = (name, usage, isTotal) => html`<tr key=${name} class=${isTotal ? "total" : null}>
     <th scope="row">${name}</th>
-    ${COLUMNS.map(([, key]) => html`<td>${count(usage[key] ?? 0)}</td>`)}
-    <td>${formatCost(usage) || "–"}</td>
+    ${columns.map(([, key]) => html`<td>${count(usage[key] ?? 0)}</td>`)}
+    <td class="cost">${formatCost(usage) || "–"}</td>
   </tr>`;
   return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${`Usage by ${first.toLowerCase()}`}><table>
-    <thead><tr><th scope="col">${first}</th>${COLUMNS.map(([title]) => html`<th scope="col">${title}</th>`)}<th scope="col">Cost</th></tr></thead>
+    <thead><tr><th scope="col">${first}</th>${columns.map(([title]) => html`<th scope="col">${title}</th>`)}<th scope="col">Cost</th></tr></thead>
     <tbody>${Object.entries(rows).map(([name, usage]) => row(name, usage, false))}${total && row("All", total, true)}</tbody>
   </table></div>`;
 }

@@ -1,22 +1,181 @@
 // The task as a conversation.
 
-import { Loading } from "../components/notice.js";
-import { Markdown } from "../components/markdown.js";
-import { html, useState } from "../html.js";
 import * as api from "../api/api.js";
+import { AgentName } from "../components/agent.js";
+import { Clock } from "../components/duration.js";
+import { Icon } from "../components/icons.js";
+import { Json } from "../components/json.js";
+import { Markdown } from "../components/markdown.js";
+import { Loading, Notice } from "../components/notice.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { Chat, jsonOf } from "./chat.js";
+import { Composer } from "./composer.js";
+import { Answered, Approval, Questions } from "./question.js";
+import { useTail } from "./tail.js";
+import { Welcome } from "./welcome.js";
+import { Work, Working } from "./work.js";
 
-export function Conversation({ session, navigate }) {
-  const [body, setBody] = useState("");
-  if (session?.isLoading) return html`<${Loading} />`;
-  const onSubmit = async (event) => {
-    event.preventDefault();
-    if (session) await session.send({ body });
-    else navigate({ task: await api.send({ body }) });
-    setBody("");
+/** Items that are shown at first, and that "Earlier messages" adds. */
+const PAGE = 60;
+
+/** Kinds of messages and subjects that need no mention. */
+const PLAIN_SUBJECTS = new Set(["", "New Message"]);
+
+function Message({ item, isMine }) {
+  return html`<article class=${`bubble mine ${item.isSending ? "is-sending" : ""}`} aria-label=${`Message from ${isMine ? "you" : item.who}`}>
+    <p class="bubble-head">${isMine ? "You" : item.who}${item.type === "interrupt" ? " · interrupt" : ""}${item.time && html`<${Clock} time=${item.time} />`}</p>
+    ${!PLAIN_SUBJECTS.has(item.subject ?? "") && html`<p class="bubble-subject">${item.subject}</p>`}
+    <div class="bubble-text">${item.text}</div>
+  </article>`;
+}
+
+function Answer({ text, time, isWriting }) {
+  const value = isWriting ? undefined : jsonOf(text);
+  return html`<article class=${`answer ${isWriting ? "is-writing" : ""}`} aria-label=${isWriting ? "The answer so far" : "Answer"} data-latest>
+    ${value === undefined ? html`<${Markdown} text=${text} />` : html`<${Json} value=${value} />`}
+    ${time && html`<p class="answer-foot"><${Clock} time=${time} /></p>`}
+  </article>`;
+}
+
+function Failure({ item, onRetry }) {
+  const [isBusy, setBusy] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const retry = async () => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      await onRetry();
+    } catch (failure) {
+      setProblem(failure);
+      setBusy(false);
+    }
   };
-  const answers = (session?.events ?? []).filter(({ event }) => event === "task_complete" || event === "task_error");
+  return html`<div class="failure" role="group" aria-label="The task failed" data-latest>
+    <p class="failure-head"><${Icon} name="alert" />The task failed</p>
+    <p class="failure-text">${item.text}</p>
+    ${problem && html`<p class="failure-text" role="alert">${problem.message}</p>`}
+    ${onRetry && html`<button type="button" class="button small" aria-busy=${isBusy ? "true" : null} onClick=${retry}><${Icon} name="retry" />Retry</button>`}
+  </div>`;
+}
+
+const Aside = ({ icon, children }) => html`<p class="aside"><${Icon} name=${icon} /><span>${children}</span></p>`;
+
+/** What each kind of item looks like. */
+const ITEMS = {
+  message: ({ item, caller }) => html`<${Message} item=${item} isMine=${item.who === caller.id} />`,
+  work: ({ item, onTrace }) => html`<${Work} item=${item} onTrace=${onTrace} />`,
+  answer: ({ item }) => html`<${Answer} text=${item.text} time=${item.time} />`,
+  told: ({ item }) => html`<article class="answer" aria-label=${`Message from ${item.who}`}><p class="bubble-head"><${AgentName} name=${item.who} /><${Clock} time=${item.time} /></p><${Markdown} text=${item.text} /></article>`,
+  failed: ({ item, onRetry }) => html`<${Failure} item=${item} onRetry=${onRetry} />`,
+  cancelled: ({ item }) => html`<${Aside} icon="stop">${item.text}<//>`,
+  forked: ({ item, navigate }) => html`<${Aside} icon="fork">Continues <button type="button" class="link-button" onClick=${() => navigate({ task: item.from, at: item.at })}>another task</button> from its event ${item.at}<//>`,
+  question: ({ item }) => html`
+    <${Answered} item=${item} />
+    ${item.reply?.text !== undefined && html`<article class="bubble mine" aria-label="Your answer"><p class="bubble-head">You<${Clock} time=${item.reply.time} /></p><div class="bubble-text">${item.reply.text}</div></article>`}
+  `,
+};
+
+/** The chat of a session, up to the chosen moment. */
+function useChat(session) {
+  const whole = useMemo(() => new Chat(), [session]);
+  const past = useMemo(() => session.past && new Chat().read(session.events.filter(({ seq }) => seq <= session.past.seq)), [session.past]);
+  return past ?? whole.read(session.events);
+}
+
+/** What a person is asked at the moment: `{questions, approvals}` of the record's pending calls. */
+function pendingOf(session, items) {
+  const calls = session.record.status === "paused" && !session.past ? session.record.pending_tool_calls.filter(({ decision }) => !decision) : [];
+  const pending = calls.map((call) => ({
+    item: items.findLast(({ callId, reply }) => callId === call.call_id && !reply) ?? { callId: call.call_id, name: call.name, args: call.arguments, agent: session.record.entrypoint, needsApproval: call.needs_approval },
+    call,
+  }));
+  return { questions: pending.filter(({ call }) => !call.needs_approval).map(({ item }) => item), approvals: pending.filter(({ call }) => call.needs_approval) };
+}
+
+/** Read out what is new: the end of the list, in a few words. */
+function Announcement({ item, pending }) {
+  const text = pending ? "The task waits for your answer." : item?.kind === "answer" ? `Answer: ${item.text.slice(0, 300)}` : item?.kind === "failed" ? `The task failed: ${item.text}` : item?.kind === "cancelled" ? item.text : "";
+  return html`<p class="hidden-label" role="status" aria-live="polite">${text}</p>`;
+}
+
+function Talk({ session, swarm, caller, navigate }) {
+  const chat = useChat(session);
+  const [shown, setShown] = useState(PAGE);
+  const [wantsMessage, setWantsMessage] = useState(false);
+  const [sent, setSent] = useState(null); // a message that was accepted, until its event comes
+  const { questions, approvals } = pendingOf(session, chat.items);
+  const isAsked = questions.length + approvals.length > 0;
+  const asked = new Set([...questions, ...approvals.map(({ item }) => item)]);
+  const tail = useTail(session.version);
+  useEffect(() => setWantsMessage(false), [isAsked]);
+  useEffect(() => {
+    if (sent && session.last > sent.after) setSent(null);
+  }, [session.last]);
+
+  const onTrace = (seq) => navigate({ tab: "trace", entry: seq });
+  const last = chat.items.findLast(({ kind }) => kind !== "work");
+  const render = (item) => {
+    if (asked.has(item)) return null;
+    const onRetry = item === last && session.record.status === "failed" && !session.past ? () => session.retry() : null;
+    return html`<${ITEMS[item.kind]} key=${item.seq + item.kind + (item.callId ?? "")} item=${item} version=${item.version} caller=${caller} navigate=${navigate} onTrace=${onTrace} onRetry=${onRetry} />`;
+  };
+  const send = async (message, options) => {
+    const after = session.last;
+    await session.send(message, options);
+    setSent({ text: message.body, after, isSending: true });
+  };
+  const writing = session.past ? "" : session.live.answer;
+  const hasComposer = !session.past && (!isAsked || wantsMessage);
   return html`
-    <div class="chat">${answers.map(({ seq, data }) => html`<${Markdown} key=${seq} text=${data.response} />`)}</div>
-    <form onSubmit=${onSubmit}><textarea aria-label="Message" value=${body} onInput=${(event) => setBody(event.currentTarget.value)}></textarea><button class="button primary">Send</button></form>
+    <div class="conversation">
+      <div class="chat-scroll" ref=${tail.scroller} tabindex="0" role="region" aria-label="Conversation">
+        <div class="chat" ref=${tail.content}>
+          ${chat.items.length > shown && html`<button type="button" class="button small earlier" onClick=${() => tail.keep(() => setShown(shown + PAGE))}>Earlier messages</button>`}
+          ${chat.items.slice(-shown).map(render)}
+          ${sent && html`<${Message} item=${sent} isMine />`}
+          <${Working} session=${session} />
+          ${writing && html`<${Answer} text=${writing} isWriting />`}
+          ${approvals.map(({ item, call }) => html`<${Approval} key=${item.callId} item=${item} approveBy=${call.approve_by} session=${session} />`)}
+          ${questions.length > 0 && html`<${Questions} key=${questions.map(({ callId }) => callId).join()} items=${questions} session=${session} />`}
+        </div>
+      </div>
+      <div class="chat-foot">
+        ${tail.isBehind && html`<button type="button" class="button small jump" onClick=${tail.jump}><${Icon} name="down" />Jump to the latest</button>`}
+        ${session.problem && !session.problem.isUnreachable && html`<${Notice} tone="bad">${session.problem.message}<//>`}
+        ${session.past && html`<${Notice} tone="plain" action=${{ name: "Back to now", onClick: () => navigate({ at: null }) }}>This is the task as of event ${session.at}.<//>`}
+        ${isAsked && !wantsMessage && html`<p class="waits-for-you">The task waits for you. <button type="button" class="link-button" onClick=${() => setWantsMessage(true)}>Write a message instead</button></p>`}
+        ${hasComposer &&
+        html`<${Composer}
+          key=${session.id} id=${session.id} swarm=${swarm} home=${session.record.entrypoint} placeholder=${session.record.status === "running" ? "Write to the running task" : "Write a follow-up"}
+          send=${send} answer=${(text) => session.answer(text)} canAnswer=${questions.length === 1 && !approvals.length} onSent=${tail.follow}
+        />`}
+      </div>
+      <${Announcement} item=${last} pending=${isAsked} />
+    </div>
   `;
+}
+
+function Begin({ swarm, navigate, onBegun }) {
+  const [fill, setFill] = useState(null);
+  const send = async (message, options) => {
+    const id = await api.send(message, options);
+    onBegun?.();
+    navigate({ task: id });
+  };
+  return html`
+    <div class="conversation is-new">
+      <div class="chat-scroll"><${Welcome} swarm=${swarm} onPick=${(text) => setFill({ text })} /></div>
+      <div class="chat-foot"><${Composer} id=${null} swarm=${swarm} home=${swarm.entrypoint} placeholder=${`Ask ${swarm.entrypoint}`} send=${send} fill=${fill} /></div>
+    </div>
+  `;
+}
+
+export function Conversation(props) {
+  const { session } = props;
+  if (!session) return html`<${Begin} ...${props} />`;
+  if (session.isLoading && !session.record) {
+    if (session.problem?.permanent) return html`<div class="view-note"><${Notice} tone="bad" title="This task can't be shown.">${session.problem.message}<//></div>`;
+    return html`<${Loading} />`;
+  }
+  return html`<${Talk} ...${props} />`;
 }

@@ -48,6 +48,16 @@ export class TaskList extends Store {
     return this.records.find(({ task_id }) => task_id === id);
   }
 
+  /** Show a task as its session has just read it. */
+  put(record) {
+    const at = this.records.findIndex(({ task_id }) => task_id === record.task_id);
+    if (at < 0 && (this.isLoading || this.status || (this.cursor && record.start_time < this.records.at(-1)?.start_time))) return;
+    if (at >= 0 && this.records[at].seq === record.seq && this.records[at].status === record.status) return;
+    const others = this.records.filter(({ task_id }) => task_id !== record.task_id);
+    this.records = [...others, record].sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
+    this.changed();
+  }
+
   /** Show only tasks of a status; "" for all. */
   filter(status) {
     Object.assign(this, { status, records: [], cursor: null, isLoading: true });

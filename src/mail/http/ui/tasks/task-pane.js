@@ -34,7 +34,7 @@ export function TaskPane({ list, open, navigate }) {
     <nav class="task-pane" aria-label="Your tasks">
       <div class="task-pane-head">
         <h2>Tasks</h2>
-        <a class="button small primary" href="#"><${Icon} name="plus" />New task</a>
+        <a class="button small primary" href="#new"><${Icon} name="plus" />New task</a>
       </div>
       <div class="task-search">
         <div class="search-field">

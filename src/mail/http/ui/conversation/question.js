@@ -1,0 +1,152 @@
+// A call that waits for a person: a question to answer, or an action to approve.
+
+import { Problem } from "../api/api.js";
+import { AgentName } from "../components/agent.js";
+import { Chip } from "../components/chip.js";
+import { Json, pretty } from "../components/json.js";
+import { Markdown } from "../components/markdown.js";
+import { Notice } from "../components/notice.js";
+import { html, useEffect, useId, useRef, useState } from "../html.js";
+import { questionOf } from "./chat.js";
+import { GrowingField, onEnter } from "./composer.js";
+
+const isEmpty = (value) => !Object.keys(value).length;
+
+/** Run work once at a time, and keep what goes wrong. */
+function useWork() {
+  const [problem, setProblem] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const perform = async (work) => {
+    if (isBusy) return;
+    setBusy(true);
+    setProblem(null);
+    try {
+      await work();
+    } catch (failure) {
+      setProblem(failure);
+      setBusy(false);
+    }
+  };
+  return [perform, isBusy, problem];
+}
+
+/** The question in words, and what else the call says. */
+function Words({ item }) {
+  const { words, others } = questionOf(item.args);
+  return html`
+    <p class="question-who"><${AgentName} name=${item.agent} />${words ? " asks:" : html` calls <code>${item.name}</code> and waits for the result:`}</p>
+    ${words && html`<div class="question-words"><${Markdown} text=${words} /></div>`}
+    ${!isEmpty(others) && html`<${Json} value=${others} />`}
+  `;
+}
+
+function AnswerForm({ item, draft, setDraft, onSend, isBusy, isOnly }) {
+  const id = useId();
+  const field = useRef();
+  const { words } = questionOf(item.args);
+  useEffect(() => {
+    const isFree = document.activeElement === document.body || document.activeElement?.closest(".composer");
+    if (isOnly && isFree) field.current.focus({ preventScroll: true });
+  }, []);
+  return html`
+    <div class="field">
+      <label for=${id}>${words ? "Your answer" : `Result of ${item.name}`}</label>
+      <div class="answer-field">
+        <${GrowingField} field=${field} id=${id} value=${draft} onInput=${(event) => setDraft(event.currentTarget.value)} onKeyDown=${onEnter(onSend)} />
+        ${isOnly && html`<button type="button" class="button primary" aria-busy=${isBusy ? "true" : null} onClick=${onSend}>Send</button>`}
+      </div>
+    </div>
+  `;
+}
+
+/** Questions that wait for answers: all of them are sent together. */
+export function Questions({ items, session }) {
+  const [drafts, setDrafts] = useState({});
+  const [perform, isBusy, problem] = useWork();
+  const isComplete = items.every(({ callId }) => drafts[callId]?.trim());
+  const send = () => isComplete && perform(() => session.answer(items.map(({ callId }) => ({ call_id: callId, content: drafts[callId] }))));
+  const isOnly = items.length === 1;
+  return html`
+    <section class="question-card" aria-label="The task waits for your answer">
+      ${items.map(
+        (item) => html`<div key=${item.callId} class="question">
+          <${Words} item=${item} />
+          <${AnswerForm} item=${item} draft=${drafts[item.callId] ?? ""} setDraft=${(text) => setDrafts((given) => ({ ...given, [item.callId]: text }))} onSend=${send} isBusy=${isBusy} isOnly=${isOnly} />
+        </div>`,
+      )}
+      ${problem && html`<${Notice} tone="bad" action=${problem.permanent ? null : { name: "Retry", onClick: send }}>${problem.message}<//>`}
+      ${!isOnly && html`<div><button type="button" class="button primary" aria-busy=${isBusy ? "true" : null} aria-disabled=${isComplete ? null : "true"} onClick=${send}>Send the answers</button></div>`}
+    </section>
+  `;
+}
+
+/** Arguments, one line each where they are plain values. */
+function Arguments({ args }) {
+  if (isEmpty(args)) return html`<p class="quiet">No arguments</p>`;
+  return html`<dl class="arguments">
+    ${Object.entries(args).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${typeof value === "object" && value !== null ? html`<pre>${pretty(value)}</pre>` : String(value)}</dd></div>`)}
+  </dl>`;
+}
+
+/** A call of an action that needs approval. */
+export function Approval({ item, approveBy, session }) {
+  const [mode, setMode] = useState(null); // null, "edit" or "reject"
+  const [text, setText] = useState(() => pretty(item.args));
+  const [reason, setReason] = useState("");
+  const [perform, isBusy, problem] = useWork();
+  const id = useId();
+  const decide = (decision, facts) => perform(() => session.decide(item.callId, decision, facts));
+  const approveEdited = () =>
+    perform(() => {
+      let args;
+      try {
+        args = JSON.parse(text);
+      } catch {
+        throw new Problem(400, "The arguments are not valid JSON.");
+      }
+      return session.decide(item.callId, "edit", { arguments: args });
+    });
+  const busy = isBusy ? "true" : null;
+  const card = useRef();
+  useEffect(() => {
+    if (mode) card.current.querySelector("textarea, input").focus();
+  }, [mode]);
+  return html`
+    <section ref=${card} class="question-card" aria-label=${`${item.name} needs your approval`}>
+      <p class="question-who"><${AgentName} name=${item.agent} /> wants to run <code>${item.name}</code><${Chip} tone="warn">needs approval<//></p>
+      ${mode === "edit"
+        ? html`<div class="field"><label for=${id}>Arguments</label><textarea id=${id} class="mono" rows=${Math.min(text.split("\n").length + 1, 16)} spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></div>`
+        : html`<${Arguments} args=${item.args} />`}
+      ${mode === "reject" &&
+      html`<div class="field"><label for=${id}>Reason, for the agent to read</label><input id=${id} maxlength="1000" value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} /></div>`}
+      ${approveBy && html`<p class="quiet small-text">Rejected unless approved by ${new Date(approveBy).toLocaleString()}</p>`}
+      ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
+      <div class="row">
+        ${mode === null &&
+        html`
+          <button type="button" class="button primary" aria-busy=${busy} onClick=${() => decide("approve")}>Approve</button>
+          <button type="button" class="button" onClick=${() => setMode("edit")}>Edit</button>
+          <button type="button" class="button" onClick=${() => setMode("reject")}>Reject</button>
+        `}
+        ${mode === "edit" && html`<button type="button" class="button primary" aria-busy=${busy} onClick=${approveEdited}>Approve with these arguments</button>`}
+        ${mode === "reject" && html`<button type="button" class="button danger" aria-busy=${busy} onClick=${() => decide("reject", reason ? { reason } : {})}>Reject</button>`}
+        ${mode && html`<button type="button" class="button" onClick=${() => setMode(null)}>Back</button>`}
+      </div>
+    </section>
+  `;
+}
+
+const DECISIONS = { approve: ["approved", "good"], edit: ["approved with changes", "good"], reject: ["rejected", "bad"] };
+
+/** A question that was answered, or a call that was decided on, or that nobody has answered. */
+export function Answered({ item }) {
+  if (item.needsApproval) {
+    const [said, tone] = DECISIONS[item.reply?.decision] ?? ["no decision", "plain"];
+    return html`<div class="answered">
+      <p class="question-who"><${AgentName} name=${item.agent} /> wanted to run <code>${item.name}</code><${Chip} tone=${tone}>${said}${item.reply?.by ? ` by ${item.reply.by}` : ""}<//></p>
+      <${Arguments} args=${item.reply?.args ?? item.args} />
+      ${item.reply?.reason && html`<p class="quiet">Reason: ${item.reply.reason}</p>`}
+    </div>`;
+  }
+  return html`<div class="answered"><${Words} item=${item} />${!item.reply && html`<p class="quiet small-text">Not answered</p>`}</div>`;
+}

@@ -1,0 +1,91 @@
+// What agents do between a question and its answer: one line that unfolds to their mail, and who works now.
+
+import { AgentName } from "../components/agent.js";
+import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
+import { Icon } from "../components/icons.js";
+import { pretty } from "../components/json.js";
+import { html, useMemo, useState } from "../html.js";
+import { summary } from "./chat.js";
+
+const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+const shorten = (text, length) => (text.length > length ? `${text.slice(0, length).trimEnd()}…` : text);
+
+/** Steps that are shown; a long task has its trace. */
+const MANY = 60;
+
+function Mail({ mail }) {
+  const [isWhole, setWhole] = useState(false);
+  const isLong = mail.text.length > 400;
+  return html`<li class="step">
+    <p class="step-head"><${AgentName} name=${mail.from} /><span class="arrow" role="img" aria-label="to">→</span>${mail.to.map((name) => html`<${AgentName} key=${name} name=${name} />`)}<${Clock} time=${mail.time} /></p>
+    ${mail.subject && html`<p class="step-subject">${mail.subject}</p>`}
+    <p class="step-text">${isWhole ? mail.text : shorten(mail.text, 400)}</p>
+    ${isLong && html`<button type="button" class="link-button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show less" : "Show all"}</button>`}
+  </li>`;
+}
+
+function Action({ action }) {
+  return html`<li class="step">
+    <p class="step-head"><${AgentName} name=${action.agent} /> used <code>${action.name}</code><${Clock} time=${action.time} /></p>
+    ${Object.keys(action.args ?? {}).length > 0 && html`<p class="step-text mono">${shorten(pretty(action.args), 400)}</p>`}
+  </li>`;
+}
+
+const Fault = ({ fault }) => html`<li class="step bad"><p class="step-text"><${Icon} name="alert" /> ${shorten(fault.text, 400)}</p></li>`;
+
+function Steps({ item, onTrace }) {
+  const steps = [
+    ...item.mail.map((mail) => [mail.seq, html`<${Mail} key=${mail.seq} mail=${mail} />`]),
+    ...item.actions.map((action) => [action.seq, html`<${Action} key=${action.seq} action=${action} />`]),
+    ...item.errors.map((fault) => [fault.seq, html`<${Fault} key=${fault.seq} fault=${fault} />`]),
+  ].sort(([a], [b]) => a - b);
+  const hidden = Math.max(0, steps.length - MANY);
+  return html`
+    <ol class="steps">${steps.slice(hidden).map(([, step]) => step)}</ol>
+    ${!steps.length && html`<p class="quiet small-text">No mail between agents, and no actions.</p>`}
+    <button type="button" class="link-button" onClick=${() => onTrace(item.seq)}>${hidden ? `Show all ${steps.length} steps in the trace` : "Show in the trace"}</button>
+  `;
+}
+
+/** One folded line of work. */
+export function Work({ item, onTrace }) {
+  const [isOpen, setOpen] = useState(false);
+  const seconds = (Date.parse(item.ended ?? item.last) - Date.parse(item.began)) / 1000;
+  const facts = [summary(item), item.turns && plural(item.turns, "turn"), item.ended && formatSeconds(seconds), item.errors.length && plural(item.errors.length, "error")];
+  const steps = useMemo(() => isOpen && html`<div class="work-steps"><${Steps} item=${item} onTrace=${onTrace} /></div>`, [isOpen, item, item.version]);
+  if (!item.turns && !item.mail.length) return null;
+  return html`
+    <div class="work">
+      <button type="button" class="work-line" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
+        <${Icon} name=${isOpen ? "down" : "right"} /><span>${facts.filter(Boolean).join(" · ")}</span>
+      </button>
+      ${steps}
+    </div>
+  `;
+}
+
+function Job({ agent, job, since }) {
+  const what = !job ? "" : job.kind === "model" ? "calls " : "runs ";
+  return html`<li class="job">
+    <${AgentName} name=${agent} />
+    <span class="job-what">${job ? html`${what}<code>${job.name}</code>` : "works"}</span>
+    <${Elapsed} since=${job?.since ?? since} />
+    ${job?.retry && html`<span class="job-retry">attempt ${job.retry.attempt}: ${job.retry.reason}</span>`}
+  </li>`;
+}
+
+/** Who works on what, and for how long. */
+export function Working({ session }) {
+  const { live, record } = session;
+  if (record?.status !== "running" || session.past) return null;
+  const jobs = [...live.agents].flatMap(([agent, { since, work }]) =>
+    work.size ? [...work].map(([key, job]) => html`<${Job} key=${`${agent} ${key}`} agent=${agent} job=${job} />`) : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
+  );
+  const awaited = live.isIdle ? (record.waiting_for ?? []).map(({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`) : [];
+  return html`<div class="working">
+    <span class="spinner" aria-hidden="true"></span>
+    <ul class="jobs" aria-label="Working now">
+      ${jobs.length ? jobs : (awaited.length ? awaited : ["Waiting for an agent"]).map((text) => html`<li key=${text} class="job quiet">${text}</li>`)}
+    </ul>
+  </div>`;
+}

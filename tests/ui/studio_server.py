@@ -1,0 +1,180 @@
+"""A server for tests of the studio: scripted agents that do what a message asks, among them a model that streams.
+
+Its event loop has a thread of its own, as playwright's synchronous API occupies the test's.
+"""
+
+import asyncio
+import threading
+from typing import Self
+
+from support.http_server import TIMEOUT, HTTPServer
+
+from mail.core.task.activity import model_call
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.usage import Usage
+from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
+
+MODEL = "openai/gpt-5-mini"
+PRICED = Usage(calls=1, input_tokens=1200, output_tokens=34, reasoning_tokens=20, cost=0.0123)
+UNPRICED = Usage(calls=1, input_tokens=800, output_tokens=90, unpriced_calls=1)
+
+MARKDOWN = """## Two cities
+
+Tokyo is **rainy**, Oslo is *dry*. See [the forecast](https://example.com/weather), not [this](javascript:alert(1)).
+
+| City | °C | Sky |
+| --- | ---: | --- |
+| Tokyo | 6 | rain |
+| Oslo | -2 | sun |
+
+1. Take an umbrella.
+2. Or stay in:
+   - read
+   - `print("hello")`
+
+```python
+def warm(celsius: float) -> bool:
+    return celsius > 18
+```
+
+> Weather is what you get. <b>Climate</b> is what you expect.
+"""
+
+PIECES = ("Gold was found ", "in **three** places: ", "the river, the hill, ", "and the cellar.")
+
+
+class Gate:
+    """Lets the model of the worker go on, one step at each `open`."""
+
+    def __init__(self) -> None:
+        self._steps = asyncio.Semaphore(0)
+
+    async def step(self) -> None:
+        """Wait for the next step."""
+        await self._steps.acquire()
+
+    def open(self, steps: int) -> None:
+        """Allow steps."""
+        for _ in range(steps):
+            self._steps.release()
+
+
+def studio_swarm(gate: Gate) -> SwarmCore:
+    """Return a swarm whose supervisor acts on the first word of a message."""
+
+    async def ask_worker(view: View) -> list[Call]:
+        with model_call(MODEL) as called:
+            called.report(PRICED)
+        ask = request("worker", "Dig for gold.", subject="Gold")
+        return [ask._replace(reasoning=["The worker knows <b>this</b> better."]), wait("the worker digs")]
+
+    async def tell(text: str) -> list[Call]:
+        with model_call(MODEL) as called:
+            for piece in PIECES:
+                called.delta("answer", piece)
+                await gate.step()
+            called.report(PRICED)
+        return [complete(text)]
+
+    async def supervise(view: View) -> list[Call]:
+        if view.mail.sender_type == "agent":
+            return await tell("".join(PIECES))
+        if view.mail.sender_type == "system":
+            return [complete("\n".join(result for result in view.results if "message sent" not in result))]
+        match view.mail.body.split()[0].lower():
+            case "dig":
+                return await ask_worker(view)
+            case "markdown":
+                return [complete(MARKDOWN)]
+            case "free":
+                with model_call("local/llama") as called:
+                    called.report(UNPRICED)
+                return [complete("Done for an unknown price.")]
+            case "ask":
+                return [call("ask_human", question=view.mail.body.partition(" ")[2])]
+            case "pay":
+                amounts = view.mail.body.split()[1:]
+                return [call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts]
+            case "json":
+                return [call("task_complete", output={"cities": [{"name": "Tokyo", "celsius": 6}]})]
+            case "fail":
+                raise RuntimeError("the model's provider refused the key")
+            case "long":
+                return [complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))]
+            case _:
+                return [complete(f"You said: {view.mail.body}")]
+
+    async def work(view: View) -> list[Call]:
+        with model_call(MODEL) as called:
+            await gate.step()
+            called.report(PRICED)
+        return [respond("supervisor", "Dug.", subject="Re: Gold")]
+
+    async def pay(arguments: dict[str, object]) -> str:
+        return f"paid {arguments['amount']} to {arguments['to']}"
+
+    payment = ActionCore(
+        "pay",
+        pay,
+        "Pay somebody.",
+        {
+            "type": "object",
+            "properties": {
+                "to": {"type": "string"},
+                "amount": {"type": "integer"},
+                "note": {"type": "string"},
+            },
+            "required": ["to", "amount"],
+            "additionalProperties": False,
+        },
+        needs_approval=True,
+    )
+    question = ActionCore("ask_human", pay, "Ask the user a question.")
+    actions = {"pay": payment, "ask_human": question}
+    return build_swarm(
+        {
+            "supervisor": build_agent(
+                supervise,
+                targets=["worker", "sage@far"],
+                actions=list(actions),
+                supervises=True,
+                name="supervisor",
+                enable_interswarm=True,
+            ),
+            "worker": build_agent(work, targets=["supervisor"], name="worker"),
+        },
+        actions=actions,
+        breakpoint_tools=frozenset({"ask_human"}),
+    )
+
+
+class StudioServer:
+    """Serves the swarm. Tests let its models go on with `step`."""
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over, self._gate = asyncio.Event(), Gate()
+        try:
+            async with HTTPServer(studio_swarm(self._gate)) as server:
+                self.url, self.tokens = server.uvicorn.url, server.keys
+                self._ready.set()
+                await self._over.wait()
+        finally:
+            self._ready.set()
+
+    def step(self, steps: int = 1) -> None:
+        """Let the models that wait, or the next ones, go on by this number of steps."""
+        self._loop.call_soon_threadsafe(self._gate.open, steps)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(TIMEOUT)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(TIMEOUT)
