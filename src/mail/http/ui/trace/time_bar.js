@@ -25,7 +25,7 @@ function stateOf(past) {
 /** For a failed task: run it again from where it was last in order, or process its dead letters again. */
 function Repair({ session, moments, onFork, onProblem }) {
   const { record } = session;
-  if (record.status !== "failed" && !record.dead_letters.length) return null;
+  const letters = record.dead_letters;
   const good = record.status === "failed" ? lastGood(moments) : null;
   const attempt = (work) => async () => {
     try {
@@ -36,12 +36,11 @@ function Repair({ session, moments, onFork, onProblem }) {
   };
   return html`
     ${good !== null && html`<${WorkButton} class="button small" onClick=${attempt(async () => onFork(await rerun(session, good)))}><${Icon} name="retry" />Run again from entry ${good}<//>`}
-    ${record.dead_letters.map(
-      (seq) => html`<${WorkButton} key=${seq} class="button small" onClick=${attempt(async () => {
-        await api.redrive(session.id, seq);
-        session.look();
-      })}><${Icon} name="mail" />Redrive dead letter ${seq}<//>`,
-    )}
+    ${letters.length > 0 &&
+    html`<${WorkButton} class="button small" onClick=${attempt(async () => {
+      await api.redrive(session.id);
+      session.look();
+    })}><${Icon} name="mail" />Redrive ${letters.length === 1 ? `dead letter ${letters[0]}` : `${letters.length} dead letters`}<//>`}
   `;
 }
 
