@@ -88,7 +88,7 @@ def test_the_waterfall_and_its_inspector(
     page.get_by_role("button", name="Clear").click()
     page.get_by_role("button", name="Tree").click()
     nodes = page.get_by_role("treeitem")
-    expect(nodes.nth(1)).to_have_accessible_name(re.compile("^Entry 5, supervisor asks worker, find gold"))
+    expect(nodes.nth(1)).to_have_accessible_name(re.compile("^Entry 5 ?: supervisor asks worker ?, find gold"))
     expect(nodes.nth(2)).to_have_attribute("aria-level", "3")
     page.get_by_role("tree").focus()
     page.keyboard.press("Home")
@@ -104,7 +104,7 @@ def test_a_trace_grows_while_agents_work(
 
     swarm.ask(body="please wait", task_id="live", wait=False)
     trace("live")
-    running = page.get_by_role("option", name="worker, is working")
+    running = page.get_by_role("option", name="worker is working")
     expect(running).to_contain_text("is working")
     first = running.locator(".span-took").inner_text()
     expect(running.locator(".span-took")).not_to_have_text(first)
@@ -216,14 +216,14 @@ def test_ten_thousand_entries_scroll(
     swarm.ask(body="find gold", task_id="long")
     long_task(page)
     trace("long")
-    expect(page.get_by_role("listbox", name="Waterfall, 5000 rows")).to_be_visible()
+    expect(page.get_by_role("listbox", name="Waterfall, 5000 rows")).to_be_visible(timeout=30_000)
     page.get_by_role("button", name="Entries").click()
     rows = page.get_by_role("listbox", name="Entries, 10000 rows")
     expect(page.locator(ROWS).first).to_be_visible()
     assert page.locator(ROWS).count() < 80
     rows.focus()
     page.keyboard.press("End")
-    expect(page.get_by_role("option", name="Entry 10000,")).to_be_visible()
+    expect(page.get_by_role("option", name="Entry 10000")).to_be_visible()
     assert page.locator(ROWS).count() < 80
     frames = page.evaluate(
         """async () => {

@@ -6,7 +6,7 @@ import { Loading, Notice } from "../components/notice.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { formatRoute } from "../app/router.js";
 import { compare } from "./compare.js";
-import { VirtualList } from "./list.js";
+import { Said, VirtualList } from "./list.js";
 
 const ROW = 58;
 
@@ -34,15 +34,13 @@ function useEvents(id) {
 }
 
 function Side({ entry }) {
-  if (!entry) return html`<span class="side missing">–</span>`;
+  if (!entry) return html`<span class="side missing">–<${Said}> nothing <//></span>`;
   const { seq, who, whom, name, text, tone } = entry;
   return html`<span class=${`side ${tone}`}>
-    <span class="side-head"><span class="span-number">${seq}</span>${who && html`<${AgentName} name=${who} />`}<span class="quiet">${whom ? `→ ${whom}` : name}</span></span>
+    <span class="side-head"><span class="span-number"><${Said}>Entry <//>${seq}<${Said}> <//></span>${who && html`<${AgentName} name=${who} />`}<span class="quiet">${whom ? `→ ${whom}` : name}</span></span>
     <span class="side-text">${text}</span>
   </span>`;
 }
-
-const words = (entry) => (entry ? `entry ${entry.seq}, ${entry.who} ${entry.whom ? `to ${entry.whom}` : entry.name}: ${entry.text.slice(0, 120)}` : "nothing");
 
 export function CompareView({ session, origin, onOpen }) {
   const { events, problem } = useEvents(origin.task_id);
@@ -58,8 +56,7 @@ export function CompareView({ session, origin, onOpen }) {
       id: `pair-${n}`,
       key: n,
       class: `pair ${isSame ? "same" : "differs"} ${n === parts ? "parts" : ""}`,
-      label: isSame ? `The same in both: ${words(left)}` : `Original: ${words(left)}. Fork: ${words(right)}`,
-      content: html`<${Side} entry=${left} /><span class="pair-mark" aria-hidden="true">${isSame ? "=" : "≠"}</span><${Side} entry=${right} />`,
+      content: html`<${Said}>${isSame ? "The same in both. " : "Different. "}<//><${Side} entry=${left} /><span class="pair-mark" aria-hidden="true">${isSame ? "=" : "≠"}</span><${Side} entry=${right} />`,
     };
   };
   return html`

@@ -3,7 +3,7 @@
 import { AgentName } from "../components/agent.js";
 import { formatSeconds } from "../components/duration.js";
 import { html } from "../html.js";
-import { VirtualList } from "./list.js";
+import { Said, VirtualList } from "./list.js";
 
 const ROW = 30;
 
@@ -18,13 +18,12 @@ export function EntriesView({ entries, zero, at, isRunning, current, onMove, onO
       id: `entry-${n}`,
       key: seq,
       class: `entry ${tone} ${isLater ? "later" : ""}`,
-      label: `Entry ${seq}, ${who} ${whom ? `to ${whom}` : ""} ${name}: ${text.slice(0, 200)}${isLater ? ", after the chosen moment" : ""}`,
       content: html`
-        <span class="span-number">${seq}</span>
-        <span class="entry-time">+${formatSeconds((entry.at - zero) / 1000)}</span>
+        <span class="span-number"><${Said}>Entry <//>${seq}<${Said}>, <//></span>
+        <span class="entry-time">+${formatSeconds((entry.at - zero) / 1000)}<${Said}>, <//></span>
         <span class="entry-who">${who && html`<${AgentName} name=${who} />`}${whom && html`<span class="quiet"> → ${whom}</span>`}</span>
-        <span class="entry-kind">${name}</span>
-        <span class="entry-text">${text}</span>
+        <span class="entry-kind"><${Said}> <//>${name}<${Said}>: <//></span>
+        <span class="entry-text">${text}${isLater && html`<${Said}>, after the chosen moment<//>`}</span>
       `,
     };
   };

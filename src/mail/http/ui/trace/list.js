@@ -31,10 +31,13 @@ function useVirtualizer(scroller, count, rowHeight) {
   return virtualizer;
 }
 
+/** Words for those who don't see the row: they stand between what is visible. */
+export const Said = ({ children }) => html`<span class="hidden-label">${children}</span>`;
+
 /**
  * A list of `count` rows of `rowHeight` pixels, as a listbox or a tree.
  *
- * `row(index)` returns `{id, key, class, label, content, attributes}` of a row; `current` is the index of the row with the
+ * `row(index)` returns `{id, key, class, content, attributes}` of a row, whose words are its name; `current` is the index of the row with the
  * cursor, which arrow keys move (`onMove`), and `onOpen` is called for Enter and a click. `onKey(event, index)` may take further
  * keys and then returns true. `follows` keeps the end of a growing list in view; `onRange(first, last)` tells which rows are visible.
  */
@@ -76,10 +79,10 @@ export function VirtualList({ count, rowHeight, row, current, onMove, onOpen, on
   };
   const isTree = role === "tree";
   const rows = items.map(({ index, start }) => {
-    const { id: rowId, key, class: rowClass = "", label: rowLabel, content, attributes = {} } = row(index);
+    const { id: rowId, key, class: rowClass = "", content, attributes = {} } = row(index);
     return html`<div
       key=${key} id=${rowId} role=${isTree ? "treeitem" : "option"} class=${`list-row ${rowClass} ${index === current ? "current" : ""}`}
-      aria-selected=${String(index === current)} aria-posinset=${index + 1} aria-setsize=${count} aria-label=${rowLabel} ...${attributes}
+      aria-selected=${String(index === current)} aria-posinset=${index + 1} aria-setsize=${count} ...${attributes}
       style=${{ transform: `translateY(${start}px)`, height: `${rowHeight}px` }}
       onClick=${() => (onMove(index), onOpen(index))}
     >${content}</div>`;

@@ -4,7 +4,7 @@ import { hueOf } from "../components/agent.js";
 import { Icon } from "../components/icons.js";
 import { formatUsage } from "../components/usage.js";
 import { html, useMemo, useState } from "../html.js";
-import { VirtualList } from "./list.js";
+import { Said, VirtualList } from "./list.js";
 import { flatten, readTree } from "./tree.js";
 import { durationOf } from "./waterfall.js";
 
@@ -60,19 +60,18 @@ export function TreeView({ events, spans, matches, now, current, onMove, onOpen 
       id: `node-${n}`,
       key: node.id,
       class: `node ${node.status}`,
-      label: [`Entry ${node.seq}`, `${node.who} ${verb} ${node.whom}`, node.text.slice(0, 200), took, usage, node.status === "ok" ? "" : node.status].filter(Boolean).join(", "),
       attributes: { "aria-level": node.level + 1, ...(node.children.length ? { "aria-expanded": String(isOpen) } : {}) },
       content: html`
-        <span class="span-number">${node.seq}</span>
+        <span class="span-number"><${Said}>Entry <//>${node.seq}<${Said}>: <//></span>
         <span class="node-what" style=${{ paddingLeft: `${Math.min(node.level, 12) * 18}px` }}>
           <button type="button" class="twist" tabindex="-1" aria-hidden="true" hidden=${!node.children.length} onClick=${(event) => (event.stopPropagation(), toggle(node, !isOpen))}><${Icon} name=${isOpen ? "down" : "right"} size=${12} /></button>
-          <span class=${`agent-name hue-${hueOf(node.who)}`}><span class="agent-dot" aria-hidden="true"></span>${node.who}</span>
-          <span class="quiet">${verb}</span>
-          <span class=${`agent-name hue-${hueOf(node.whom)}`}>${node.whom}</span>
+          <span class=${`agent-name hue-${hueOf(node.who)}`}><span class="agent-dot" aria-hidden="true"></span>${node.who}<${Said}> <//></span>
+          <span class="quiet">${verb}<${Said}> <//></span>
+          <span class=${`agent-name hue-${hueOf(node.whom)}`}>${node.whom}<${Said}>, <//></span>
           <span class="node-text">${node.text}</span>
         </span>
-        <span class="span-cost">${usage}</span>
-        <span class="span-took">${took}</span>
+        <span class="span-cost">${usage && html`<${Said}>, <//>${usage}`}</span>
+        <span class="span-took">${took && html`<${Said}>, <//>${took}`}${node.status !== "ok" && html`<${Said}>, ${node.status}<//>`}</span>
       `,
     };
   };

@@ -5,7 +5,7 @@ import { formatSeconds } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { formatCost } from "../components/usage.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { VirtualList } from "./list.js";
+import { Said, VirtualList } from "./list.js";
 import { makeScale, ticksOf } from "./scale.js";
 
 const ROW = 30;
@@ -110,32 +110,21 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
     const took = durationOf(span, now);
     const cost = span.usage ? formatCost(span.usage) : "";
     const tokens = tokensOf(span.usage);
-    const label = [
-      span.first === null ? "now" : `Entry ${span.first}`,
-      WORDS[span.kind],
-      span.agent,
-      span.name,
-      took,
-      tokens && `tokens ${tokens.replace("→", "in,")} out`,
-      cost,
-      span.status === "ok" ? "" : span.status,
-    ];
     return {
       id: `span-${n}`,
       key: span.id,
       class: `span-row ${span.kind} ${span.status} ${at !== null && span.first > at ? "later" : ""}`,
-      label: label.filter(Boolean).join(", "),
       content: html`
-        <span class="span-number">${span.first ?? ""}</span>
+        <span class="span-number"><${Said}>${span.first === null ? "Now" : "Entry "}<//>${span.first ?? ""}<${Said}>, ${WORDS[span.kind]}: <//></span>
         <span class=${`span-name ${span.parent ? "inner" : ""}`}>
           <${Icon} name=${span.status === "failed" ? "alert" : ICONS[span.kind]} size=${14} />
-          ${span.agent && !span.parent && html`<${AgentName} name=${span.agent} />`}
+          ${span.agent && (span.parent ? html`<${Said}>${span.agent} <//>` : html`<${AgentName} name=${span.agent} /><${Said}> <//>`)}
           <span class="span-what">${span.name}</span>
-          ${span.snippet && html`<span class="node-text">${span.snippet}</span>`}
+          ${span.snippet && html`<${Said}>: <//><span class="node-text">${span.snippet}</span>`}
         </span>
-        <span class="span-cost">${tokens}</span>
-        <span class="span-price">${cost === "Price unknown" ? "unknown" : cost}</span>
-        <span class="span-took">${took}</span>
+        <span class="span-cost">${tokens && html`<${Said}>, tokens <//>${tokens}`}</span>
+        <span class="span-price">${cost && html`<${Said}>, cost <//>${cost === "Price unknown" ? "unknown" : cost}`}</span>
+        <span class="span-took">${took && html`<${Said}>, <//>${took}`}${span.status !== "ok" && html`<${Said}>, ${span.status}<//>`}</span>
         <span class="span-track"><${Bar} span=${span} scale=${scale} now=${now} /></span>
       `,
     };
