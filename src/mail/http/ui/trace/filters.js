@@ -1,5 +1,7 @@
 // Which spans and entries are shown: by agent, kind and text.
 
+import { textOf } from "./spans.js";
+
 export const KINDS = { turn: "Turns", model: "Model calls", action: "Actions", wait: "Waits", message: "Messages", problem: "Problems" };
 
 export const NO_FILTER = { agent: "", kind: "", text: "" };
@@ -19,7 +21,7 @@ export function filterSpans(spans, { agent, kind, text }) {
   const matches = (span) =>
     (!agent || span.agent === agent) &&
     (!kind || (kind === "problem" ? span.status === "failed" || span.status === "discarded" : kind === "message" ? span.kind === "message" || span.kind === "end" : span.kind === kind)) &&
-    has(`${span.agent ?? ""} ${span.name} ${span.text}`, wanted);
+    (!wanted.length || has([span.agent ?? "", span.name, ...span.events.map(textOf)].join("\n"), wanted));
   if (!isFiltered({ agent, kind, text })) return spans;
   const found = spans.filter(matches);
   const parents = new Set(found.map(({ parent }) => parent));

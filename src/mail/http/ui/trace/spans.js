@@ -66,7 +66,7 @@ function describe(events) {
  *
  * A span has `id`, `kind` ("message", "turn", "model", "action", "wait" or "end"), `agent`, `name`, `begin`, `end` (null
  * while it lasts), `status` ("ok", "failed", "running", "waiting" or "discarded"), the `first` and `last` event, `usage`
- * (or null), `parent` (the id of a turn, or null), and `text`, in which a filter looks. A turn has `queued`: since when its
+ * (or null), `parent` (the id of a turn, or null), and the `events` that it comes from. A turn has `queued`: since when its
  * message had waited; `reads`: the event of that message; `isTimed`: whether the record says when it began.
  *
  * `live` are the agents that work now, as `session.live.agents`; `status` is the task's.
@@ -120,12 +120,12 @@ class Reader {
       queued: mail && mail.at < begin ? mail.at : null,
       reads: mail?.seq ?? null,
       isTimed: Boolean(timing),
-      text: events.map(textOf).join("\n"),
+      events,
     });
     const calls = timing?.model_calls ?? [];
     for (const { model, after, seconds, attempts = 1 } of calls) {
       const from = begin + after * 1000;
-      this.#add("model", { agent, name: model, begin: from, end: from + seconds * 1000, first, last: first, usage: calls.length === 1 ? usage : null, attempts, parent: turn.id, text: model });
+      this.#add("model", { agent, name: model, begin: from, end: from + seconds * 1000, first, last: first, usage: calls.length === 1 ? usage : null, attempts, parent: turn.id });
     }
     this.#actions(turn, events);
   }
@@ -139,9 +139,9 @@ class Reader {
       else if (event.event === "action_call") {
         const name = call ?? /executing action tool: (\S+)/.exec(event.data.description)?.[1] ?? "action";
         const begin = turn.begin + after * 1000;
-        action = this.#add("action", { agent: turn.agent, name, begin, end: begin, first: event.seq, last: event.seq, parent: turn.id, text: textOf(event) });
+        action = this.#add("action", { agent: turn.agent, name, begin, end: begin, first: event.seq, last: event.seq, parent: turn.id, events: [event] });
       } else if (action && (event.event === "action_complete" || event.event === "action_error")) {
-        Object.assign(action, { end: action.begin + seconds * 1000, last: event.seq, status: event.event === "action_error" ? "failed" : "ok", text: `${action.text}\n${textOf(event)}` });
+        Object.assign(action, { end: action.begin + seconds * 1000, last: event.seq, status: event.event === "action_error" ? "failed" : "ok", events: [...action.events, event] });
         action = null;
       }
     }
@@ -149,7 +149,7 @@ class Reader {
 
   #event(event, { at }, about) {
     const message = fullMessage(event);
-    const facts = { first: event.seq, last: event.seq, begin: at, end: at, text: textOf(event), snippet: "" };
+    const facts = { first: event.seq, last: event.seq, begin: at, end: at, events: [event], snippet: "" };
     if (message) {
       this.#deliver(event.seq, at, message);
       if (isPerson(message)) this.#add("message", { ...facts, snippet: snippetOf(message.message.body), agent: null, name: `${message.message.sender.address} writes to ${recipientsOf(message).join(", ")}` });
@@ -176,7 +176,10 @@ class Reader {
     const to = recipientsOf(message);
     const agents = to.includes("all") ? [...this.#agents].filter((name) => name !== sender.address) : to;
     const mail = { seq, at, tier: tierOf(message) };
-    for (const agent of agents) this.#mail.set(agent, [...(this.#mail.get(agent) ?? []), mail]);
+    for (const agent of agents) {
+      if (!this.#mail.has(agent)) this.#mail.set(agent, []);
+      this.#mail.get(agent).push(mail);
+    }
     if (message.msg_type === "request" && sender.address_type === "agent") {
       const asked = this.#asked.get(sender.address) ?? new Map();
       this.#asked.set(sender.address, asked.set(request, to[0]));
@@ -186,17 +189,17 @@ class Reader {
   /** Take the message that the agent read at a time out of its mailbox. */
   #take(agent, at) {
     const mail = this.#mail.get(agent) ?? [];
-    const here = mail.filter((each) => each.at <= at + 1);
-    const [next] = (here.length ? here : mail).toSorted((a, b) => a.tier - b.tier || a.seq - b.seq);
-    if (next) this.#mail.set(agent, mail.filter((each) => each !== next));
-    return next ?? null;
+    let next = null;
+    for (const each of mail) if ((each.at <= at + 1 || !next) && (!next || each.tier < next.tier)) next = each;
+    if (next) mail.splice(mail.indexOf(next), 1);
+    return next;
   }
 
   /** Note whose answers the agent waits for after its turn. */
   #wait({ at, last }, agent) {
     const asked = [...new Set(this.#asked.get(agent)?.values() ?? [])];
     if (!asked.length || this.#paused?.agent === agent) return;
-    const wait = this.#add("wait", { agent, name: `waits for ${asked.join(", ")}`, begin: at, end: null, status: "waiting", first: last, last, text: asked.join(" ") });
+    const wait = this.#add("wait", { agent, name: `waits for ${asked.join(", ")}`, begin: at, end: null, status: "waiting", first: last, last });
     this.#waits.set(agent, wait);
   }
 
@@ -217,7 +220,7 @@ class Reader {
   }
 
   #add(kind, facts) {
-    const span = { id: `${kind} ${facts.first}.${this.spans.length}`, kind, status: "ok", usage: null, parent: null, ...facts };
+    const span = { id: `${kind} ${facts.first}.${this.spans.length}`, kind, status: "ok", usage: null, parent: null, events: [], ...facts };
     this.spans.push(span);
     return span;
   }
@@ -243,17 +246,24 @@ class Reader {
     const waited = this.#waits.get(agent);
     if (waited) Object.assign(waited, { end: Math.max(waited.begin, since), status: "ok", isShort: since - waited.begin < NOTABLE_WAIT });
     const open = { agent, end: null, status: "running", first: null, last: null };
-    const turn = this.#add("turn", { ...open, id: `live ${agent}`, name: "is working", begin: since, queued: null, reads: null, isTimed: true, text: "" });
+    const turn = this.#add("turn", { ...open, id: `live ${agent}`, name: "is working", begin: since, queued: null, reads: null, isTimed: true });
     for (const [key, { kind, name, since: from, retry }] of work) {
-      this.#add(kind, { ...open, id: `live ${agent} ${key}`, name, begin: from, parent: turn.id, attempts: retry?.attempt ?? 1, retry, text: name });
+      this.#add(kind, { ...open, id: `live ${agent} ${key}`, name, begin: from, parent: turn.id, attempts: retry?.attempt ?? 1, retry });
     }
   }
 }
 
 const snippetOf = (text = "") => text.slice(0, 200).replace(/\s+/g, " ");
 
-/** The words of an event, in which a filter looks. */
-export function textOf({ data }) {
+const texts = new WeakMap();
+
+/** The words of an event, in which a filter looks; they are put together once. */
+export function textOf(event) {
+  if (!texts.has(event)) texts.set(event, wordsOf(event));
+  return texts.get(event);
+}
+
+function wordsOf({ data }) {
   const { full_message: message, tool_name, tool_args, reasoning, preamble, content } = data.extra_data ?? {};
   const words = message ? [message.message.subject, message.message.body] : [data.response, data.description];
   return [...words, tool_name, tool_args && JSON.stringify(tool_args), reasoning, preamble, content].filter(Boolean).join("\n");
