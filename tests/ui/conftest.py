@@ -6,11 +6,15 @@ one that MAIL_CHROMIUM names. Without them they are skipped, in CI they fail.
 
 import os
 import shutil
+import subprocess
+import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from studio_server import StudioServer
 from support.server_process import ServerProcess
 from ui_needs import unavailable
 
@@ -28,23 +32,57 @@ def chromium(playwright: "Playwright") -> str | None:
     return own if Path(own).exists() else next(filter(None, map(shutil.which, NAMES)), None)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    """For a module whose tests are all synchronous: until it is closed, playwright's event loop occupies the thread."""
+@pytest.fixture(scope="session")
+def chromium_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one headless Chromium for all tests."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
         unavailable("playwright")
     with sync_playwright() as playwright:
         executable = chromium(playwright)
-        if executable is None:
-            unavailable("Chromium")
-        # Chromium's sandbox doesn't start for root, which is who runs in most containers.
-        browser = playwright.chromium.launch(
-            executable_path=executable, chromium_sandbox=hasattr(os, "geteuid") and os.geteuid() != 0
+    if executable is None:
+        unavailable("Chromium")
+    flags = [
+        "--headless",
+        "--remote-debugging-port=0",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--no-first-run",
+    ]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        flags.append("--no-sandbox")  # the sandbox doesn't start for root, who runs in most containers
+    profile = tmp_path_factory.mktemp("chromium")
+    with (profile / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
+            [executable, *flags, f"--user-data-dir={profile}", "about:blank"], stdout=log, stderr=log
         )
-        yield browser
-        browser.close()
+    try:
+        yield _debugging_url(process, profile)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _debugging_url(process: subprocess.Popen[bytes], profile: Path) -> str:
+    """Wait until Chromium has written its port."""
+    port = profile / "DevToolsActivePort"
+    deadline = time.monotonic() + 60
+    while not (port.exists() and "\n" in port.read_text()):
+        log = (profile / "log.txt").read_text(errors="replace")
+        assert process.poll() is None, log
+        assert time.monotonic() < deadline, log
+        time.sleep(0.05)
+    return f"http://127.0.0.1:{port.read_text().split()[0]}"
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_url: str) -> Iterator["Browser"]:
+    """For a module whose tests are all synchronous: until it is closed, playwright's event loop occupies the thread."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        yield playwright.chromium.connect_over_cdp(chromium_url)
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +92,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def studio() -> Iterator[StudioServer]:
+    """A server with scripted agents and models, in this process."""
+    with StudioServer() as studio:
+        yield studio
+
+
 @pytest.fixture
 def context(browser: "Browser") -> Iterator["BrowserContext"]:
     """A browser of its own for each test: nothing stored, a light system."""
-    context = browser.new_context(viewport={"width": 1400, "height": 950}, color_scheme="light")
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
     context.set_default_timeout(15_000)
     yield context
     context.close()
@@ -75,6 +120,15 @@ def page(context: "BrowserContext") -> Iterator["Page"]:
     assert not wrong
 
 
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, which finds barriers for people with disabilities."""
+    package = find_spec("axe_playwright_python")
+    if package is None or package.origin is None:
+        unavailable("axe-playwright-python")
+    return (Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
 @pytest.fixture
 def shoot(page: "Page", tmp_path: Path) -> Callable[[str], Path]:
     """Keeps a screenshot: in the folder that MAIL_ARTEFACTS names, or with the test's other files."""
@@ -83,7 +137,7 @@ def shoot(page: "Page", tmp_path: Path) -> Callable[[str], Path]:
 
     def shoot(name: str) -> Path:
         path = folder / f"ui-{name}.png"
-        page.screenshot(path=path, full_page=True)
+        page.screenshot(path=path)
         return path
 
     return shoot

@@ -7,11 +7,13 @@ import asyncio
 import threading
 from typing import Self
 
+import httpx
 from support.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage
+from mail.net.public_urls import tls
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
 MODEL = "openai/gpt-5-mini"
@@ -94,13 +96,17 @@ def studio_swarm(gate: Gate) -> SwarmCore:
                 return [call("ask_human", question=view.mail.body.partition(" ")[2])]
             case "pay":
                 amounts = view.mail.body.split()[1:]
-                return [call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts]
+                return [
+                    call("pay", to="bob", amount=int(amount), note="for the *roof*") for amount in amounts
+                ]
             case "json":
                 return [call("task_complete", output={"cities": [{"name": "Tokyo", "celsius": 6}]})]
             case "fail":
                 raise RuntimeError("the model's provider refused the key")
             case "long":
-                return [complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))]
+                return [
+                    complete("\n\n".join(f"Paragraph {n}. " + "Words follow words. " * 12 for n in range(30)))
+                ]
             case _:
                 return [complete(f"You said: {view.mail.body}")]
 
@@ -169,6 +175,15 @@ class StudioServer:
     def step(self, steps: int = 1) -> None:
         """Let the models that wait, or the next ones, go on by this number of steps."""
         self._loop.call_soon_threadsafe(self._gate.open, steps)
+
+    def client(self) -> httpx.Client:
+        """A client with the user's token."""
+        return httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self.tokens['user']}"},
+            timeout=TIMEOUT,
+            verify=tls(),
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()

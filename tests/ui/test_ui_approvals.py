@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from studio_page import answers, ask, expect, status_of
 from support.approval_swarm import Bank
-from test_ui_in_chromium import expect, send, sign_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -18,31 +18,35 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
 
 
 def test_one_call_is_edited_and_the_other_rejected(page: "Page", bank: Bank) -> None:
-    sign_in(page, bank)
-    send(page, "pay 500 600")
-    form = page.get_by_role("form", name="The task waits for you")
-    expect(form.get_by_text("pay needs your approval.")).to_have_count(2)
-    expect(form.get_by_role("button", name="Send results")).not_to_be_visible()
+    ask(page, bank, "pay 500 600", "paused")
+    cards = page.get_by_role("group", name="pay needs your approval")
+    expect(cards).to_have_count(2)
+    expect(cards.first).to_contain_text("payer wants to run pay")
+    expect(cards.first.locator("dd")).to_have_text(["bob", "500"])
 
-    arguments = form.get_by_label("Arguments of pay").first
+    cards.first.get_by_role("button", name="Edit").click()
+    arguments = cards.first.get_by_label("Arguments")
+    expect(arguments).to_be_focused()
+    approve = cards.first.get_by_role("button", name="Approve with these arguments")
     arguments.fill('{"to": "eve"')
-    form.get_by_role("button", name="Approve").first.click()
-    expect(page.get_by_text("The arguments are not JSON.")).to_be_visible()
+    approve.click()
+    expect(cards.first.get_by_text("The arguments are not valid JSON.")).to_be_visible()
     arguments.fill('{"to": "eve"}')
-    form.get_by_role("button", name="Approve").first.click()
-    expect(page.get_by_text("pay does not take these arguments")).to_be_visible()
+    approve.click()
+    expect(cards.first.get_by_text("pay does not take these arguments")).to_be_visible()
     page.wrong.clear()  # Chromium reports each request that failed
     arguments.fill('{"to": "eve", "amount": 5}')
-    form.get_by_role("button", name="Approve").first.click()
+    approve.click()
 
-    expect(form.get_by_text("pay needs your approval.")).to_have_count(1)
-    expect(page.locator("#task-status")).to_have_text("paused")
+    expect(cards).to_have_count(1)
+    expect(page.locator(".answered").get_by_text("approved with changes by user")).to_be_visible()
+    expect(status_of(page)).to_have_text("paused")
     assert bank.paid == []
-    form.get_by_label("Reason").fill("too much")
-    form.get_by_role("button", name="Reject").click()
-    expect(page.locator("#task-status")).to_have_text("completed")
-    expect(form).not_to_be_visible()
-    last = page.locator("#timeline > li").last
-    expect(last).to_contain_text("paid 5 to eve")
-    expect(last).to_contain_text("too much")
+    cards.get_by_role("button", name="Reject").click()
+    cards.get_by_label("Reason").fill("too much")
+    cards.get_by_role("button", name="Reject").click()
+    expect(status_of(page)).to_have_text("completed")
+    expect(cards).to_have_count(0)
+    expect(answers(page).last).to_contain_text("paid 5 to eve")
+    expect(answers(page).last).to_contain_text("too much")
     assert bank.paid == ["eve 5"]

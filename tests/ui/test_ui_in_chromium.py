@@ -1,160 +1,100 @@
 """The page in a headless Chromium, against `mail server` with the rule-based swarm."""
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from studio_page import answers, ask, expect, ground, is_in_view, send, sign_in, size, status_of
 from support.server_process import ServerProcess
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Request, Route
+    from playwright.sync_api import Page
 
 WAITING = "ask a human: may I?"
 Shoot = Callable[[str], Path]
 
 
-def expect(locator):
-    from playwright.sync_api import expect
-
-    return expect(locator, "")
-
-
-def sign_in(page: "Page", server: ServerProcess, role: str = "user") -> None:
-    page.goto(f"{server.url}/ui")
-    page.get_by_label("Token").fill(server.tokens[role])
-    page.get_by_role("button", name="Sign in").click()
-
-
-def send(page: "Page", body: str) -> None:
-    page.get_by_label("Message", exact=True).fill(body)
-    page.get_by_role("button", name="Send", exact=True).click()
-
-
-def ground(page: "Page") -> int:
-    """How bright the page's background is, 0 to 255."""
-    return page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
-
-
-def size(png: Path) -> tuple[int, int]:
-    data = png.read_bytes()
-    assert data.startswith(b"\x89PNG")
-    return struct.unpack(">II", data[16:24])
-
-
 def test_from_the_token_to_the_answer(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     sign_in(page, server)
-    expect(page.locator("#whoami")).to_have_text("user user")
-    expect(page.locator("#health")).to_have_text("healthy")
+    expect(page.locator(".who")).to_have_text("user · user")
+    expect(page.locator(".health")).to_have_text("healthy")
+    expect(page.get_by_role("navigation", name="Views").get_by_role("link")).to_have_text(["Tasks", "Swarm"])
+    page.get_by_role("button", name="weather in Tokyo and 12*(3+4)").click()
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(status_of(page)).to_have_text("completed")
+    expect(answers(page)).to_contain_text(["84"])
+    expect(page.get_by_role("status").filter(has_text="Answer: ")).to_contain_text("Tokyo")
+    expect(page.locator(".task-item").first).to_contain_text("weather in Tokyo")
+    assert page.title() == "weather in Tokyo and 12*(3+4) · MAIL"
 
-    graph = page.get_by_role("img", name="Who writes to whom in example-no-proxy")
-    expect(graph.locator(".node title")).to_have_text(["supervisor", "weather", "math"])
-    expect(graph.locator(".edge")).to_have_count(2)
-    expect(page.get_by_label("To", exact=True).locator("option")).to_have_text(["supervisor"])
+    work = page.get_by_role("button", name="supervisor asked weather and math · 7 turns")
+    expect(page.locator(".step")).to_have_count(0)
+    work.click()
+    expect(page.locator(".step").first).to_contain_text("supervisor→weather")
+    expect(page.locator(".step").filter(has_text="used calculate_expression")).to_contain_text("12*(3+4)")
+    assert size(shoot("answered-light")) == (1440, 900)
 
-    send(page, "weather in Tokyo and 12*(3+4)")
-    expect(page.locator("#task-status")).to_have_text("completed")
-    last = page.locator("#timeline > li").last
-    expect(last).to_contain_text("Tokyo")
-    expect(last).to_contain_text("84")
-    assert "task complete" in last.inner_text()
-    expect(page.locator(".tier-2").first).to_have_text("2 person")
-    expect(page.locator(".tier-5").first).to_have_text("5 agent")
-    assert "task complete" in page.locator("#latest").text_content()
 
-    call = page.locator("#timeline > li", has_text="calculate_expression").first
-    expect(call.locator("pre").first).not_to_be_visible()
-    call.locator("summary", has_text="Tool call").click()
-    expect(call.locator("pre").first).to_contain_text("12*(3+4)")
-
-    numbers = page.locator("#timeline > li").evaluate_all(
-        "items => items.map(item => Number(item.dataset.seq))"
-    )
-    assert numbers == list(range(1, len(numbers) + 1))
-    width, height = size(shoot("answered-light"))
-    assert width == 1400
-    assert height >= 900
+def test_the_answer_is_in_view_after_many_follow_ups(page: "Page", server: ServerProcess) -> None:
+    ask(page, server, "1+1")
+    for n in range(2, 13):
+        send(page, f"{n}+{n}")
+        expect(answers(page)).to_have_count(n)
+    assert is_in_view(answers(page).last)
+    expect(answers(page).last).to_contain_text("24")
+    expect(page.get_by_label("Message", exact=True)).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900, "panes scroll, the page doesn't"
 
 
 def test_a_breakpoint_is_answered(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
-    sign_in(page, server)
-    send(page, WAITING)
-    expect(page.locator("#timeline > li").last).to_contain_text("waits for the results")
-    form = page.get_by_role("form", name="The task waits for you")
-    expect(form).to_contain_text("ask_human")
-    expect(form).to_contain_text("may I?")
-    expect(page.locator("#task-status")).to_have_text("paused")
-    shoot("breakpoint-light")
-    form.get_by_label("Result of ask_human").fill("Yes, you may.")
-    form.get_by_role("button", name="Send results").click()
-    expect(page.locator("#task-status")).to_have_text("completed")
-    expect(form).not_to_be_visible()
-    expect(page.locator("#timeline > li").last).to_contain_text("Yes, you may.")
+    ask(page, server, WAITING, "paused")
+    question = page.get_by_role("group", name="Question for you")
+    expect(question).to_contain_text("supervisor asks:")
+    expect(question).to_contain_text("may I?")
+    expect(question.get_by_role("textbox", name="Your answer")).to_be_focused()
+    expect(page.get_by_label("Message", exact=True)).to_have_count(0)
+    shoot("question-light")
+    page.keyboard.type("Yes, you may.")
+    question.get_by_role("button", name="Send").click()
+    expect(status_of(page)).to_have_text("completed")
+    expect(question).not_to_be_visible()
+    expect(page.get_by_role("article", name="Your answer")).to_contain_text("Yes, you may.")
+    expect(answers(page).last).to_contain_text("Yes, you may.")
+
+
+def test_a_message_to_a_task_that_waits_becomes_its_answer(page: "Page", server: ServerProcess) -> None:
+    ask(page, server, WAITING, "paused")
+    page.get_by_role("button", name="Write a message instead").click()
+    send(page, "Yes, as an answer.")
+    refusal = page.get_by_role("alert").filter(has_text="The task waits for your answer")
+    expect(refusal.get_by_role("button", name="Drop the question and send")).to_be_visible()
+    refusal.get_by_role("button", name="Send as the answer").click()
+    expect(status_of(page)).to_have_text("completed")
+    expect(answers(page).last).to_contain_text("Yes, as an answer.")
+    page.wrong[:] = [text for text in page.wrong if "409" not in text]
 
 
 def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
-    sign_in(page, server)
-    send(page, WAITING)
-    expect(page.locator("#task-status")).to_have_text("paused")
-    page.get_by_role("button", name="Cancel task").click()
-    expect(page.locator("#task-status")).to_have_text("cancelled")
-    expect(page.get_by_role("button", name="Cancel task")).not_to_be_visible()
-    expect(page.get_by_role("form", name="The task waits for you")).not_to_be_visible()
-    expect(page.locator("#timeline > li").last).to_contain_text("The task was cancelled by user")
+    ask(page, server, WAITING, "paused")
+    page.get_by_role("button", name="Cancel the task").click()
+    expect(status_of(page)).to_have_text("cancelled")
+    expect(page.get_by_role("button", name="Cancel the task")).not_to_be_visible()
+    expect(page.get_by_role("textbox", name="Your answer")).not_to_be_visible()
+    expect(page.locator(".chat .aside")).to_contain_text("The task was cancelled by user")
 
 
-def test_a_task_as_it_was_and_a_fork_of_it(page: "Page", server: ServerProcess) -> None:
-    sign_in(page, server)
-    send(page, "2+3")
-    expect(page.locator("#task-status")).to_have_text("completed")
-    page.get_by_label("As of event").fill("1")
-    page.get_by_role("button", name="Look").click()
-    expect(page.locator("#task-status")).to_have_text("running")
-    expect(page.get_by_role("button", name="Cancel task")).not_to_be_visible()
-    lines = page.locator("#timeline > li")
-    expect(page.locator("#timeline > li.later")).to_have_count(lines.count() - 1)
-    page.get_by_role("button", name="Fork").click()
-    expect(page.locator("#task-status")).to_have_text("paused")
-    expect(page.get_by_label("As of event")).to_have_value("")
-    expect(lines.first).to_contain_text("task forked")
-    send(page, "2+4")
-    expect(page.locator("#task-status")).to_have_text("completed")
-    page.get_by_label("As of event").fill("1")
-    page.get_by_role("button", name="Look").click()
-    expect(page.locator("#task-status")).to_have_text("paused")
-    page.get_by_label("As of event").fill("")
-    page.get_by_role("button", name="Look").click()
-    expect(page.locator("#task-status")).to_have_text("completed")
-    expect(page.locator("#timeline > li.later")).to_have_count(0)
-
-
-def test_a_follow_up_streams_on_and_survives_a_broken_stream(page: "Page", server: ServerProcess) -> None:
-    sign_in(page, server)
-    send(page, "1+1")
-    expect(page.locator("#task-status")).to_have_text("completed")
-    first = page.locator("#timeline > li").count()
-
-    asked: list[str | None] = []
-
-    def break_once(route: "Route", request: "Request") -> None:
-        asked.append(request.headers.get("last-event-id"))
-        if len(asked) == 1:
-            # A server that goes away for a moment. (An aborted request would be an error on the console.)
-            route.fulfill(status=200, content_type="text/event-stream", body=": nothing\n\n")
-        else:
-            route.continue_()
-
-    page.route("**/task/stream*", break_once)
-    expect(page.get_by_role("heading", name="Follow up")).to_be_visible()
-    send(page, "2+40")
-    expect(page.locator("#timeline > li").last).to_contain_text("42")
-    expect(page.locator("#task-facts")).to_contain_text("generation 2")
-    assert asked[:2] == [str(first), str(first)]
-    numbers = page.locator("#timeline > li").evaluate_all(
-        "items => items.map(item => Number(item.dataset.seq))"
-    )
-    assert numbers == list(range(1, len(numbers) + 1))
+def test_a_moment_of_a_task(page: "Page", server: ServerProcess) -> None:
+    ask(page, server, "2+3")
+    page.goto(f"{page.url}&at=1")
+    expect(status_of(page)).to_have_text("running")
+    expect(page.get_by_text("This is the task as of event 1.")).to_be_visible()
+    expect(answers(page)).to_have_count(0)
+    expect(page.get_by_label("Message", exact=True)).to_have_count(0)
+    page.get_by_role("button", name="Back to now").click()
+    expect(status_of(page)).to_have_text("completed")
+    expect(answers(page)).to_have_count(1)
 
 
 def open_beside(page: "Page", server: ServerProcess) -> "Page":
@@ -167,76 +107,67 @@ def open_beside(page: "Page", server: ServerProcess) -> "Page":
     return other
 
 
-def answer(page: "Page", result: str) -> None:
-    page.get_by_label("Result of ask_human").fill(result)
-    page.get_by_role("button", name="Send results").click()
-
-
-def test_what_happens_in_another_tab_is_seen_here(page: "Page", server: ServerProcess) -> None:
-    sign_in(page, server)
-    send(page, WAITING)
-    expect(page.locator("#task-status")).to_have_text("paused")
+def test_what_happens_elsewhere_is_seen_here(page: "Page", server: ServerProcess) -> None:
+    ask(page, server, WAITING, "paused")
     other = open_beside(page, server)
-    expect(other.locator("#task-status")).to_have_text("paused")
-    answer(page, "Yes, from the first tab.")
-    expect(page.locator("#task-status")).to_have_text("completed")
-    other.clock.fast_forward(10_000)
-    expect(other.locator("#task-status")).to_have_text("completed")
-    expect(other.get_by_label("Result of ask_human")).not_to_be_visible()
-    expect(other.locator("#timeline > li").last).to_contain_text("Yes, from the first tab.")
+    expect(status_of(other)).to_have_text("paused")
+    page.get_by_role("textbox", name="Your answer").fill("Yes, from the first tab.")
+    page.keyboard.press("Enter")
+    expect(status_of(page)).to_have_text("completed")
+    other.clock.fast_forward(15_000)
+    expect(status_of(other)).to_have_text("completed")
+    expect(answers(other).last).to_contain_text("Yes, from the first tab.")
 
-    send(page, "40+2")
-    expect(page.locator("#timeline > li").last).to_contain_text("42")
-    other.get_by_role("button", name="Refresh").click()
-    expect(other.locator("#timeline > li").last).to_contain_text("42")
-    expect(other.locator("#task-facts")).to_contain_text("generation 3")
+    with server.client() as client:
+        client.post("/message", json={"body": "40+2", "task_id": "elsewhere"}).raise_for_status()
+    other.clock.fast_forward(15_000)
+    expect(other.locator('[data-task="elsewhere"]')).to_contain_text("40+2")
 
 
 def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
     page: "Page", server: ServerProcess
 ) -> None:
-    sign_in(page, server)
-    send(page, WAITING)
-    expect(page.locator("#task-status")).to_have_text("paused")
+    ask(page, server, WAITING, "paused")
     other = open_beside(page, server)
-    expect(other.locator("#task-status")).to_have_text("paused")
-    other.get_by_label("Result of ask_human").fill("Yes, from the second tab.")
-    answer(page, "Yes, from the first tab.")
-    expect(page.locator("#task-status")).to_have_text("completed")
-    other.get_by_role("button", name="Send results").click()
-    expect(other.get_by_role("alert")).to_contain_text("waits for no tool result")
-    expect(other.locator("#task-status")).to_have_text("completed")
-    expect(other.get_by_label("Result of ask_human")).not_to_be_visible()
-    expect(other.locator("#timeline > li").last).to_contain_text("Yes, from the first tab.")
+    other.route("**/tasks?*", lambda route: route.fulfill(json={}))
+    other.get_by_role("textbox", name="Your answer").fill("Yes, from the second tab.")
+    page.get_by_role("textbox", name="Your answer").fill("Yes, from the first tab.")
+    page.keyboard.press("Enter")
+    expect(status_of(page)).to_have_text("completed")
+    other.get_by_role("button", name="Send").click()
+    expect(status_of(other)).to_have_text("completed")
+    expect(other.get_by_role("textbox", name="Your answer")).not_to_be_visible()
+    expect(answers(other).last).to_contain_text("Yes, from the first tab.")
 
 
 @pytest.mark.parametrize("opens_task", [True, False])
-def test_a_server_that_is_away_is_said_in_our_words_until_it_is_back(
+def test_offline_is_said_and_a_failed_message_stays(
     page: "Page", server: ServerProcess, opens_task: bool
 ) -> None:
-    page.clock.install()
-    sign_in(page, server)
-    expect(page.get_by_role("heading", name="Your tasks")).to_be_visible()
     if opens_task:
-        send(page, "1+1")
-        expect(page.locator("#task-status")).to_have_text("completed")
+        ask(page, server, "1+1")
+    else:
+        sign_in(page, server)
+    expect(page.locator(".health")).to_have_text("healthy")
     page.context.set_offline(True)
+    expect(page.locator(".health")).to_have_text("offline")
     send(page, "1+2")
-    expect(page.get_by_role("alert")).to_have_text("The server can't be reached.")
+    refusal = page.get_by_role("alert").filter(has_text="Not sent. The server can't be reached.")
+    expect(refusal).to_be_visible()
     expect(page.get_by_label("Message", exact=True)).to_have_value("1+2")
     page.context.set_offline(False)
-    page.clock.fast_forward(10_000)
-    expect(page.get_by_role("alert")).not_to_be_visible()
+    expect(page.locator(".health")).to_have_text("healthy")
+    refusal.get_by_role("button", name="Retry").click()
+    expect(answers(page).last).to_contain_text("3")
+    expect(refusal).not_to_be_visible()
     page.wrong.clear()  # Chromium reports each request that failed
 
 
 def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
-    sign_in(page, server)
     attack = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script><b>hi</b>"
-    send(page, attack)
-    expect(page.locator("#task-status")).to_have_text("completed")
-    expect(page.locator("#timeline .text").first).to_have_text(attack)
-    assert page.locator("#timeline img, #timeline script, #timeline b").count() == 0
+    ask(page, server, attack)
+    expect(page.locator(".bubble-text").first).to_have_text(attack)
+    assert page.locator(".chat img, .chat script, .chat b").count() == 0
     assert page.title() != "owned"
     # What the scripts don't do, the browser would not let them do.
     assert page.evaluate(
@@ -250,40 +181,43 @@ def test_the_list_of_tasks_in_pages(page: "Page", server: ServerProcess) -> None
         for n in range(23):
             client.post("/message", json={"body": f"{n}+1", "task_id": str(n)}).raise_for_status()
     sign_in(page, server)
-    tasks = page.locator("#tasks > li")
+    tasks = page.locator(".task-item")
     expect(tasks).to_have_count(20)
     assert tasks.first.get_attribute("data-task") == "22"
     page.get_by_role("button", name="Older tasks").click()
-    expect(page.locator('#tasks > li[data-task="0"]')).to_be_visible()
-    page.locator('#tasks > li[data-task="0"] a').click()
-    expect(page.locator("#task-facts")).to_contain_text("0 · to supervisor")
-    expect(page.locator("#timeline > li").last).to_contain_text("1")
-    page.get_by_label("Show").select_option("running")
-    expect(page.locator("#tasks")).to_have_text("None yet.")
+    first = page.locator('[data-task="0"]')
+    first.click()
+    expect(first).to_have_attribute("aria-current", "true")
+    expect(answers(page)).to_contain_text(["1"])
+    page.get_by_role("searchbox", name="Search tasks").fill("11+1")
+    expect(tasks).to_have_count(1)
+    page.get_by_role("searchbox", name="Search tasks").fill("")
+    page.get_by_label("Status").select_option("running")
+    expect(page.get_by_text("No tasks match")).to_be_visible()
 
 
 def test_dark_and_light(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
-    sign_in(page, server)
-    send(page, WAITING)
-    expect(page.locator("#task-status")).to_have_text("paused")
-    switch = page.get_by_role("button", name="Dark")
+    ask(page, server, WAITING, "paused")
     assert ground(page) > 200
     page.emulate_media(color_scheme="dark")
-    expect(switch).to_have_attribute("aria-pressed", "true")
+    switch = page.get_by_role("button", name="Use the light theme")
+    expect(switch).to_be_visible()
     assert ground(page) < 60
-    shoot("breakpoint-dark")
+    shoot("question-dark")
     switch.click()
+    expect(page.get_by_role("button", name="Use the dark theme")).to_be_visible()
     assert ground(page) > 200
     page.reload()
-    expect(switch).to_have_attribute("aria-pressed", "false")
+    expect(page.get_by_role("button", name="Use the dark theme")).to_be_visible()
     assert ground(page) > 200, "the switch holds against the system"
 
 
 def test_the_token_is_this_tabs_only(page: "Page", server: ServerProcess) -> None:
     sign_in(page, server)
-    expect(page.get_by_role("heading", name="Your tasks")).to_be_visible()
+    tasks = page.get_by_role("heading", name="Tasks", exact=True)
+    expect(tasks).to_be_visible()
     page.reload()
-    expect(page.get_by_role("heading", name="Your tasks")).to_be_visible()
+    expect(tasks).to_be_visible()
     assert server.tokens["user"] not in page.content()
     stored = page.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
     assert server.tokens["user"] not in stored
@@ -296,14 +230,15 @@ def test_the_token_is_this_tabs_only(page: "Page", server: ServerProcess) -> Non
 
 
 @pytest.mark.parametrize(
-    ("token", "says"), [("mail_wrong", "not valid"), ("agent", "role"), ("ké☃", "not valid")]
+    ("token", "says"),
+    [("mail_wrong", "Invalid or revoked"), ("agent", "role"), ("ké☃", "Invalid or revoked")],
 )
 def test_a_token_that_won_t_do(page: "Page", server: ServerProcess, token: str, says: str) -> None:
     page.goto(f"{server.url}/ui")
     page.get_by_label("Token").fill(server.tokens.get(token, token))
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text(says)
-    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_label("Token")).to_be_focused()
     assert page.evaluate("sessionStorage.length") == 0, "it is not kept"
     page.wrong[:] = [text for text in page.wrong if "40" not in text]
 
@@ -311,14 +246,25 @@ def test_a_token_that_won_t_do(page: "Page", server: ServerProcess, token: str, 
 def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     page.goto(f"{server.url}/ui")
-    assert page.evaluate("document.activeElement.id") == "token", "one can type at once"
+    expect(page.get_by_label("Token")).to_be_focused()
     page.keyboard.type(server.tokens["user"])
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="New task").focus()
+    page.get_by_role("link", name="New task").focus()
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "body"
+    field = page.get_by_label("Message", exact=True)
+    field.focus()
     page.keyboard.type("weather in Oslo")
-    page.keyboard.press("Control+Enter")
-    expect(page.locator("#task-status")).to_have_text("completed")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("please")
+    expect(field).to_have_value("weather in Oslo\nplease")
+    page.keyboard.press("Enter")
+    expect(status_of(page)).to_have_text("completed")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert size(shoot("narrow"))[0] == 360
+    tab = page.get_by_role("tab", name="Conversation")
+    tab.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Trace")).to_be_focused()
+    expect(page.get_by_role("tab", name="Trace")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("button", name="Back to the list").press("Enter")
+    expect(page.locator(".task-item").first).to_be_visible()

@@ -1,152 +1,196 @@
-"""The page while agents are at work: what arrives live, and what a language model adds."""
+"""The page while agents are at work: what arrives live, and what language models add."""
 
-import asyncio
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
-from support.http_server import TIMEOUT, HTTPServer
-
-from mail.core.task.swarm import SwarmCore
-from mail.core.task.usage import Usage, report_usage
-from mail.testing.agents import Call, View, build_agent, build_swarm, complete, request, respond, wait
+from studio_page import answers, ask, expect, is_in_view, send, sign_in, status_of
+from studio_server import StudioServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Request, Route
 
-SPENT = Usage(calls=1, input_tokens=1200, output_tokens=34, reasoning_tokens=20, cost=0.0123)
-REASONING = "The worker knows <b>this</b> better."
-
-
-class Thread:
-    """A server on an event loop of its own, as playwright's synchronous API occupies this one."""
-
-    def __init__(self, swarm: Callable[[asyncio.Event], SwarmCore]) -> None:
-        self._swarm = swarm
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._over, self._gate = asyncio.Event(), asyncio.Event()
-        try:
-            async with HTTPServer(self._swarm(self._gate)) as server:
-                self.url, self.tokens = server.uvicorn.url, server.keys
-                self._ready.set()
-                await self._over.wait()
-        finally:
-            self._ready.set()
-
-    def release(self) -> None:
-        """Let the worker go on."""
-        self._loop.call_soon_threadsafe(self._gate.set)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(TIMEOUT)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(TIMEOUT)
+Shoot = Callable[[str], Path]
 
 
-def swarm(gate: asyncio.Event) -> SwarmCore:
-    """A supervisor that says why it asks, a worker that waits for the gate, and a target in another swarm."""
-
-    def supervise(view: View) -> list[Call]:
-        if view.mail.sender_type == "agent":
-            return [complete(view.mail.body)]
-        report_usage(SPENT, "gpt-5-mini")
-        ask = request("worker", "dig")._replace(reasoning=[REASONING], preamble="I ask the worker.")
-        return [ask, wait("for the worker")]
-
-    async def work(view: View) -> list[Call]:
-        await gate.wait()
-        return [respond("supervisor", "dug")]
-
-    return build_swarm(
-        {
-            "supervisor": build_agent(
-                supervise,
-                targets=["worker", "sage@far"],
-                supervises=True,
-                name="supervisor",
-                enable_interswarm=True,
-            ),
-            "worker": work,
-        }
-    )
-
-
-@pytest.fixture
-def shown(page: "Page"):
-    with Thread(swarm) as server:
-        page.goto(f"{server.url}/ui")
-        page.get_by_label("Token").fill(server.tokens["user"])
-        page.keyboard.press("Enter")
-        page.get_by_label("Message", exact=True).fill("find gold")
-        page.get_by_role("button", name="Send", exact=True).click()
-        yield server
-        page.goto("about:blank")  # no stream is left that the server would wait for
-
-
-def test_it_is_live(page: "Page", shown: Thread, shoot: Callable[[str], Path]) -> None:
-    from playwright.sync_api import expect
-
-    lines = page.locator("#timeline > li")
-    expect(lines.filter(has_text="supervisor → worker")).to_be_visible()
-    expect(page.locator("#connection")).to_have_text("● live")
-    expect(page.locator("#task-status")).to_have_text("running")
-    expect(page.locator("#tasks .running")).to_be_visible()
-    expect(page.locator(".node.remote title")).to_have_text("sage@far")
-    expect(page.locator("#working")).to_contain_text("worker, ")
-    assert "dug" not in page.locator("#timeline").inner_text()
+def test_who_works_and_what_is_written_are_live(page: "Page", studio: StudioServer, shoot: Shoot) -> None:
+    sign_in(page, studio)
+    send(page, "dig for gold")
+    working = page.get_by_role("list", name="Working now")
+    expect(working).to_contain_text("worker")
+    expect(working).to_contain_text("calls openai/gpt-5-mini")
+    expect(working.locator(".elapsed")).to_have_text("1 s")
+    expect(page.locator(".work-line")).to_have_text("supervisor asked worker · 1 turn")
+    expect(page.locator(".task-item .chip").first).to_have_text("running")
+    studio.step(3)
+    writing = page.get_by_role("article", name="The answer so far")
+    expect(writing).to_contain_text("Gold was found in three places: the river,")
+    expect(writing.locator("strong")).to_have_text("three")
     shoot("live")
-
-    shown.release()
-    expect(page.locator("#task-status")).to_have_text("completed")
-    expect(lines.last).to_contain_text("dug")
-    expect(page.locator("#connection")).to_be_empty()
-    expect(page.locator("#working")).to_be_hidden()
-    expect(page.locator("#tasks .running")).to_have_count(0)
-
-
-def test_reasoning_and_usage(page: "Page", shown: Thread, shoot: Callable[[str], Path]) -> None:
-    from playwright.sync_api import expect
-
-    shown.release()
-    expect(page.locator("#task-status")).to_have_text("completed")
-    call = page.locator("#timeline > li", has_text="send_request").first
-    reasoning = call.locator("details", has_text="Reasoning")
-    expect(reasoning.locator("pre")).not_to_be_visible()
-    reasoning.locator("summary").focus()
-    page.keyboard.press("Enter")
-    expect(reasoning.locator("pre")).to_have_text(REASONING)
-    page.get_by_role("button", name="Reasoning: see the earlier call").click()
-    assert page.evaluate("document.activeElement.textContent").count(REASONING) == 1
-
-    expect(page.locator("#timeline")).to_contain_text("1200 tokens in, 34 out, $0.0123")
-    page.locator("#usage summary").click()
-    row = page.get_by_role("row", name="supervisor")
-    expect(row.locator("td")).to_have_text(["1", "1200", "0", "34", "20", "0.0123"])
-    model = page.get_by_role("row", name="gpt-5-mini")
-    expect(model.locator("td")).to_have_text(["1", "1200", "0", "34", "20", "0.0123"])
-    shoot("reasoning-and-usage")
+    studio.step(2)
+    expect(status_of(page)).to_have_text("completed")
+    expect(answers(page).last).to_contain_text("and the cellar.")
+    expect(writing).to_have_count(0)
+    expect(working).to_have_count(0)
+    expect(page.locator(".task-item .chip").first).to_have_text("completed")
 
 
-def test_a_server_that_is_gone_is_said(page: "Page", shown: Thread) -> None:
-    from playwright.sync_api import expect
+def test_a_broken_stream_is_resumed(page: "Page", studio: StudioServer) -> None:
+    asked: list[str | None] = []
 
-    expect(page.locator("#connection")).to_have_text("● live")
+    def break_once(route: "Route", request: "Request") -> None:
+        asked.append(request.headers.get("last-event-id"))
+        if len(asked) == 1:
+            # A server that goes away for a moment. (An aborted request would be an error on the console.)
+            route.fulfill(status=200, content_type="text/event-stream", body=": nothing\n\n")
+        else:
+            route.continue_()
+
+    page.route("**/task/stream*", break_once)
+    sign_in(page, studio)
+    send(page, "dig again")
+    expect(page.get_by_role("list", name="Working now")).to_contain_text("worker")
+    studio.step(5)
+    expect(answers(page).last).to_contain_text("and the cellar.")
+    assert len(asked) >= 2
+
+
+def test_a_server_that_comes_back_is_followed_again(page: "Page", studio: StudioServer) -> None:
+    sign_in(page, studio)
+    send(page, "dig while away")
+    expect(page.get_by_role("list", name="Working now")).to_contain_text("worker")
     page.context.set_offline(True)
-    page.get_by_role("button", name="Refresh").click()
-    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.locator(".health")).to_have_text("offline")
+    studio.step(5)
     page.context.set_offline(False)
-    page.get_by_role("button", name="Refresh").click()
-    expect(page.get_by_role("alert")).not_to_be_visible()
-    shown.release()
-    expect(page.locator("#task-status")).to_have_text("completed")
+    expect(page.locator(".health")).to_have_text("healthy")
+    expect(answers(page).last).to_contain_text("and the cellar.")
     page.wrong.clear()  # Chromium reports each request that failed
+
+
+def test_the_reader_is_not_pulled_away(page: "Page", studio: StudioServer) -> None:
+    ask(page, studio, "long story")
+    first = answers(page).last
+    assert is_in_view(first), "a long answer is shown from its beginning"
+    jump = page.get_by_role("button", name="Jump to the latest")
+    expect(jump).to_be_visible()
+    send(page, "dig meanwhile")
+    expect(page.get_by_role("list", name="Working now")).to_be_in_viewport()
+    page.locator(".chat-scroll").evaluate("pane => pane.scrollTo(0, 300)")
+    expect(jump).to_be_visible()
+    studio.step(5)
+    expect(status_of(page)).to_have_text("completed")
+    expect(answers(page)).to_have_count(2)
+    assert page.locator(".chat-scroll").evaluate("pane => pane.scrollTop") == 300
+    jump.click()
+    assert is_in_view(answers(page).last)
+    expect(jump).not_to_be_visible()
+
+
+def test_markdown_is_shown_and_is_safe(page: "Page", studio: StudioServer, shoot: Shoot) -> None:
+    ask(page, studio, "markdown please")
+    answer = answers(page).last
+    expect(answer.get_by_role("heading", name="Two cities")).to_be_visible()
+    expect(answer.get_by_role("cell")).to_have_text(["Tokyo", "6", "rain", "Oslo", "-2", "sun"])
+    link = answer.get_by_role("link")
+    expect(link).to_have_count(1)
+    expect(link).to_have_attribute("href", "https://example.com/weather")
+    expect(link).to_have_attribute("rel", "noopener noreferrer")
+    expect(answer.locator("blockquote")).to_contain_text("<b>Climate</b>")
+    expect(answer.locator("pre")).to_contain_text("return celsius > 18")
+    expect(answer.get_by_role("button", name="Copy the code")).to_be_visible()
+    shoot("markdown")
+
+
+def test_a_typed_answer_is_shown_as_json(page: "Page", studio: StudioServer) -> None:
+    sign_in(page, studio)
+    with studio.client() as client:
+        schema = {"type": "object"}
+        client.post("/message", json={"body": "json", "task_id": "typed", "output_schema": schema})
+    page.goto(f"{studio.url}/ui#task=typed")
+    expect(answers(page).locator("pre")).to_contain_text('"name": "Tokyo",\n')
+
+
+def test_a_failure_is_said_once_and_can_be_retried(page: "Page", studio: StudioServer) -> None:
+    ask(page, studio, "fail please", "failed")
+    failure = page.get_by_role("group", name="The task failed")
+    expect(failure).to_contain_text("agent 'supervisor' has failed: RuntimeError")
+    expect(page.locator(".work-line")).not_to_contain_text("error")
+    failure.get_by_role("button", name="Retry").click()
+    expect(page.locator(".failure")).to_have_count(2)
+    expect(page.get_by_role("button", name="Retry")).to_have_count(1)
+
+
+def test_an_unknown_price_is_not_zero(page: "Page", studio: StudioServer) -> None:
+    ask(page, studio, "free of charge")
+    expect(page.locator(".task-usage")).to_have_text("800 tokens in · 90 out · Price unknown")
+    page.get_by_role("button", name="Details and usage").click()
+    row = page.get_by_role("dialog").get_by_role("row", name="local/llama")
+    expect(row.locator("td")).to_have_text(["1", "800", "90", "Price unknown"])
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Details and usage")).to_be_focused()
+
+
+def test_options_of_a_message(page: "Page", studio: StudioServer) -> None:
+    sign_in(page, studio)
+    page.get_by_role("button", name="Options").click()
+    expect(page.get_by_label("To", exact=True).locator("option")).to_have_text(["supervisor"])
+    page.get_by_label("Subject").fill("Urgent matter")
+    page.get_by_label("Type").select_option("interrupt")
+    send(page, "hello")
+    expect(status_of(page)).to_have_text("completed")
+    message = page.get_by_role("article", name="Message from you")
+    expect(message).to_contain_text("You · interrupt")
+    expect(message).to_contain_text("Urgent matter")
+
+
+def test_only_admins_have_the_admin_view(page: "Page", studio: StudioServer) -> None:
+    sign_in(page, studio, "admin", "#admin")
+    views = page.get_by_role("navigation", name="Views").get_by_role("link")
+    expect(views).to_have_text(["Tasks", "Swarm", "Admin"])
+    expect(views.last).to_have_attribute("aria-current", "page")
+
+
+STATES = {
+    "empty": "",
+    "markdown": "markdown",
+    "asked": "ask may I?",
+    "approvals": "pay 500 600",
+    "failed": "fail please",
+}
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
+def test_axe_finds_nothing(page: "Page", studio: StudioServer, axe: str, width: int, scheme: str) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{studio.url}/ui")
+    expect(page.get_by_label("Token")).to_be_visible()
+    found = {"sign-in": violations(page, axe)}
+    sign_in(page, studio)
+    for name, body in STATES.items():
+        page.goto(f"{studio.url}/ui#new")
+        expect(page.get_by_label("Message", exact=True)).to_be_visible()
+        if body:
+            send(page, body)
+            expect(status_of(page)).to_be_visible()
+            expect(status_of(page)).not_to_have_text("running")
+        if name == "approvals":
+            page.get_by_role("button", name="Edit").first.click()
+            page.get_by_role("button", name="Reject").last.click()
+        found[name] = violations(page, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    page.goto(f"{studio.url}/ui#")
+    expect(page.locator(".task-item").first).to_be_visible()
+    found["list"] = violations(page, axe)
+    assert {state: rules for state, rules in found.items() if rules} == {}
+
+
+def violations(page: "Page", axe: str) -> list[str]:
+    """The rules of axe that the page breaks, and where: WCAG 2.2 AA and best practices."""
+    page.evaluate(axe)
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+    result = page.evaluate("tags => axe.run(document, { runOnly: tags })", tags)
+    return [f"{rule['id']}: {node['target']}" for rule in result["violations"] for node in rule["nodes"]]

@@ -1,21 +1,38 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Working, isLive } from "./ui/live.js";
 
-test("a line says who works on what, for how long, and why it takes long", () => {
-  const working = new Working();
-  working.read("turn_started", { agent: "lead" }, 0);
-  assert.equal(working.line(3_000), "lead, 3 s");
-  working.read("model_call_started", { agent: "lead", model: "openai/gpt", call: 1 }, 1_000);
-  working.read("model_call_retried", { agent: "lead", call: 1, reason: "rate limit", attempt: 2, retry_in: 4 }, 2_000);
-  assert.equal(working.line(4_000), "lead: openai/gpt, 3 s (rate limit, attempt 2 after 4 s)");
-  working.read("model_call_ended", { agent: "lead", call: 1 }, 5_000);
-  working.read("action_started", { agent: "lead", tool_name: "web_search", tool_call_id: "a" }, 5_000);
-  working.read("turn_started", { agent: "writer" }, 5_000);
-  assert.equal(working.line(70_000), "lead: web_search, 1 min 5 s · writer, 1 min 5 s");
-  working.read("turn_ended", { agent: "lead" }, 70_000);
-  working.read("turn_ended", { agent: "writer" }, 70_000);
-  assert.equal(working.line(70_000), "");
+import { Live, isLive } from "./ui/app/live.js";
+
+const BEGIN = Date.parse("2026-01-01T00:00:00Z");
+const event = (seconds, facts) => ({ timestamp: new Date(BEGIN + seconds * 1000).toISOString(), extra_data: facts });
+
+test("who works on what, since when, and why it takes long", () => {
+  const live = new Live();
+  live.read("turn_started", event(0, { agent: "lead" }));
+  assert.deepEqual([...live.agents.get("lead").work], []);
+  live.read("model_call_started", event(1, { agent: "lead", model: "openai/gpt", call: 1 }));
+  live.read("model_call_retried", event(2, { agent: "lead", call: 1, reason: "rate limit", attempt: 2, retry_in: 4 }));
+  const [job] = live.agents.get("lead").work.values();
+  assert.deepEqual(job, { kind: "model", name: "openai/gpt", since: BEGIN + 1000, retry: { reason: "rate limit", attempt: 2, retry_in: 4 } });
+  live.read("model_call_ended", event(5, { agent: "lead", call: 1 }));
+  live.read("action_started", event(5, { agent: "lead", tool_name: "web_search", tool_call_id: "a" }));
+  live.read("turn_started", event(6, { agent: "writer" }));
+  assert.deepEqual([...live.agents.get("lead").work.values()].map(({ name }) => name), ["web_search"]);
+  assert.equal(live.agents.get("writer").since, BEGIN + 6000);
+  for (const agent of ["lead", "writer"]) live.read("turn_ended", event(70, { agent }));
+  assert.equal(live.isIdle, true);
+});
+
+test("the answer is what its pieces say, and begins again with the next attempt", () => {
+  const live = new Live();
+  const piece = (delta, kind = "answer") => live.read("text_delta", event(1, { agent: "lead", call: 1, kind, delta }));
+  live.read("model_call_started", event(0, { agent: "lead", model: "m", call: 1 }));
+  piece("Hmm", "reasoning");
+  piece("Gold ");
+  piece("was");
+  assert.equal(live.answer, "Gold was");
+  live.read("model_call_retried", event(2, { agent: "lead", call: 1, reason: "cut", attempt: 2, retry_in: 0 }));
+  assert.equal(live.answer, "");
 });
 
 test("live events have no id, and are no pings", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { follow, parseEvents } from "./ui/sse.js";
+import { follow, parseEvents } from "./ui/api/sse.js";
 
 const encode = (text) => new TextEncoder().encode(text);
 
@@ -31,7 +31,7 @@ test("an event that broke off is dropped", async () => {
   assert.deepEqual(await collect(parseEvents([encode("data: 1\n\ndata: 2\n")])), [{ event: "message", id: null, data: "1" }]);
 });
 
-test("a broken stream goes on after the last event, until there is nothing more", async () => {
+test("a broken stream resumes after the last event, until there is nothing more", async () => {
   const asked = [];
   const states = [];
   const answers = [
@@ -50,8 +50,8 @@ test("a broken stream goes on after the last event, until there is nothing more"
 });
 
 test("what won't get better ends it", async () => {
-  const open = () => Promise.reject(Object.assign(new Error("no such task"), { permanent: true }));
-  await assert.rejects(collect(follow(open, { after: 0, signal: new AbortController().signal })), /no such task/);
+  const open = () => Promise.reject(Object.assign(new Error("unknown task"), { permanent: true }));
+  await assert.rejects(collect(follow(open, { after: 0, signal: new AbortController().signal })), /unknown task/);
 });
 
 test("it can be stopped", async () => {

@@ -41,19 +41,13 @@ export const listen = (listener) => (onReach = listener);
 
 let skew = 0; // milliseconds by which the server's clock is ahead of this one
 
-/** Milliseconds since 1970 by the server's clock, to about a second. */
+/** Milliseconds since 1970 by the server's clock. */
 export const serverNow = () => Date.now() + skew;
-
-function readClock(response) {
-  const ahead = Date.parse(response.headers.get("Date")) - Date.now();
-  if (Number.isFinite(ahead)) skew = Math.abs(ahead) < 2_000 ? 0 : ahead;
-}
 
 async function attempt(path, init) {
   try {
     const response = await fetch(path, init);
     onReach(true);
-    readClock(response);
     return response;
   } catch (error) {
     if (init.signal?.aborted) throw error;
@@ -106,7 +100,15 @@ export async function signIn(bearer) {
 /** Return the token for the code of a sign-in link, which works once. */
 export const redeem = async (code) => (await post("sign-in", { code }, { bearer: null })).token;
 
-export const health = () => read("health", {}, { bearer: null });
+/** Return the server's health, and set `serverNow` by its clock. */
+export async function health() {
+  const asked = Date.now();
+  const answer = await read("health", {}, { bearer: null });
+  const now = Date.now();
+  skew = Date.parse(answer.timestamp) - (asked + now) / 2 || 0;
+  return answer;
+}
+
 export const swarm = () => read("swarm");
 export const otherSwarms = async () => (await read("swarms")).swarms;
 

@@ -12,6 +12,7 @@ import { Header } from "./header.js";
 import { formatRoute, parseRoute, stepRoute } from "./router.js";
 import { Session } from "./session.js";
 import { SignIn } from "./sign-in.js";
+import { useStore } from "./store.js";
 import { applyTheme } from "./theme.js";
 
 /** The route, and the function that changes it. */
@@ -52,7 +53,7 @@ function useSession(id, list) {
 
 function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const list = useMemo(() => new TaskList(), []);
-  const session = useSession(route.view === "tasks" ? route.task : null, list);
+  const session = useStore(useSession(route.view === "tasks" ? route.task : null, list));
   useEffect(() => {
     list.start((problem) => problem.status === 401 && onSignOut("Your token is no longer valid. Sign in again."));
     connection.start(() => {
@@ -118,7 +119,10 @@ function App() {
     }
     setReady(true);
   };
-  useEffect(() => void resume(), []);
+  // At the start, and when a sign-in link is opened in a tab that has the page already.
+  useEffect(() => {
+    if (!isReady || route.code) void resume();
+  }, [route.code]);
 
   if (entered) {
     return html`<${Workspace} ...${entered} key=${entered.caller.id} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;

@@ -34,9 +34,7 @@ function Views({ route, caller }) {
 export function Header({ connection, route, swarm, caller, onSignOut }) {
   return html`
     <header class="bar">
-      <a class="brand" href="#" aria-label=${swarm ? `${swarm.name}: all tasks` : "MAIL"}>
-        <${Icon} name="mail" /><span class="swarm-name">${swarm?.name ?? "MAIL"}</span>
-      </a>
+      <h1 class="brand"><a href="#"><${Icon} name="mail" /><span class="swarm-name">${swarm?.name ?? "MAIL"}</span></a></h1>
       <${Health} connection=${connection} />
       ${caller && html`<${Views} route=${route} caller=${caller} />`}
       <span class="space"></span>

@@ -25,7 +25,7 @@ export function SignIn({ notice, onToken }) {
   return html`
     <main id="main" class="sign-in" tabindex="-1">
       <form class="card" aria-labelledby="sign-in-title" autocomplete="off" onSubmit=${onSubmit}>
-        <h1 id="sign-in-title">Sign in</h1>
+        <h2 id="sign-in-title">Sign in</h2>
         <div class="field">
           <label for="token">Token</label>
           <input

@@ -9,8 +9,12 @@ export function Dialog({ title, onClose, children }) {
   const heading = useId();
   useEffect(() => {
     const opener = document.activeElement;
-    dialog.current.showModal();
-    return () => opener?.focus?.();
+    const { current } = dialog;
+    current.showModal();
+    return () => {
+      current.close(); // the page can't have the focus before
+      opener?.focus?.();
+    };
   }, []);
   const onCancel = (event) => {
     event.preventDefault();

@@ -4,6 +4,9 @@ import { html, useMemo } from "../html.js";
 import { lexer } from "../vendor/marked.js";
 import { Code } from "./json.js";
 
+/** The level of a text's highest headings: the page has headings above them. */
+const LEVEL = 3;
+
 const SAFE = /^(https?:|mailto:)/i;
 
 /** Return the URL if a link may lead there, else null. */
@@ -43,8 +46,7 @@ const INLINE = {
 const BLOCK = {
   space: () => null,
   hr: () => html`<hr />`,
-  // The page has headings of its own: those of a message come below them.
-  heading: (token) => html`<p role="heading" aria-level=${Math.min(token.depth + 3, 6)} class=${`md-h${token.depth}`}>${inline(token.tokens)}</p>`,
+  heading: (token, top) => html`<p role="heading" aria-level=${Math.min(token.depth - top + LEVEL, 6)} class=${`md-h${token.depth}`}>${inline(token.tokens)}</p>`,
   paragraph: (token) => html`<p>${inline(token.tokens)}</p>`,
   text: (token) => (token.tokens ? inline(token.tokens) : decode(token.text)),
   html: (token) => html`<p>${token.raw}</p>`,
@@ -67,7 +69,10 @@ const item = (token) => html`<li class=${token.task ? "task-item" : null}>
 </li>`;
 
 const inline = (tokens = []) => tokens.map((token) => (INLINE[token.type] ?? INLINE.html)(token));
-const blocks = (tokens = []) => tokens.map((token) => (BLOCK[token.type] ?? INLINE[token.type] ?? BLOCK.html)(token));
+function blocks(tokens = []) {
+  const top = Math.min(...tokens.filter(({ type }) => type === "heading").map(({ depth }) => depth));
+  return tokens.map((token) => (BLOCK[token.type] ?? INLINE[token.type] ?? BLOCK.html)(token, top));
+}
 
 /** A text in Markdown. Single line breaks stay, as people and models mean them. */
 export function Markdown({ text }) {

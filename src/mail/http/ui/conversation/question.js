@@ -67,7 +67,7 @@ export function Questions({ items, session }) {
   const send = () => isComplete && perform(() => session.answer(items.map(({ callId }) => ({ call_id: callId, content: drafts[callId] }))));
   const isOnly = items.length === 1;
   return html`
-    <section class="question-card" aria-label="The task waits for your answer">
+    <div class="question-card" role="group" aria-label="Question for you">
       ${items.map(
         (item) => html`<div key=${item.callId} class="question">
           <${Words} item=${item} />
@@ -76,7 +76,7 @@ export function Questions({ items, session }) {
       )}
       ${problem && html`<${Notice} tone="bad" action=${problem.permanent ? null : { name: "Retry", onClick: send }}>${problem.message}<//>`}
       ${!isOnly && html`<div><button type="button" class="button primary" aria-busy=${isBusy ? "true" : null} aria-disabled=${isComplete ? null : "true"} onClick=${send}>Send the answers</button></div>`}
-    </section>
+    </div>
   `;
 }
 
@@ -112,7 +112,7 @@ export function Approval({ item, approveBy, session }) {
     if (mode) card.current.querySelector("textarea, input").focus();
   }, [mode]);
   return html`
-    <section ref=${card} class="question-card" aria-label=${`${item.name} needs your approval`}>
+    <div ref=${card} class="question-card" role="group" aria-label=${`${item.name} needs your approval`}>
       <p class="question-who"><${AgentName} name=${item.agent} /> wants to run <code>${item.name}</code><${Chip} tone="warn">needs approval<//></p>
       ${mode === "edit"
         ? html`<div class="field"><label for=${id}>Arguments</label><textarea id=${id} class="mono" rows=${Math.min(text.split("\n").length + 1, 16)} spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></div>`
@@ -132,7 +132,7 @@ export function Approval({ item, approveBy, session }) {
         ${mode === "reject" && html`<button type="button" class="button danger" aria-busy=${busy} onClick=${() => decide("reject", reason ? { reason } : {})}>Reject</button>`}
         ${mode && html`<button type="button" class="button" onClick=${() => setMode(null)}>Back</button>`}
       </div>
-    </section>
+    </div>
   `;
 }
 

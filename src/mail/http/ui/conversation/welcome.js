@@ -8,7 +8,7 @@ const SAMPLES = [
   [["get_weather_forecast", "calculate_expression"], "weather in Tokyo and 12*(3+4)"],
   [["get_weather_forecast"], "What will the weather be like in Oslo tomorrow?"],
   [["calculate_expression"], "What is 17*23?"],
-  [["ask_human"], "ask a human: may I?"],
+  [["calculate_expression", "ask_human"], "ask a human: may I?"],
 ];
 
 /** Return up to four messages that show what a swarm can do. */

@@ -1,6 +1,5 @@
 // The tasks: at the left the list, beside it the open task with its tabs.
 
-import { useStore } from "../app/store.js";
 import { TABS } from "../app/router.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { Conversation } from "../conversation/conversation.js";
@@ -16,7 +15,6 @@ const NAMES = { conversation: "Conversation", trace: "Trace", graph: "Graph" };
 /** `list` is the `TaskList`; the other properties are those of every view. */
 export function TasksView({ list, route, ...shared }) {
   const { session, navigate } = shared;
-  useStore(session);
   const View = VIEWS[route.tab];
   return html`
     <div class=${`tasks-view ${session || route.isNew ? "has-task" : ""}`}>

@@ -1,0 +1,75 @@
+"""What tests do on the page of a server, as a person does it."""
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+
+class Served(Protocol):
+    """A server with a page."""
+
+    url: str
+    tokens: dict[str, str]
+
+
+def expect(locator: "Locator"):
+    """Playwright's assertions, imported when the first is used."""
+    from playwright.sync_api import expect
+
+    return expect(locator, "")
+
+
+def sign_in(page: "Page", server: Served, role: str = "user", fragment: str = "") -> None:
+    """Open the page, and sign in with the role's token."""
+    page.goto(f"{server.url}/ui{fragment}")
+    page.get_by_label("Token").fill(server.tokens[role])
+    page.get_by_role("button", name="Sign in").click()
+
+
+def send(page: "Page", body: str) -> None:
+    """Write a message into the composer, and send it."""
+    page.get_by_label("Message", exact=True).fill(body)
+    page.get_by_label("Message", exact=True).press("Enter")
+
+
+def ask(page: "Page", server: Served, body: str, status: str = "completed") -> None:
+    """Sign in, begin a task, and wait until it has stopped."""
+    sign_in(page, server)
+    send(page, body)
+    expect(status_of(page)).to_have_text(status)
+
+
+def status_of(page: "Page") -> "Locator":
+    """The state of the open task."""
+    return page.locator(".task-head .chip")
+
+
+def answers(page: "Page") -> "Locator":
+    """The answers of the conversation, oldest first."""
+    return page.get_by_role("article", name="Answer", exact=True)
+
+
+def is_in_view(locator: "Locator") -> bool:
+    """Whether the beginning of an element is inside the pane that scrolls the conversation."""
+    return locator.evaluate(
+        """element => {
+          const pane = element.closest(".chat-scroll").getBoundingClientRect();
+          const { top } = element.getBoundingClientRect();
+          return top >= pane.top - 1 && top < pane.bottom - 10;
+        }"""
+    )
+
+
+def ground(page: "Page") -> int:
+    """How bright the page's background is, 0 to 255."""
+    return page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+
+
+def size(png: Path) -> tuple[int, int]:
+    """The width and height of a picture."""
+    data = png.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    return struct.unpack(">II", data[16:24])
