@@ -88,7 +88,9 @@ def test_the_waterfall_and_its_inspector(
     page.get_by_role("button", name="Clear").click()
     page.get_by_role("button", name="Tree").click()
     nodes = page.get_by_role("treeitem")
-    expect(nodes.nth(1)).to_have_accessible_name(re.compile("^Entry 5 ?: supervisor asks worker ?, find gold"))
+    expect(nodes.nth(1)).to_have_accessible_name(
+        re.compile("^Entry 5 ?: supervisor asks worker ?, find gold")
+    )
     expect(nodes.nth(2)).to_have_attribute("aria-level", "3")
     page.get_by_role("tree").focus()
     page.keyboard.press("Home")
@@ -137,7 +139,7 @@ def test_time_travel(
     dialog = page.get_by_role("dialog", name="Fork from entry 1")
     expect(dialog.get_by_label("Message", exact=True)).to_have_value("find gold")
     dialog.get_by_label("Run again").check()
-    dialog.get_by_role("button", name="Make the fork").click()
+    dialog.get_by_role("button", name="Create fork").click()
     expect(dialog).to_have_count(0)
     expect(page.get_by_role("option", name="the answer")).to_be_visible()
     assert "task=past" not in page.url
@@ -148,7 +150,7 @@ def test_time_travel(
     bar.get_by_role("button", name="Fork from here…").click()
     dialog = page.get_by_role("dialog", name="Fork from entry 5")
     dialog.get_by_label("Message", exact=True).fill("find silver")
-    dialog.get_by_role("button", name="Make the fork").click()
+    dialog.get_by_role("button", name="Create fork").click()
     expect(page.get_by_role("option", name="the answer")).to_be_visible()
     bar.get_by_role("button", name="Compare with the original").click()
     expect(page.locator(".compare-words")).to_contain_text("They part at")

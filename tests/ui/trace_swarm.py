@@ -62,7 +62,9 @@ class TraceServer:
                 await think("openai/gpt-5", 2_400, cost=0.0321)
                 return [complete(f"We found: **{view.mail.body}**")]
             await think("openai/gpt-5", 1_200, reasoning_tokens=20, cost=0.0123)
-            ask = request("worker", view.mail.body)._replace(reasoning=[REASONING], preamble="I ask the worker.")
+            ask = request("worker", view.mail.body)._replace(
+                reasoning=[REASONING], preamble="I ask the worker."
+            )
             return [ask, wait("for the worker")]
 
         async def work(view: View) -> Sequence[Call]:

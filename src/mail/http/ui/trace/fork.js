@@ -66,8 +66,8 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
             <legend class="hidden-label">How to continue</legend>
             ${plan.message && choice("edit", "Edit the message", "Send another message in place of the one at this entry.")}
             ${choice("message", "Add a message", "Continue from this entry with a further message.")}
-            ${choice("run", "Run again", "Continue from this entry as the task did, for example after you have changed a prompt.")}
-            ${choice("pause", "Pause", "Only make the task; a message lets it continue.")}
+            ${choice("run", "Run again", "Continue from this entry with the mail that waited, for example after you have changed a prompt.")}
+            ${choice("pause", "Pause", "Only create the task; a message resumes it.")}
           </fieldset>
           ${needsBody &&
           html`<div class="field">
@@ -78,7 +78,7 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
         </div>
         <div class="dialog-actions">
           <button type="button" class="button" onClick=${onClose}>Back</button>
-          <button type="submit" class="button primary" aria-busy=${isBusy ? "true" : null}>Make the fork</button>
+          <button type="submit" class="button primary" aria-busy=${isBusy ? "true" : null}>Create fork</button>
         </div>
       </form>
     <//>

@@ -68,7 +68,7 @@ function thoughtsOf(events, output) {
 }
 
 function Tools({ setup }) {
-  if (!setup.tools.length && !setup.has_more_tools) return html`<p class="quiet">It has no tools but those of MAIL.</p>`;
+  if (!setup.tools.length && !setup.has_more_tools) return html`<p class="quiet">It has no actions.</p>`;
   return html`
     <ul class="tools">
       ${setup.tools.map(readTool).map(

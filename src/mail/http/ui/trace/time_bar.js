@@ -49,7 +49,7 @@ function Repair({ session, moments, onFork, onProblem }) {
  * this one is a fork of (or null); `onCompare` compares both.
  */
 export function TimeBar({ session, navigate, origin, isComparing, onCompare, onFork, onForkFrom }) {
-  const { events, record, at, past } = session;
+  const { events, at, past } = session;
   const moments = useMemo(() => momentsOf(events), [session.id, events.length]);
   const now = indexOf(moments, at);
   const [index, setIndex] = useState(now);
@@ -79,7 +79,6 @@ export function TimeBar({ session, navigate, origin, isComparing, onCompare, onF
           <button type="button" class="button small" onClick=${() => onForkFrom(chosen.last)}><${Icon} name="fork" />Fork from here…</button>
           ${origin && html`<button type="button" class="button small" aria-pressed=${String(isComparing)} onClick=${onCompare}>Compare with the original</button>`}
           <${Repair} session=${session} moments=${moments} onFork=${onFork} onProblem=${setProblem} />
-          ${(record.status === "running" || record.status === "paused") && html`<${WorkButton} class="button small" onClick=${() => session.cancel().catch(setProblem)}><${Icon} name="stop" />Cancel<//>`}
         </div>
       </div>
       ${at !== null && past && html`<p class="row time-state"><strong>As of entry ${past.seq}</strong><${StatusChip} status=${past.status} /><span class="quiet">${stateOf(past)}</span></p>`}
