@@ -56,7 +56,7 @@ async def test_each_file_is_served_as_it_is(server: HTTPServer) -> None:
 
 async def test_the_page_and_its_policy(server: HTTPServer) -> None:
     response = await server.client.get("/ui")
-    assert response.content == (FOLDER / "index.html").read_bytes()
+    assert b'<script type="module" src="ui/v-' in response.content
     policy = dict(
         part.strip().partition(" ")[::2] for part in response.headers["content-security-policy"].split(";")
     )
@@ -77,6 +77,19 @@ async def test_a_known_file_is_not_sent_again(server: HTTPServer) -> None:
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
     other = await server.client.get("/ui/app/app.js", headers={"If-None-Match": '"other"'})
     assert other.status_code == 200
+
+
+async def test_what_the_page_loads_may_be_kept_for_ever(server: HTTPServer) -> None:
+    html = (await server.client.get("/ui")).text
+    links = re.findall(r'(?:src|href)="(ui/[^"]+)"', html)
+    assert len(links) > 3
+    for link in links:
+        response = await server.client.get(f"/{link}")
+        assert response.status_code == 200
+        assert "immutable" in response.headers["cache-control"]
+    other = await server.client.get("/ui/v-0123456789abcdef/app/app.js")
+    assert other.content == (FOLDER / "app/app.js").read_bytes()
+    assert other.headers["cache-control"] == "no-cache", "a page of another version gets today's files, once"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ MEDIA_TYPES = {
 """Listed here because the result of `mimetypes` for `.js` depends on the machine; no other files are served."""
 
 HEADERS = {
-    # Names don't change with the content, so browsers must revalidate; unchanged files are answered with 304.
+    # Browsers must revalidate what the version in its path doesn't name; unchanged files are answered with 304.
     "Cache-Control": "no-cache",
     # The last directive makes browsers refuse text from the server that would become HTML or code.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -35,6 +35,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+
+FOREVER = "public, max-age=31536000, immutable"
 
 router = APIRouter(include_in_schema=False)
 
@@ -56,26 +58,46 @@ def assets() -> dict[str, Asset]:
 
 def _asset(path: Path) -> Asset:
     content = path.read_bytes()
-    return Asset(content, MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:32]}"')
+    return Asset(content, MEDIA_TYPES[path.suffix], _etag(content))
+
+
+def _etag(content: bytes) -> str:
+    return f'"{sha256(content).hexdigest()[:32]}"'
+
+
+@cache
+def version() -> str:
+    """Return the version of all files together, a folder in the paths of those that the page loads."""
+    tags = "".join(asset.etag for _, asset in sorted(assets().items()))
+    return f"v-{sha256(tags.encode()).hexdigest()[:16]}"
+
+
+@cache
+def page() -> Asset:
+    """Return the page, whose links name the version of its files, so that browsers may keep these."""
+    content = assets()[PAGE].content.replace(b'"ui/', f'"ui/{version()}/'.encode())
+    return Asset(content, MEDIA_TYPES[".html"], _etag(content))
 
 
 @router.get("/ui")
 def get_page(request: Request) -> Response:
     """Return the page. Its links are relative, so that it works below any path."""
-    return _answer(request, PAGE)
+    return _answer(request, page(), HEADERS)
 
 
 @router.get("/ui/{name:path}")
 def get_asset(request: Request, name: str) -> Response:
     """Return a file of the page."""
-    return _answer(request, name)
-
-
-def _answer(request: Request, name: str) -> Response:
-    asset = assets().get(name)
+    folder, _, rest = name.partition("/")
+    # A page of another version, before or after an update, gets what there is.
+    asset = assets().get(rest if folder.startswith("v-") else name)
     if asset is None:
         raise HTTPException(404)
-    headers = {**HEADERS, "ETag": asset.etag}
+    return _answer(request, asset, {**HEADERS, "Cache-Control": FOREVER} if folder == version() else HEADERS)
+
+
+def _answer(request: Request, asset: Asset, headers: dict[str, str]) -> Response:
+    headers = {**headers, "ETag": asset.etag}
     # Proxies that compress responses make the tag a weak one.
     known = (tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(","))
     if asset.etag in known:

@@ -2,6 +2,7 @@
 
 import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
+import { assignHues } from "../components/agent.js";
 import { Loading, Notice } from "../components/notice.js";
 import { SwarmView } from "../graph/swarm-view.js";
 import { html, render, useEffect, useErrorBoundary, useMemo, useRef, useState } from "../html.js";
@@ -95,7 +96,9 @@ function App() {
   const enter = async (token) => {
     const caller = await api.signIn(token);
     try {
-      setEntered({ caller, swarm: await api.swarm() });
+      const swarm = await api.swarm();
+      assignHues(swarm.agents.map(({ name }) => name));
+      setEntered({ caller, swarm });
     } catch (problem) {
       api.token.forget();
       throw problem;

@@ -4,8 +4,17 @@ import { html } from "../html.js";
 
 const HUES = 8;
 
+const places = new Map();
+
+/** Give the agents of the swarm colours that differ, as far as there are so many. */
+export function assignHues(names) {
+  places.clear();
+  names.forEach((name, place) => places.set(name, place));
+}
+
 /** Return a number from 1 to 8 for an agent's name, always the same; base.css has the colours `--hue-N` and classes `.hue-N`. */
 export function hueOf(name) {
+  if (places.has(name)) return (places.get(name) % HUES) + 1;
   let sum = 0;
   for (const character of name) sum = (sum * 31 + character.codePointAt(0)) >>> 0;
   return (sum % HUES) + 1;

@@ -61,9 +61,12 @@ export function useTail(version) {
     pane.addEventListener("scroll", onScroll, { passive: true });
     const observer = new ResizeObserver(settle);
     observer.observe(pane);
+    const growth = new ResizeObserver(look); // as when somebody unfolds the work: nothing moves then
+    growth.observe(content.current);
     return () => {
       pane.removeEventListener("scroll", onScroll);
       observer.disconnect();
+      growth.disconnect();
     };
   }, []);
 

@@ -3,12 +3,14 @@
 import { AgentName } from "../components/agent.js";
 import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
-import { pretty } from "../components/json.js";
 import { html, useMemo, useState } from "../html.js";
 import { summary } from "./chat.js";
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const shorten = (text, length) => (text.length > length ? `${text.slice(0, length).trimEnd()}…` : text);
+
+/** Return arguments as `name: value, name: value`. */
+const oneLine = (args) => Object.entries(args).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ");
 
 /** Steps that are shown; a long task has its trace. */
 const MANY = 60;
@@ -18,7 +20,7 @@ function Mail({ mail }) {
   const isLong = mail.text.length > 400;
   return html`<li class="step">
     <p class="step-head"><${AgentName} name=${mail.from} /><span class="arrow" role="img" aria-label="to">→</span>${mail.to.map((name) => html`<${AgentName} key=${name} name=${name} />`)}<${Clock} time=${mail.time} /></p>
-    ${mail.subject && html`<p class="step-subject">${mail.subject}</p>`}
+    ${mail.subject && mail.subject !== mail.text && html`<p class="step-subject">${mail.subject}</p>`}
     <p class="step-text">${isWhole ? mail.text : shorten(mail.text, 400)}</p>
     ${isLong && html`<button type="button" class="link-button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show less" : "Show all"}</button>`}
   </li>`;
@@ -27,7 +29,7 @@ function Mail({ mail }) {
 function Action({ action }) {
   return html`<li class="step">
     <p class="step-head"><${AgentName} name=${action.agent} /> used <code>${action.name}</code><${Clock} time=${action.time} /></p>
-    ${Object.keys(action.args ?? {}).length > 0 && html`<p class="step-text mono">${shorten(pretty(action.args), 400)}</p>`}
+    ${Object.keys(action.args ?? {}).length > 0 && html`<p class="step-text">${shorten(oneLine(action.args), 400)}</p>`}
   </li>`;
 }
 
