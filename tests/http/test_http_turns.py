@@ -24,7 +24,7 @@ from mail.testing.agents import (
     wait,
 )
 
-PROMPT = "You are the supervisor. Never say the word pear."
+PROMPT = "You are the supervisor. Never say the word pear. Look at https://example.com/?token=pear12345."
 
 
 async def dig(_arguments: dict[str, Any]) -> str:
@@ -116,7 +116,10 @@ async def test_prompts_are_for_admins_and_tools_for_all(server: HTTPServer) -> N
         await server.post(headers=server.headers(role), body="dig", task_id="t")
     asks = (await look(server, 2)).json()["setup"]
     assert (asks["model"], asks["system"]) == ("a-model", None)
-    assert (await look(server, 2, "admin")).json()["setup"] == {**asks, "system": PROMPT}
+    assert (await look(server, 2, "admin")).json()["setup"] == {
+        **asks,
+        "system": PROMPT.replace("token=pear12345.", "(hidden)"),
+    }
     names = [tool["function"]["name"] for tool in asks["tools"]]
     assert {"send_request", "task_complete"} <= set(names)
     worked = next(each["id"] for each in (await server.task("t"))["events"] if each["event"] == "action_call")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from test_ui_live import violations
 from trace_swarm import REASONING, TraceServer
 
 if TYPE_CHECKING:
@@ -173,6 +174,39 @@ def test_a_failed_task_runs_again(page: "Page", swarm: TraceServer, trace: Calla
     expect(bar).to_contain_text("Compare with the original")
     expect(failed).to_have_count(1)
     assert "task=broken" not in page.url
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
+def test_axe_finds_nothing(
+    page: "Page", swarm: TraceServer, trace: Callable[..., None], axe: str, width: int, scheme: str
+) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    swarm.ask(body="find nowhere", task_id=f"axe-{width}")
+    trace(f"axe-{width}", more="&at=5")
+    bar = page.get_by_role("region", name="Time travel")
+    steps: dict[str, Callable[[], object]] = {
+        "waterfall": lambda: bar.get_by_text("As of entry 5").wait_for(),
+        "tree": lambda: page.get_by_role("button", name="Tree").click(),
+        "entries": lambda: page.get_by_role("button", name="Entries").click(),
+        "reply": lambda: page.get_by_role("option", name="Entry 2").click(),
+        "turn": lambda: page.get_by_role("button", name="Show the turn of").click(),
+        "read": lambda: page.get_by_role("tab", name="Read").click(),
+        "setup": lambda: page.get_by_role("tab", name="Setup").click(),
+        "fork": page.get_by_role("button", name="Fork from here…").first.click,
+        "compare": lambda: (
+            page.get_by_label("Pause").check(),
+            page.get_by_role("button", name="Create fork").click(),
+            page.get_by_role("button", name="Compare with the original").click(),
+            page.locator(".compare-words").wait_for(),
+        ),
+    }
+    found = {}
+    for name, step in steps.items():
+        step()
+        found[name] = violations(page, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    assert {state: rules for state, rules in found.items() if rules} == {}
 
 
 LONG = 10_000

@@ -19,6 +19,7 @@ from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
 from mail.http.service import service_of
 from mail.http.task_json import QueuedMessage, load_task
+from mail.swarms_json.live import without_secrets
 
 MAX_ENTRIES = 1000
 """Entries of a history in an answer, at most."""
@@ -50,7 +51,8 @@ class AgentSetting(Answered):
 
     model: str | None = Field(description="The name of its model; null for an agent without one.")
     system: str | None = Field(
-        description="Its system prompt; null for an agent without one, and for callers that are not admins."
+        description="Its system prompt, without what looks like a secret; null for an agent without one, and for "
+        "callers that are not admins."
     )
     tools: list[dict[str, Any]] = Field(
         description="The declarations of the tools that it may call, in the style of its model's API. For an agent "
@@ -149,7 +151,7 @@ def _setup(caller: Caller, turn: PastTurn) -> dict[str, Any] | None:
         return None
     return {
         "model": setup.model,
-        "system": setup.system if caller.role == "admin" else None,
+        "system": without_secrets(setup.system) if caller.role == "admin" else None,
         "tools": setup.tools,
         "has_more_tools": setup.has_more_tools,
     }
