@@ -112,6 +112,16 @@ function mailEvent(from, to, body, seq) {
   return { ...event, seq, id: String(seq) };
 }
 
+test("what an agent did, in words", () => {
+  const name = (...kinds) => readSpans(task([0, ...kinds])).spans[0].name;
+  const call = (tool_name, tool_args = {}) => ["tool_call", { agent: "boss", tool_name, tool_args }];
+  assert.equal(name(call("send_request", { target: "a" }), call("send_request", { target: "b" }), call("await_message")), "asks a, asks b");
+  assert.equal(name(call("dig"), ["agent_error", { agent: "boss" }]), "calls dig, makes an error");
+  assert.equal(name(["agent_error", { agent: "boss" }], ["dead_letter", { mailbox: "boss" }]), "fails");
+  assert.equal(name(["text_answer", { agent: "boss", taken_as: "send_response", target: "a" }]), "answers a");
+  assert.equal(name(["turn_discarded", { agent: "boss" }]), "is interrupted");
+});
+
 test("long pauses are cut short on the axis", () => {
   const span = (begin, end) => ({ kind: "turn", begin: ZERO + begin, end: ZERO + end });
   const scale = makeScale([span(0, 1_000), span(3_600_000, 3_601_000)], ZERO);

@@ -49,7 +49,11 @@ export function CompareView({ session, origin, onOpen }) {
   if (problem) return html`<${Notice} tone="bad" title="The original can't be read.">${problem.message}<//>`;
   if (!found) return html`<${Loading} />`;
   const { rows, shared, parts, same } = found;
-  const parting = parts === null ? null : rows[parts];
+  const later = parts === null ? [] : rows.slice(parts);
+  const at = (side, task) => {
+    const entry = later.find((each) => each[side])?.[side];
+    return entry ? `entry ${entry.seq} of ${task}` : `the end of ${task}`;
+  };
   const row = (n) => {
     const { left, right, isSame } = rows[n];
     return {
@@ -63,7 +67,7 @@ export function CompareView({ session, origin, onOpen }) {
     <div class="compare">
       <p class="compare-words">
         ${shared} ${shared === 1 ? "entry" : "entries"} before the fork; after it ${same} ${same === 1 ? "is" : "are"} the same.${" "}
-        ${parting ? html`They part at ${parting.left ? `entry ${parting.left.seq} of the original` : "the end of the original"}${parting.right ? ` and entry ${parting.right.seq} of this task` : ""}.` : "They don't differ."}
+        ${parts === null ? "They don't differ." : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`}
       </p>
       <div class="pair pair-heads"><a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>Original, after entry ${origin.at}</a><span></span><strong>This task</strong></div>
       <${VirtualList} label=${`Comparison, ${rows.length} rows`} count=${rows.length} rowHeight=${ROW} row=${row} current=${current} onMove=${setCurrent} onOpen=${(n) => rows[n].right && onOpen(rows[n].right)} />

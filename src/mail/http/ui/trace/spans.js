@@ -55,7 +55,8 @@ function describe(events) {
     const { tool_name: tool, tool_args: args = {}, taken_as: taken, target } = data.extra_data ?? {};
     if (event === "tool_call" && tool !== "await_message" && tool !== "text_output") words.push(VERBS[tool]?.(args) ?? `calls ${tool}`);
     else if (event === "text_answer") words.push(taken === "task_complete" ? "completes the task" : target ? `answers ${target}` : "makes a remark");
-    else if (event === "agent_error" && !words.includes("makes an error")) words.push("makes an error");
+    else if (event === "agent_error") words.push("makes an error");
+    else if (event === "dead_letter") words.splice(0, Infinity, "fails");
     else if (event === "turn_discarded") words.push("is interrupted");
   }
   return [...new Set(words)].join(", ") || "waits for mail";

@@ -42,7 +42,7 @@ function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoome
         ${Object.entries(KINDS).map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}
       </select>
       ${view === "waterfall" && shown > MANY_ROWS && html`<button type="button" class="button small" aria-pressed=${String(isZoomed)} onClick=${onZoom}>Zoom to visible rows</button>`}
-      <span class="trace-count quiet small-text" role="status">${isFiltered(filter) ? `${shown} of ${total}` : ""}</span>
+      <span class="trace-count quiet small-text" role="status">${isFiltered(filter) ? `${shown.toLocaleString("en")} of ${total.toLocaleString("en")}` : ""}</span>
       ${isFiltered(filter) && html`<button type="button" class="button small" onClick=${() => onFilter(NO_FILTER)}>Clear</button>`}
     </div>
   `;
