@@ -1,12 +1,16 @@
 // The server's endpoints. Paths are relative to the page, so that it works below any path.
 
 const TOKEN = "mail-token";
+const SESSION = "mail-session";
 
 /** What an HTTP header can carry. */
 const SENDABLE = /^[\x21-\x7e]+$/;
 
 /** The status of a request that the server has not answered. */
 export const UNREACHABLE = 0;
+
+/** Milliseconds after which a server that says nothing counts as unreachable, for what is asked again and again. */
+const TIMEOUT = 8_000;
 
 /** Events on a page of a task. */
 const EVENTS = 1_000;
@@ -29,10 +33,20 @@ export class Problem extends Error {
   }
 }
 
+/** The token of this tab; `isSession` if a sign-in link was exchanged for it. */
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
-  keep: (bearer) => sessionStorage.setItem(TOKEN, bearer),
-  forget: () => sessionStorage.removeItem(TOKEN),
+  get isSession() {
+    return sessionStorage.getItem(SESSION) !== null;
+  },
+  keep(bearer, { isSession = false } = {}) {
+    sessionStorage.setItem(TOKEN, bearer);
+    if (isSession) sessionStorage.setItem(SESSION, "");
+  },
+  forget() {
+    sessionStorage.removeItem(TOKEN);
+    sessionStorage.removeItem(SESSION);
+  },
 };
 
 /** Called with whether the server answered, after each request. */
@@ -50,7 +64,7 @@ async function attempt(path, init) {
     onReach(true);
     return response;
   } catch (error) {
-    if (init.signal?.aborted) throw error;
+    if (init.signal?.aborted && error.name !== "TimeoutError") throw error;
     onReach(false);
     throw new Problem(UNREACHABLE, "The server can't be reached.");
   }
@@ -90,20 +104,26 @@ export const read = async (path, query, options) => (await request("GET", path, 
 export const post = async (path, body, options) => (await request("POST", path, { body, ...options })).json();
 
 /** Return whose token this is, and keep it. Throws a `Problem` for one that is not valid. */
-export async function signIn(bearer) {
+export async function signIn(bearer, options) {
   if (!SENDABLE.test(bearer)) throw new Problem(401, "Invalid or revoked token.");
   const caller = await read("whoami", {}, { bearer });
-  token.keep(bearer);
+  token.keep(bearer, options);
   return caller;
 }
 
 /** Return the token for the code of a sign-in link, which works once. */
 export const redeem = async (code) => (await post("sign-in", { code }, { bearer: null })).token;
 
+/** Forget the token; a session ends at the server, too. */
+export function signOut() {
+  if (token.isSession) request("POST", "sign-out").catch(() => {}); // it expires by itself otherwise
+  token.forget();
+}
+
 /** Return the server's health, and set `serverNow` by its clock. */
 export async function health() {
   const asked = Date.now();
-  const answer = await read("health", {}, { bearer: null });
+  const answer = await read("health", {}, { bearer: null, signal: AbortSignal.timeout(TIMEOUT) });
   const now = Date.now();
   skew = Date.parse(answer.timestamp) - (asked + now) / 2 || 0;
   return answer;
@@ -136,7 +156,7 @@ export const taskSummary = (id) => read("task", { task_id: id, fields: "summary"
 
 /** Return a page of tasks, newest first, and the cursor of the next one. */
 export async function tasks({ cursor, status, limit = 20 } = {}) {
-  const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" } });
+  const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" }, signal: AbortSignal.timeout(TIMEOUT) });
   // An object's members lose their order where ids look like numbers.
   const records = Object.values(await response.json());
   records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));

@@ -38,12 +38,17 @@ function useRoute() {
 }
 
 /** The open task's session, one at a time. */
-function useSession(id, list) {
+function useSession(id, list, connection) {
   const session = useMemo(() => (id ? new Session(id) : null), [id]);
   useEffect(() => {
     if (!session) return undefined;
     void session.open();
-    const unfollow = [list.subscribe(() => session.look(list.find(session.id))), session.subscribe(() => session.record && list.put(session.record))];
+    let wasOffline = connection.isOffline;
+    const onConnection = () => {
+      if (wasOffline && !connection.isOffline) session.reconnect();
+      wasOffline = connection.isOffline;
+    };
+    const unfollow = [connection.subscribe(onConnection), list.subscribe(() => session.look(list.find(session.id))), session.subscribe(() => session.record && list.put(session.record))];
     return () => {
       for (const end of unfollow) end();
       session.close();
@@ -54,13 +59,10 @@ function useSession(id, list) {
 
 function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const list = useMemo(() => new TaskList(), []);
-  const session = useStore(useSession(route.view === "tasks" ? route.task : null, list));
+  const session = useStore(useSession(route.view === "tasks" ? route.task : null, list, connection));
   useEffect(() => {
     list.start((problem) => problem.status === 401 && onSignOut("Your token is no longer valid. Sign in again."));
-    connection.start(() => {
-      void list.refresh();
-      session?.look();
-    });
+    connection.start(() => list.refresh());
     return () => list.stop();
   }, []);
   useEffect(() => void (document.title = `${session?.record?.title ?? swarm.name} · MAIL`), [session?.record?.title, swarm]);
@@ -93,8 +95,8 @@ function App() {
   const [isReady, setReady] = useState(false); // the token that is kept has been tried
   const [notice, setNotice] = useState("");
 
-  const enter = async (token) => {
-    const caller = await api.signIn(token);
+  const enter = async (token, options) => {
+    const caller = await api.signIn(token, options);
     try {
       const swarm = await api.swarm();
       assignHues(swarm.agents.map(({ name }) => name));
@@ -106,7 +108,7 @@ function App() {
     setNotice("");
   };
   const leave = (why = "") => {
-    api.token.forget();
+    api.signOut();
     setEntered(null);
     setNotice(why);
   };
@@ -114,7 +116,7 @@ function App() {
     try {
       if (route.view === "sign-in") {
         navigate({ view: "tasks" }, { replace: true });
-        await enter(await api.redeem(route.code));
+        await enter(await api.redeem(route.code), { isSession: true });
       } else if (api.token.get()) await enter(api.token.get());
     } catch (problem) {
       if (problem.isUnreachable && api.token.get()) return void setTimeout(resume, 2_000);

@@ -24,6 +24,7 @@ export class Session extends Store {
   #stop = new AbortController();
   #watch = null; // ends the stream that is followed
   #readAt = 0;
+  #isOpening = false;
 
   constructor(id) {
     super();
@@ -42,11 +43,13 @@ export class Session extends Store {
 
   /** Read all of the task, then follow it. */
   async open() {
+    this.#isOpening = true;
     await this.#guard(async () => {
       await this.#read();
       this.isLoading = false;
       this.changed();
     });
+    this.#isOpening = false;
     if (this.record) void this.watch();
   }
 
@@ -92,10 +95,16 @@ export class Session extends Store {
 
   /** Follow the task again if it has gone further than what is here: `record` is a fresh one, from the list. */
   look(record) {
-    if (this.isFollowing) return;
-    if (!this.record) return void this.open();
+    if (this.isFollowing || this.#isOpening) return;
+    if (!this.record) return void (this.problem?.permanent || this.open());
     if (record && record.seq <= this.last && record.status === this.record.status) return;
     void this.watch();
+  }
+
+  /** Connect again at once, if a stream is broken. */
+  reconnect() {
+    if (this.connection === "reconnecting") void this.watch();
+    else this.look();
   }
 
   /** Send a message to the task. */

@@ -6,7 +6,7 @@ import { Clock } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
-import { Loading, Notice } from "../components/notice.js";
+import { Notice } from "../components/notice.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { Chat, jsonOf } from "./chat.js";
 import { Composer } from "./composer.js";
@@ -171,11 +171,5 @@ function Begin({ swarm, navigate, onBegun }) {
 }
 
 export function Conversation(props) {
-  const { session } = props;
-  if (!session) return html`<${Begin} ...${props} />`;
-  if (session.isLoading && !session.record) {
-    if (session.problem?.permanent) return html`<div class="view-note"><${Notice} tone="bad" title="This task can't be shown.">${session.problem.message}<//></div>`;
-    return html`<${Loading} />`;
-  }
-  return html`<${Talk} ...${props} />`;
+  return html`<${props.session ? Talk : Begin} ...${props} />`;
 }

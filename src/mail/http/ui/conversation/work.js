@@ -66,12 +66,16 @@ export function Work({ item, onTrace }) {
   `;
 }
 
-function Job({ agent, job, since }) {
+/** Characters of what a model writes that are shown while it works. */
+const TAIL = 140;
+
+function Job({ agent, job, since, said }) {
   const what = !job ? "" : job.kind === "model" ? "calls " : "runs ";
   return html`<li class="job">
     <${AgentName} name=${agent} />
     <span class="job-what">${job ? html`${what}<code>${job.name}</code>` : "works"}</span>
     <${Elapsed} since=${job?.since ?? since} />
+    ${job?.kind === "model" && said && html`<span class="job-said">${said.length > TAIL ? `…${said.slice(-TAIL)}` : said}</span>`}
     ${job?.retry && html`<span class="job-retry">attempt ${job.retry.attempt}: ${job.retry.reason}</span>`}
   </li>`;
 }
@@ -80,8 +84,8 @@ function Job({ agent, job, since }) {
 export function Working({ session }) {
   const { live, record } = session;
   if (record?.status !== "running" || session.past) return null;
-  const jobs = [...live.agents].flatMap(([agent, { since, work }]) =>
-    work.size ? [...work].map(([key, job]) => html`<${Job} key=${`${agent} ${key}`} agent=${agent} job=${job} />`) : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
+  const jobs = [...live.agents].flatMap(([agent, { since, work, text }]) =>
+    work.size ? [...work].map(([key, job]) => html`<${Job} key=${`${agent} ${key}`} agent=${agent} job=${job} said=${text.answer ? "" : text.text || text.reasoning} />`) : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
   );
   const awaited = live.isIdle ? (record.waiting_for ?? []).map(({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`) : [];
   return html`<div class="working">

@@ -1,10 +1,11 @@
 // The tasks: at the left the list, beside it the open task with its tabs.
 
 import { TABS } from "../app/router.js";
+import { Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { Conversation } from "../conversation/conversation.js";
 import { GraphTab } from "../graph/graph-tab.js";
-import { html } from "../html.js";
+import { html, useEffect, useRef } from "../html.js";
 import { Trace } from "../trace/trace.js";
 import { BackButton, TaskHead } from "./task-head.js";
 import { TaskPane } from "./task-pane.js";
@@ -12,22 +13,50 @@ import { TaskPane } from "./task-pane.js";
 const VIEWS = { conversation: Conversation, trace: Trace, graph: GraphTab };
 const NAMES = { conversation: "Conversation", trace: "Trace", graph: "Graph" };
 
+/** What stands in the place of a task that has not been read. */
+function Unread({ session, navigate }) {
+  if (!session.problem) return html`<${Loading} />`;
+  return html`
+    <div class="task-head only-narrow"><${BackButton} navigate=${navigate} /><h2>Task</h2></div>
+    <div class="task-note"><${Notice} tone="bad" title="This task can't be shown." action=${session.problem.permanent ? null : { name: "Retry", onClick: () => session.open() }}>${session.problem.message}<//></div>
+  `;
+}
+
+/** A task that was read: its head, and the tabs. */
+function Task({ route, ...shared }) {
+  const { session, navigate } = shared;
+  const View = VIEWS[route.tab];
+  return html`
+    <${TaskHead} session=${session} navigate=${navigate} />
+    <${Tabs} label="Views of the task" panel="task-panel" selected=${route.tab} tabs=${TABS.map((id) => ({ id, name: NAMES[id] }))} onSelect=${(tab) => navigate({ tab })} />
+    <${TabPanel} id="task-panel" selected=${route.tab}><${View} ...${shared} entry=${route.entry} /><//>
+  `;
+}
+
+/** Where a task begins. */
+function NewTask({ list, ...shared }) {
+  return html`
+    <div class="task-head only-narrow"><${BackButton} navigate=${shared.navigate} /><h2>New task</h2></div>
+    <${Conversation} ...${shared} onBegun=${() => list.refresh()} />
+  `;
+}
+
 /** `list` is the `TaskList`; the other properties are those of every view. */
 export function TasksView({ list, route, ...shared }) {
   const { session, navigate } = shared;
-  const View = VIEWS[route.tab];
+  const shows = session?.id ?? Boolean(route.isNew);
+  const shown = useRef(shows);
+  useEffect(() => {
+    // On narrow screens what had the focus is gone.
+    if (shows !== shown.current && matchMedia("(max-width: 800px)").matches) document.getElementById("main").focus();
+    shown.current = shows;
+  }, [shows]);
   return html`
     <div class=${`tasks-view ${session || route.isNew ? "has-task" : ""}`}>
       <${TaskPane} list=${list} open=${route.task} navigate=${navigate} />
       <section class="task" aria-label=${session ? "Task" : "New task"}>
-        ${session &&
-        html`
-          <${TaskHead} key=${session.id} session=${session} navigate=${navigate} />
-          <${Tabs} label="Views of the task" panel="task-panel" selected=${route.tab} tabs=${TABS.map((id) => ({ id, name: NAMES[id] }))} onSelect=${(tab) => navigate({ tab })} />
-        `}
-        ${session
-          ? html`<${TabPanel} id="task-panel" selected=${route.tab}><${View} key=${session.id} ...${shared} entry=${route.entry} /><//>`
-          : html`<div class="task-head only-narrow"><${BackButton} navigate=${navigate} /><h2>New task</h2></div><${Conversation} key="new" ...${shared} onBegun=${() => list.refresh()} />`}
+        ${!session && html`<${NewTask} key="new" list=${list} ...${shared} />`}
+        ${session && (session.record ? html`<${Task} key=${session.id} route=${route} ...${shared} />` : html`<${Unread} key=${session.id} session=${session} navigate=${navigate} />`)}
       </section>
     </div>
   `;
