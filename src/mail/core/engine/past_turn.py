@@ -126,12 +126,14 @@ async def _before(store: Store, key: TaskKey, seq: int, after: Snapshot) -> Snap
     committed = after.events[-1].timestamp
     first = next(event.seq for event in after.events if event.timestamp == committed)
     while True:
-        if first == 1:
+        if first > 1:
+            before = await store.read_snapshot(key, first - 1)
+            if before.task.version == after.task.version - 1:
+                return before
+        end = (await store.read_snapshot(key, first)).task.seq
+        if end == after.task.seq:  # the task began with it
             raise _no_turn(key, seq)
-        before = await store.read_snapshot(key, first - 1)
-        if before.task.version == after.task.version - 1:
-            return before
-        first = (await store.read_snapshot(key, first)).task.seq + 1
+        first = end + 1
 
 
 def _is_of_a_turn(event: Event) -> bool:
