@@ -48,6 +48,9 @@ function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoome
   `;
 }
 
+/** What runs now, as text: it stays the same while models write. */
+const signatureOf = ({ agents }) => JSON.stringify([...agents].map(([agent, { since, work }]) => [agent, since, ...work]));
+
 /** What is selected, as the inspector takes it: `{span}`, or `{entry, turn}`. */
 function selectionOf(id, { spans, entries }) {
   if (id === null) return null;
@@ -73,8 +76,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const { events, record } = session;
   const isRunning = session.isFollowing && !session.live.isIdle;
   const clock = useClock(isRunning ? TICK : 60);
-  const lives = isRunning ? session.version : 0;
-  const found = useMemo(() => readSpans(events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, lives]);
+  const found = useMemo(() => readSpans(events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, signatureOf(session.live)]);
   const entries = useMemo(() => readEntries(events), [events.length]);
   const spans = useMemo(() => filterSpans(found.spans, filter), [found, filter]);
   const lines = useMemo(() => (view === "entries" ? filterEntries(entries, filter) : entries), [entries, filter, view]);
