@@ -103,6 +103,7 @@ test("what runs now is open, and so is a wait for a person", () => {
   );
   const last = (status, ...more) => readSpans([...paused, ...more], { status }).spans.filter(({ kind }) => kind === "wait" || kind === "end");
   assert.deepEqual(last("paused").map(({ name, end }) => [name, end]), [["waits for you", null]]);
+  assert.deepEqual(momentsOf(paused).map(({ who, text }) => [who, text]).at(-1), ["boss", "breakpoint_tool_call happened"]);
   const answer = { ...mailEvent("ann", "boss", "yes", 5), data: { ...mailEvent("ann", "boss", "yes", 5).data, timestamp: iso(900) } };
   assert.deepEqual(last("running", answer).map(({ name, end }) => [name, end - ZERO]), [["waits for you", 900]]);
 });
@@ -133,6 +134,7 @@ test("long pauses are cut short on the axis", () => {
   assert.deepEqual([scale.position(ZERO), scale.position(ZERO + 3_601_000)], [0, 1]);
   assert.deepEqual(ticksOf(scale, ZERO).map(({ seconds }) => Math.round(seconds)), [0, 3_600]);
   assert.deepEqual(ticksOf(makeScale([span(0, 1_000)], ZERO), ZERO, 5).map(({ seconds }) => seconds), [0, 0.2, 0.4, 0.6, 0.8]);
+  assert.deepEqual(ticksOf(makeScale([span(0, 2)], ZERO), ZERO, 10).map(({ seconds }) => seconds), [0, 0.001]);
   assert.deepEqual(makeScale([], ZERO).pauses, []);
 });
 

@@ -7,7 +7,8 @@ import { readEntries } from "./entries.js";
 export function momentsOf(events) {
   return commitsOf(events).map(({ first, last, at, events: group }) => {
     const entries = readEntries(group);
-    const end = entries.find(({ kind }) => kind === "task_complete" || kind === "task_error");
+    const asks = entries.find(({ kind }) => kind === "breakpoint_tool_call");
+    const end = asks ?? entries.find(({ kind }) => kind === "task_complete" || kind === "task_error");
     const shown = end ?? entries.find(({ message }) => message && message.message.sender.address_type !== "system") ?? entries[0];
     return { first, last, at, who: shown.whom ? `${shown.who} → ${shown.whom}` : shown.who || (end ? shown.name : "the task"), text: shown.text, hasFailed: entries.some(({ tone }) => tone === "bad") };
   });

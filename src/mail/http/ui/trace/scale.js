@@ -79,7 +79,7 @@ export function ticksOf(scale, zero, count = 6) {
     return edges.filter((at) => at <= 1 - 0.5 / count && at - last >= 0.9 / count && ((last = at), true)).map((at) => ({ at, seconds: (scale.invert(at + 1e-9) - zero) / 1000 }));
   }
   const length = (scale.end - scale.begin) / 1000;
-  const rough = length / count;
+  const rough = Math.max(0.001, length / count); // labels show whole milliseconds
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = STEPS.map((each) => each * power).find((each) => each >= rough) ?? 10 * power;
   const ticks = [];

@@ -75,7 +75,8 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const [forkAt, setForkAt] = useState(null);
   const { events, record } = session;
   const isRunning = session.isFollowing && !session.live.isIdle;
-  const clock = useClock(isRunning ? TICK : 60);
+  const isPaused = record?.status === "paused";
+  const clock = useClock(isRunning ? TICK : isPaused ? 1 : 60);
   const found = useMemo(() => readSpans(events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, signatureOf(session.live)]);
   const entries = useMemo(() => readEntries(events), [events.length]);
   const spans = useMemo(() => filterSpans(found.spans, filter), [found, filter]);
@@ -91,7 +92,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   if (session.isLoading) return session.problem ? html`<${Notice} tone="bad">${session.problem.message}<//>` : html`<${Loading} />`;
   if (!events.length) return html`<${Empty} title="Nothing has happened yet" />`;
 
-  const now = isRunning ? Math.max(clock, found.end) : found.end;
+  const now = isRunning || isPaused ? Math.max(clock, found.end) : found.end;
   const selected = isOpen ? selectionOf(current, { spans: found.spans, entries }) : null;
   const open = (id) => {
     setCurrent(id);
