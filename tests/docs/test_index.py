@@ -37,7 +37,15 @@ def links(text: str) -> set[str]:
 def test_every_document_is_in_the_index() -> None:
     named = links(INDEX.read_text(encoding="utf-8"))
     there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*") if path.is_file()}
-    assert there - {"README.md"} <= named
+    pictures = {path for path in there if path.startswith("images/")}
+    assert there - pictures - {"README.md"} <= named
+
+
+def test_every_picture_is_shown_and_small() -> None:
+    shown = set[str]().union(*(links(path.read_text(encoding="utf-8")) for path in DOCS.glob("*.md")))
+    for path in (DOCS / "images").iterdir():
+        assert f"images/{path.name}" in shown
+        assert path.stat().st_size <= 150_000
 
 
 @pytest.mark.parametrize("topic", TOPICS)

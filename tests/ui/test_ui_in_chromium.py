@@ -9,7 +9,7 @@ from studio_page import answers, ask, expect, ground, is_in_view, send, sign_in,
 from support.server_process import ServerProcess
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 WAITING = "ask a human: may I?"
 Shoot = Callable[[str], Path]
@@ -229,6 +229,29 @@ def test_the_token_is_this_tabs_only(page: "Page", server: ServerProcess) -> Non
     assert page.evaluate("sessionStorage.length") == 0
 
 
+def test_a_sign_in_link_begins_a_session_that_sign_out_ends(page: "Page", server: ServerProcess) -> None:
+    codes, ended = [], []
+
+    def sign_in_with(route: "Route") -> None:
+        codes.append(route.request.post_data_json)
+        route.fulfill(json={"token": server.tokens["user"]})
+
+    def sign_out(route: "Route") -> None:
+        ended.append(route.request.headers["authorization"])
+        route.fulfill(json={})
+
+    page.route("**/sign-in", sign_in_with)
+    page.route("**/sign-out", sign_out)
+    page.goto(f"{server.url}/ui#sign-in=a-code")
+    expect(page.get_by_role("heading", name="Tasks", exact=True)).to_be_visible()
+    assert codes == [{"code": "a-code"}]
+    assert "code" not in page.url
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert ended == [f"Bearer {server.tokens['user']}"]
+    assert page.evaluate("sessionStorage.length") == 0
+
+
 @pytest.mark.parametrize(
     ("token", "says"),
     [("mail_wrong", "Invalid or revoked"), ("agent", "role"), ("ké☃", "Invalid or revoked")],
@@ -250,6 +273,7 @@ def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoo
     page.keyboard.type(server.tokens["user"])
     page.keyboard.press("Enter")
     page.get_by_role("link", name="New task").focus()
+    expect(page.get_by_label("Message", exact=True)).not_to_be_visible()
     page.keyboard.press("Enter")
     field = page.get_by_label("Message", exact=True)
     field.focus()
@@ -260,6 +284,10 @@ def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoo
     page.keyboard.press("Enter")
     expect(status_of(page)).to_have_text("completed")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for name in ("Send", "Details and usage", "Sign out"):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 360, name
     assert size(shoot("narrow"))[0] == 360
     tab = page.get_by_role("tab", name="Conversation")
     tab.focus()

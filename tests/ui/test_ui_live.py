@@ -153,6 +153,28 @@ def test_only_admins_have_the_admin_view(page: "Page", studio: StudioServer) -> 
     expect(views.last).to_have_attribute("aria-current", "page")
 
 
+def test_a_token_that_is_revoked_leads_back_to_the_form(page: "Page", studio: StudioServer) -> None:
+    sign_in(page, studio)
+    expect(page.get_by_role("heading", name="Tasks", exact=True)).to_be_visible()
+    revoked = {"detail": "unknown API key"}
+    page.route("**/tasks?*", lambda route: route.fulfill(status=401, json=revoked))
+    expect(page.get_by_text("Your token is no longer valid. Sign in again.")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.wrong.clear()  # Chromium reports each request that failed
+
+
+def test_a_page_that_is_reloaded_while_the_server_is_away_waits_for_it(
+    page: "Page", studio: StudioServer
+) -> None:
+    ask(page, studio, "hello")
+    page.route("**/whoami", lambda route: route.abort())
+    page.reload()
+    expect(page.get_by_text("The server can't be reached. Trying again…")).to_be_visible()
+    page.unroute("**/whoami")
+    expect(answers(page)).to_contain_text(["You said: hello"])
+    page.wrong.clear()  # Chromium reports each request that failed
+
+
 STATES = {
     "empty": "",
     "markdown": "markdown",

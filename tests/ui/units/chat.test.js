@@ -63,6 +63,24 @@ test("a pause is a question, and its result the answer to it", () => {
   assert.deepEqual(chat.items[1].actions, [], "the question is not an action beside itself");
 });
 
+test("a question that is a message to the user is shown in its words, and its answer once", () => {
+  const full_message = { msg_type: "request", message: { sender: { address_type: "agent", address: "supervisor" }, recipient: { address_type: "user", address: "ann" }, subject: "Budget", body: "How much?" } };
+  const chat = new Chat().read(
+    events(
+      mail("user", "ann", "supervisor", "go"),
+      ["new_message", { extra_data: { full_message } }],
+      ["breakpoint_tool_call", { extra_data: { agent: "supervisor" } }],
+      ["task_complete", { response: JSON.stringify([{ name: "ask_budget", call_id: "c1", arguments: "{}" }]) }],
+      ["breakpoint_action_complete", { description: "breakpoint action complete (caller = supervisor):\nten", extra_data: { agent: "supervisor" } }],
+      mail("user", "ann", "supervisor", "ten", "response"),
+      ["task_complete", { response: "Ten it is." }],
+    ),
+  );
+  assert.deepEqual(kinds(chat).filter((kind) => kind !== "work"), ["message", "question", "answer"]);
+  const question = chat.items.find(({ kind }) => kind === "question");
+  assert.deepEqual([question.asked, question.reply.text], [{ subject: "Budget", text: "How much?" }, "ten"]);
+});
+
 test("each approval is decided by its id, and the rest stays", () => {
   const paused = (...ids) => ["task_complete", { response: JSON.stringify(ids.map((call_id) => ({ name: "pay", call_id, arguments: "{}", needs_approval: true }))) }];
   const chat = new Chat().read(

@@ -88,11 +88,22 @@ function Guarded({ of }) {
   return html`<${Notice} tone="bad" title="This view has failed." action=${{ name: "Try again", onClick: reset }}>${error.message}<//>`;
 }
 
+/** Milliseconds after which a server that can't be reached is asked again. */
+const RETRY = 2_000;
+
+/** Why a token or a link did not lead in. */
+function whyNot(problem, route) {
+  if (!problem.permanent) return problem.message;
+  if (route.view === "sign-in") return "This sign-in link was used already or has expired.";
+  return problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message;
+}
+
 function App() {
   const [route, navigate] = useRoute();
   const connection = useMemo(() => new Connection(), []);
   const [entered, setEntered] = useState(null); // {caller, swarm}
   const [isReady, setReady] = useState(false); // the token that is kept has been tried
+  const [isWaiting, setWaiting] = useState(false); // for a server that can't be reached
   const [notice, setNotice] = useState("");
 
   const enter = async (token, options) => {
@@ -119,8 +130,11 @@ function App() {
         await enter(await api.redeem(route.code), { isSession: true });
       } else if (api.token.get()) await enter(api.token.get());
     } catch (problem) {
-      if (problem.isUnreachable && api.token.get()) return void setTimeout(resume, 2_000);
-      leave(route.view === "sign-in" ? "This sign-in link was used already or has expired." : problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message);
+      if (problem.isUnreachable && api.token.get()) {
+        setWaiting(true);
+        return void setTimeout(resume, RETRY);
+      }
+      leave(whyNot(problem, route));
     }
     setReady(true);
   };
@@ -134,7 +148,7 @@ function App() {
   }
   return html`
     <${Header} connection=${connection} route=${route} />
-    ${isReady ? html`<${SignIn} notice=${notice} onToken=${enter} />` : html`<main id="main"><${Loading} /></main>`}
+    ${isReady ? html`<${SignIn} notice=${notice} onToken=${enter} />` : html`<main id="main"><${Loading} what=${isWaiting ? "The server can't be reached. Trying again…" : "Loading…"} /></main>`}
   `;
 }
 

@@ -46,8 +46,9 @@ function readArguments(text) {
  * - `message`: a person wrote, `{who, text, subject, type}`
  * - `work`: what agents did, `{began, ended, turns, mail, actions, errors}`; see `summary`
  * - `answer`: `{text}`
- * - `question`: a call that waits or waited for a person, `{callId, agent, name, args, needsApproval, reply}`; `reply` is
- *   null, `{text, time}` or `{decision, by, reason, args, time}`
+ * - `question`: a call that waits or waited for a person, `{callId, agent, name, args, asked, needsApproval, reply}`;
+ *   `asked` is the message with the question, `{subject, text}`, if the call has sent one; `reply` is null, `{text, time}`
+ *   or `{decision, by, reason, args, time}`
  * - `told`: an agent wrote to a person, `{who, text, subject}`
  * - `failed`, `cancelled`: `{text}`
  * - `forked`: `{from, at}`
@@ -57,6 +58,7 @@ export class Chat {
   #read = 0;
   #work = null; // the item of work that grows
   #waiting = ""; // the agent that has just paused the task
+  #asked = []; // messages to a person that ask something, until the pause that they belong to
 
   /** Read the events that have come since the last reading. */
   read(events) {
@@ -119,7 +121,8 @@ export class Chat {
       return;
     }
     const toPeople = (full.message.recipients ?? [full.message.recipient]).some(({ address_type }) => PEOPLE.has(address_type));
-    if (toPeople && sender.address_type === "agent") this.#push("told", event, { who: sender.address, text: body, subject });
+    if (toPeople && full.msg_type === "request") this.#asked.push({ subject, text: body });
+    else if (toPeople && sender.address_type === "agent") this.#push("told", event, { who: sender.address, text: body, subject });
     else if (sender.address_type !== "system" && full.msg_type !== "broadcast_complete") {
       const work = this.#turn(event);
       work.mail.push({ seq: event.seq, time: event.data.timestamp, from: sender.address, to: recipientsOf(full.message), subject, text: body, type: full.msg_type });
@@ -169,11 +172,14 @@ export class Chat {
     }
     this.#close();
     if (!calls) return void this.#push("answer", event, { text: event.data.response });
+    const questions = calls.filter((call) => !call.needs_approval).length;
+    const asked = this.#asked.length === questions ? this.#asked : [];
+    this.#asked = [];
     for (const call of calls) {
       const callId = call.call_id ?? call.id;
       if (this.items.some((item) => item.callId === callId && !item.reply)) continue;
       const args = readArguments(call.arguments);
-      this.#push("question", event, { callId, agent, name: call.name, args, needsApproval: Boolean(call.needs_approval), reply: null });
+      this.#push("question", event, { callId, agent, name: call.name, args, asked: (!call.needs_approval && asked.shift()) || null, needsApproval: Boolean(call.needs_approval), reply: null });
     }
     return undefined;
   }

@@ -30,11 +30,15 @@ function useWork() {
   return [perform, isBusy, problem];
 }
 
+/** What is asked: the message with the question, or what the arguments of the call say. */
+const wordsOf = ({ asked, args }) => (asked ? { subject: asked.subject, words: asked.text, others: {} } : questionOf(args));
+
 /** The question in words, and what else the call says. */
 function Words({ item }) {
-  const { words, others } = questionOf(item.args);
+  const { subject, words, others } = wordsOf(item);
   return html`
     <p class="question-who"><${AgentName} name=${item.agent} />${words ? " asks:" : html` calls <code>${item.name}</code> and waits for the result:`}</p>
+    ${subject && html`<p class="bubble-subject">${subject}</p>`}
     ${words && html`<div class="question-words"><${Markdown} text=${words} /></div>`}
     ${!isEmpty(others) && html`<${Json} value=${others} />`}
   `;
@@ -43,7 +47,7 @@ function Words({ item }) {
 function AnswerForm({ item, draft, setDraft, onSend, isBusy, isOnly }) {
   const id = useId();
   const field = useRef();
-  const { words } = questionOf(item.args);
+  const { words } = wordsOf(item);
   useEffect(() => {
     const isFree = document.activeElement === document.body || document.activeElement?.closest(".composer");
     if (isOnly && isFree) field.current.focus({ preventScroll: true });

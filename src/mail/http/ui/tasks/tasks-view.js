@@ -15,10 +15,11 @@ const NAMES = { conversation: "Conversation", trace: "Trace", graph: "Graph" };
 
 /** What stands in the place of a task that has not been read. */
 function Unread({ session, navigate }) {
-  if (!session.problem) return html`<${Loading} />`;
+  const { problem } = session;
+  if (!problem) return html`<${Loading} />`;
   return html`
     <div class="task-head only-narrow"><${BackButton} navigate=${navigate} /><h2>Task</h2></div>
-    <div class="task-note"><${Notice} tone="bad" title="This task can't be shown." action=${session.problem.permanent ? null : { name: "Retry", onClick: () => session.open() }}>${session.problem.message}<//></div>
+    <div class="task-note"><${Notice} tone="bad" title="This task can't be shown." action=${problem.permanent ? null : { name: "Retry", onClick: () => session.open() }}>${problem.status === 404 ? "You have no task with this id." : problem.message}<//></div>
   `;
 }
 
