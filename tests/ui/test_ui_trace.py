@@ -189,10 +189,12 @@ def test_axe_finds_nothing(
         "waterfall": lambda: bar.get_by_text("As of entry 5").wait_for(),
         "tree": lambda: page.get_by_role("button", name="Tree").click(),
         "entries": lambda: page.get_by_role("button", name="Entries").click(),
-        "reply": lambda: page.get_by_role("option", name="Entry 2").click(),
-        "turn": lambda: page.get_by_role("button", name="Show the turn of").click(),
-        "read": lambda: page.get_by_role("tab", name="Read").click(),
-        "setup": lambda: page.get_by_role("tab", name="Setup").click(),
+        "details": lambda: (
+            page.get_by_role("option", name="Entry 6").click(),
+            page.get_by_role("button", name="Show the turn of").click(),
+            page.get_by_role("tab", name="Setup").click(),
+            page.locator(".tools").wait_for(),
+        ),
         "fork": page.get_by_role("button", name="Fork from here…").first.click,
         "compare": lambda: (
             page.get_by_label("Pause").check(),
