@@ -39,6 +39,7 @@ def test_one_call_is_edited_and_the_other_rejected(page: "Page", bank: Bank) -> 
     approve.click()
 
     expect(cards).to_have_count(1)
+    expect(cards).to_be_focused()
     expect(page.locator(".answered").get_by_text("approved with changes by user")).to_be_visible()
     expect(status_of(page)).to_have_text("paused")
     assert bank.paid == []

@@ -108,6 +108,12 @@ function Talk({ session, swarm, caller, navigate }) {
   const asked = new Set([...questions, ...approvals.map(({ item }) => item)]);
   const tail = useTail(session.version);
   useEffect(() => setWantsMessage(false), [isAsked]);
+  const left = useRef(0);
+  useEffect(() => {
+    // The card that had the focus is gone: the next one gets it, and not its button, which a second Enter would press.
+    if (asked.size && asked.size < left.current && document.activeElement === document.body) tail.content.current.querySelector(".question-card")?.focus({ preventScroll: true });
+    left.current = asked.size;
+  }, [asked.size]);
   useEffect(() => {
     if (sent && session.last > sent.after) setSent(null);
   }, [session.last]);

@@ -71,7 +71,7 @@ export function Questions({ items, session }) {
   const send = () => isComplete && perform(() => session.answer(items.map(({ callId }) => ({ call_id: callId, content: drafts[callId] }))));
   const isOnly = items.length === 1;
   return html`
-    <div class="question-card" role="group" aria-label="Question for you">
+    <div class="question-card" role="group" tabindex="-1" aria-label="Question for you">
       ${items.map(
         (item) => html`<div key=${item.callId} class="question">
           <${Words} item=${item} />
@@ -116,7 +116,7 @@ export function Approval({ item, approveBy, session }) {
     if (mode) card.current.querySelector("textarea, input").focus();
   }, [mode]);
   return html`
-    <div ref=${card} class="question-card" role="group" aria-label=${`${item.name} needs your approval`}>
+    <div ref=${card} class="question-card" role="group" tabindex="-1" aria-label=${`${item.name} needs your approval`}>
       <p class="question-who"><${AgentName} name=${item.agent} /> wants to run <code>${item.name}</code><${Chip} tone="warn">needs approval<//></p>
       ${mode === "edit"
         ? html`<div class="field"><label for=${id}>Arguments</label><textarea id=${id} class="mono" rows=${Math.min(text.split("\n").length + 1, 16)} spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></div>`
