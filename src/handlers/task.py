@@ -1,6 +1,6 @@
-"""`GET /task` and `GET /task/stream`: one of the caller's tasks, or its events as a stream until the function's timeout."""
+"""`GET /task`, `/task/turn` and `/task/stream`: a task, one of its turns, or its events until the function's timeout."""
 
 from handlers.http_api import serve
-from mail.http.routes import tasks
+from mail.http.routes import tasks, turns
 
-handler = serve(tasks.router)
+handler = serve(tasks.router, turns.router)

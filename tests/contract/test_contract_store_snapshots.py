@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from support.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
+from mail.core.engine.past_turn import read_turn
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
@@ -181,6 +183,28 @@ class TestLook:
         assert await store.read_snapshot(KEY, 2) == before
         assert [entry.mailbox for entry in before.mail] == ["alpha", "beta"]
         assert before.task.is_running
+
+
+class TestTurns:
+    async def test_each_turn_is_read_as_it_was(self, lived: tuple[Runtime, list[Moment]]) -> None:
+        runtime, moments = lived
+        agents = []
+        for before, after in pairwise(moments):
+            if before.task.generation.number < after.task.generation.number:  # a person has written
+                with pytest.raises(BadRequest, match="not part of a turn"):
+                    await read_turn(runtime.store, SWARM, KEY, after.task.seq)
+                continue
+            turn = await read_turn(runtime.store, SWARM, KEY, before.task.seq + 1)
+            assert (turn.first, turn.last) == (before.task.seq + 1, after.task.seq)
+            assert [*turn.history, *(turn.output or [])] == after.histories[turn.agent]
+            gone = {(entry.mailbox, entry.seq) for entry in before.mail} - {
+                (entry.mailbox, entry.seq) for entry in after.mail
+            }
+            assert {(entry.mailbox, entry.seq) for entry in turn.mail} == gone
+            agents.append(turn.agent)
+        assert set(agents) == SWARM.agents.keys()
+        with pytest.raises(BadRequest, match="not part of a turn"):
+            await read_turn(runtime.store, SWARM, KEY, 1)
 
 
 class TestFork:

@@ -45,6 +45,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "token revoke": ("mail token revoke 0123456789ab",),
     "task list": ("mail task list", "mail task list --status paused --limit 5"),
     "task show": ("mail task show trip", "mail task show trip --events", "mail task show trip --at 5"),
+    "task turn": ("mail task turn trip 5", "mail task turn trip 5 --json"),
     "task watch": ("mail task watch trip", "mail task watch trip --after 12 --json"),
     "task cancel": ("mail task cancel trip", 'mail task cancel trip --reason "found it" --wait 30'),
     "task approve": (

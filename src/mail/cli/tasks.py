@@ -1,4 +1,4 @@
-"""The commands about tasks: `mail task list`, `show`, `watch`, `cancel`, `fork`, `approve`, `reject`."""
+"""The commands about tasks: `mail task list`, `show`, `turn`, `watch`, `cancel`, `fork`, `approve`, `reject`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -142,6 +142,23 @@ COMMANDS = (
             TASK,
             switch("-e", "--events", help="Show every event in order, instead of the tree."),
             option("--at", metavar="ID", type=int, help="The task as of the event with this id."),
+        ),
+    ),
+    Command(
+        name="task-turn",
+        shell_name="task turn",
+        summary="Show what an agent read and replied in a turn, and its tools.",
+        operation="get_turn",
+        arguments=(
+            TASK,
+            positional("seq", "The id of an event of the turn.", metavar="ID", type=int, minimum=1),
+            option(
+                "--limit",
+                type=int,
+                minimum=0,
+                maximum=1000,
+                help="The number of history entries, at most. [default: 50]",
+            ),
         ),
     ),
     Command(

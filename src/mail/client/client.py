@@ -138,6 +138,13 @@ class MAILClient(Messaging):
         """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id."""
         return await self._ask("get_task", task_id=task_id, at=at)
 
+    async def get_turn(self, task_id: str, seq: int, *, limit: int | None = None) -> JSONObject:
+        """Return the turn of an agent to which an event (seq) belongs: what the agent read and replied, and its tools.
+
+        `limit` is how many entries of its history there are at most; None for 50.
+        """
+        return await self._ask("get_turn", task_id=task_id, seq=seq, limit=limit)
+
     async def fork_task(self, task_id: str, at: int | None = None, *, run: bool = False) -> JSONObject:
         """Create a new task from the state of another one at an event (None: now), and return its `task_id`.
 

@@ -84,6 +84,7 @@ OPERATIONS = {
         Operation("get_tasks", "GET", "/tasks", cursor="x-next-cursor"),
         # Servers in use read the id from the body, which proxies drop.
         Operation("get_task", "GET", "/task", repeated=("task_id",)),
+        Operation("get_turn", "GET", "/task/turn"),
         Operation("watch_task", "GET", "/task/stream"),
         Operation("fork_task", "POST", "/task/fork"),
         Operation("cancel_task", "POST", "/task/cancel"),

@@ -86,18 +86,21 @@ def _require_tools(turn: Turn) -> ToolChoice:
 
 
 def _messages(turn: Turn, history: History) -> History:
-    """Return the history and the turn's message: last, unless the results of a breakpoint come with it.
+    """Return the history and the turn's message: last, unless the results of a breakpoint come with it."""
+    return before_results(history, turn.prompts) if turn.is_resumption else [*history, *turn.prompts]
+
+
+def before_results(history: History, prompts: History) -> History:
+    """Return the history with prompts in front of the calls at its end, whose results the user has given.
 
     Agents look for those at the end, and providers want them right behind the calls.
     """
-    if not turn.is_resumption:
-        return [*history, *turn.prompts]
     begin = len(history)
     while begin and is_tool_result(history[begin - 1]):
         begin -= 1
     while begin and not is_tool_result(history[begin - 1]) and history[begin - 1].get("role") != "user":
         begin -= 1
-    return [*history[:begin], *turn.prompts, *history[begin:]]
+    return [*history[:begin], *prompts, *history[begin:]]
 
 
 AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle)

@@ -1,0 +1,157 @@
+"""`GET /task/turn`: a turn of an agent that is over, with what its model read and replied."""
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+from pydantic import Field
+from pydantic_core import to_json
+
+from mail.auth.keys import Caller
+from mail.core.engine.past_turn import PastTurn, read_turn
+from mail.core.protocol.message import TaskId
+from mail.core.task.usage import Usage
+from mail.http.access import AdminOrUser
+from mail.http.bodies import Answered
+from mail.http.large_answers import answer
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.routes.tasks import MAX_SEQ
+from mail.http.service import service_of
+from mail.http.task_json import QueuedMessage, load_task
+from mail.swarms_json.current import without_secrets
+
+MAX_ENTRIES = 1000
+"""Entries of a history in an answer, at most."""
+
+DEFAULT_ENTRIES = 50
+
+SHORTER = "ask for fewer entries of the history: GET /task/turn?task_id=…&seq=…&limit=…"
+
+
+class ModelCallTiming(Answered):
+    """A model call of the turn."""
+
+    model: str
+    after: float = Field(description="When it began, in seconds after the turn began.")
+    seconds: float = Field(description="How long it took, with all attempts.")
+    attempts: int = Field(default=1, description="Absent for 1.")
+
+
+class TurnTimes(Answered):
+    """When the turn began, and how long it took."""
+
+    began: str
+    seconds: float
+    model_calls: list[ModelCallTiming] = Field(default=[], description="Absent if there were none.")
+
+
+class AgentSetting(Answered):
+    """How the agent is set up in the swarm that runs now."""
+
+    model: str | None = Field(description="The name of its model; null for an agent without one.")
+    system: str | None = Field(
+        description="Its system prompt, without what looks like a secret; null for an agent without one, and for "
+        "callers that are not admins."
+    )
+    tools: list[dict[str, Any]] = Field(
+        description="The declarations of the tools that it may call, in the style of its model's API. For an agent "
+        "without a model: its actions."
+    )
+    has_more_tools: bool = Field(
+        description="Whether it also gets tools of MCP servers, which only a turn looks up."
+    )
+
+
+class TurnRecord(Answered):
+    """A turn of an agent that is over."""
+
+    task_id: str
+    agent: str
+    first: int = Field(description="The id (seq) of the first event of the turn.")
+    last: int = Field(description="The id of the last one.")
+    committed: str = Field(description="When the turn was stored.")
+    timing: TurnTimes | None = Field(description="Null for a quick turn without a model or an action.")
+    usage: Usage | None = Field(description="What its models have cost; null if it has called none.")
+    mail: list[QueuedMessage] = Field(description="The messages that it read.")
+    history: list[dict[str, Any]] = Field(
+        description="What the agent was called with, oldest first, in the format of its model's API: the last `limit` entries."
+    )
+    omitted: int = Field(description="How many older entries of the history are left out.")
+    output: list[dict[str, Any]] | None = Field(
+        description="What the turn added to the history after that: the model's reply as it came, and the results of "
+        "its calls. Null if it added nothing; the events tell what it did."
+    )
+    setup: AgentSetting | None = Field(description="Null if the swarm no longer has the agent.")
+
+
+router = make_router("tasks")
+
+
+@router.get(
+    "/task/turn",
+    summary="Inspect a turn of a task",
+    response_model=TurnRecord,
+    responses={200: {"description": "The turn."}, **problems(400, 404, 409, 413, *PROTECTED)},
+)
+async def get_turn(
+    request: Request,
+    caller: AdminOrUser,
+    task_id: Annotated[TaskId, Query(description="The task.")],
+    seq: Annotated[int, Query(ge=1, le=MAX_SEQ, description="The id (seq) of any event of the turn.")],
+    limit: Annotated[
+        int, Query(ge=0, le=MAX_ENTRIES, description="Entries of the history, at most.")
+    ] = DEFAULT_ENTRIES,
+) -> Response:
+    """Return what an agent read and replied in a turn: its history then, the raw reply, timing and cost.
+
+    Only admins see its system prompt. The prompt and the tools are those of the swarm that runs now.
+    """
+    service = service_of(request)
+    await service.refresh()
+    task = await load_task(service, caller, task_id)
+    runtime = service.runtime
+    turn = await read_turn(runtime.store, runtime.swarm, task.key, seq)
+    return await answer(service.large_answers, caller, _pieces(caller, task_id, turn, limit), advice=SHORTER)
+
+
+async def _pieces(caller: Caller, task_id: str, turn: PastTurn, limit: int) -> AsyncGenerator[bytes]:
+    """Yield the turn as `TurnRecord`, in pieces of JSON: histories may be large."""
+    omitted = max(0, len(turn.history) - limit)
+    record = {
+        "task_id": task_id,
+        "agent": turn.agent,
+        "first": turn.first,
+        "last": turn.last,
+        "committed": turn.committed,
+        "timing": turn.timing,
+        "usage": turn.usage,
+        "mail": [
+            {
+                "mailbox": entry.mailbox,
+                "priority": int(entry.tier),
+                "seq": entry.seq,
+                "message": entry.message.as_json(),
+            }
+            for entry in turn.mail
+        ],
+        "omitted": omitted,
+        "output": turn.output,
+        "setup": _setup(caller, turn),
+    }
+    yield to_json(record)[:-1] + b',"history":['
+    for n, entry in enumerate(turn.history[omitted:]):
+        yield (b"," if n else b"") + to_json(entry)
+    yield b"]}"
+
+
+def _setup(caller: Caller, turn: PastTurn) -> dict[str, Any] | None:
+    setup = turn.setup
+    if setup is None:
+        return None
+    return {
+        "model": setup.model,
+        "system": without_secrets(setup.system) if caller.role == "admin" else None,
+        "tools": setup.tools,
+        "has_more_tools": setup.has_more_tools,
+    }

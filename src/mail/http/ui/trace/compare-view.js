@@ -1,0 +1,76 @@
+// A fork beside its original, entry by entry.
+
+import * as api from "../api/api.js";
+import { AgentName } from "../components/agent.js";
+import { Loading, Notice } from "../components/notice.js";
+import { html, useEffect, useMemo, useState } from "../html.js";
+import { formatRoute } from "../app/router.js";
+import { compare } from "./compare.js";
+import { Said, VirtualList } from "./list.js";
+
+const ROW = 58;
+
+async function readAll(id, signal) {
+  const found = [];
+  for (;;) {
+    const { events, isComplete } = await api.task(id, { after: found.at(-1)?.seq ?? 0, signal });
+    found.push(...events);
+    if (isComplete) return found;
+  }
+}
+
+function useEvents(id) {
+  const [state, setState] = useState({ events: null, problem: null });
+  useEffect(() => {
+    const stop = new AbortController();
+    setState({ events: null, problem: null });
+    readAll(id, stop.signal).then(
+      (events) => setState({ events, problem: null }),
+      (problem) => stop.signal.aborted || setState({ events: null, problem }),
+    );
+    return () => stop.abort();
+  }, [id]);
+  return state;
+}
+
+function Side({ entry }) {
+  if (!entry) return html`<span class="side missing">–<${Said}> nothing <//></span>`;
+  const { seq, who, whom, name, text, tone } = entry;
+  return html`<span class=${`side ${tone}`}>
+    <span class="side-head"><span class="span-number"><${Said}>Entry <//>${seq}<${Said}> <//></span>${who && html`<${AgentName} name=${who} />`}<span class="quiet">${whom ? `→ ${whom}` : name}</span></span>
+    <span class="side-text">${text}</span>
+  </span>`;
+}
+
+export function CompareView({ session, origin, onOpen }) {
+  const { events, problem } = useEvents(origin.task_id);
+  const found = useMemo(() => events && compare(events, session.events, origin.at), [events, session.events.length]);
+  const [current, setCurrent] = useState(null);
+  if (problem) return html`<${Notice} tone="bad" title="The original can't be read.">${problem.message}<//>`;
+  if (!found) return html`<${Loading} />`;
+  const { rows, shared, parts, same } = found;
+  const later = parts === null ? [] : rows.slice(parts);
+  const at = (side, task) => {
+    const entry = later.find((each) => each[side])?.[side];
+    return entry ? `entry ${entry.seq} of ${task}` : `the end of ${task}`;
+  };
+  const row = (n) => {
+    const { left, right, isSame } = rows[n];
+    return {
+      id: `pair-${n}`,
+      key: n,
+      class: `pair ${isSame ? "same" : "differs"} ${n === parts ? "parts" : ""}`,
+      content: html`<${Said}>${isSame ? "The same in both. " : "Different. "}<//><${Side} entry=${left} /><span class="pair-mark" aria-hidden="true">${isSame ? "=" : "≠"}</span><${Side} entry=${right} />`,
+    };
+  };
+  return html`
+    <div class="compare">
+      <p class="compare-words">
+        ${shared} ${shared === 1 ? "entry" : "entries"} before the fork; after it ${same} ${same === 1 ? "is" : "are"} the same.${" "}
+        ${parts === null ? "They don't differ." : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`}
+      </p>
+      <div class="pair pair-heads"><a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>Original, after entry ${origin.at}</a><span></span><strong>This task</strong></div>
+      <${VirtualList} label=${`Comparison, ${rows.length} rows`} count=${rows.length} rowHeight=${ROW} row=${row} current=${current} onMove=${setCurrent} onOpen=${(n) => rows[n].right && onOpen(rows[n].right)} />
+    </div>
+  `;
+}

@@ -1,0 +1,52 @@
+// Events as numbered lines.
+
+import { recipientsOf, textOf } from "./spans.js";
+
+const BAD = new Set(["action_error", "agent_error", "interswarm_message_error", "dead_letter", "task_error", "webhook_error"]);
+const GOOD = new Set(["task_complete"]);
+const BUSY = new Set(["breakpoint_tool_call", "task_cancelled", "turn_discarded"]);
+
+/** Kinds in words, where they are not their names with spaces. */
+const NAMES = { new_message: "message", tool_call: "tool call", action_call: "action begins", action_complete: "action ends", action_error: "action fails", await_message: "waits for mail", task_complete_call: "completes the task", breakpoint_tool_call: "asks you", breakpoint_action_complete: "your answer", task_complete: "answer", task_error: "task fails" };
+
+const senderOf = ({ message: { sender } }) => (sender.address_type === "system" ? "system" : sender.address);
+
+const oneLine = (text) => text.slice(0, 400).replace(/\s+/g, " ").trim();
+
+/** Return an event as `{seq, kind, name, who, whom, text, tone, at, message, search, event}`. */
+export function readEntry(event) {
+  const { extra_data: extra = {}, timestamp } = event.data;
+  const message = extra.full_message ?? null;
+  const search = textOf(event);
+  return {
+    seq: event.seq,
+    kind: event.event,
+    name: message ? message.msg_type.replace("_", " ") : (NAMES[event.event] ?? event.event.replaceAll("_", " ")),
+    who: message ? senderOf(message) : (extra.agent ?? ""),
+    whom: message ? recipientsOf(message).join(", ") : "",
+    text: oneLine(shortText(event, message, extra)),
+    tone: BAD.has(event.event) ? "bad" : GOOD.has(event.event) ? "good" : BUSY.has(event.event) ? "warn" : "",
+    at: Date.parse(timestamp),
+    message,
+    search,
+    event,
+  };
+}
+
+function shortText({ event, data }, message, extra) {
+  if (message) return message.message.body || message.message.subject;
+  if (event === "tool_call") return `${extra.tool_name} ${JSON.stringify(extra.tool_args ?? {})}`;
+  if (data.response !== undefined) return data.response;
+  if (event === "action_call") return data.description.replace(/^.*?executing action tool: /s, "");
+  const [first, ...rest] = data.description.split("\n");
+  return rest.join(" ").trim() || first;
+}
+
+const cache = new WeakMap();
+
+/** Return the entries of events; each event is read once. */
+export const readEntries = (events) =>
+  events.map((event) => {
+    if (!cache.has(event)) cache.set(event, readEntry(event));
+    return cache.get(event);
+  });

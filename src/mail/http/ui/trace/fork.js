@@ -1,0 +1,86 @@
+// Forking a task: from which entry, and with what message.
+
+import * as api from "../api/api.js";
+import { Dialog } from "../components/dialog.js";
+import { Notice } from "../components/notice.js";
+import { html, useMemo, useState } from "../html.js";
+import { indexOf, messageOf, momentsOf } from "./moments.js";
+
+/** Make a fork that runs as the task did, without another message; returns its id. */
+export const rerun = async (session, at) => (await api.post("task/fork", { task_id: session.id, at, run: true })).task_id;
+
+/**
+ * Return what a fork at an entry can be: `{at, message}`. If the entry is in the moment of a person's message, `message` is that one and
+ * `at` the entry before it (null for the first entry: a new task).
+ */
+function planOf(events, seq) {
+  const moments = momentsOf(events);
+  const moment = moments[indexOf(moments, seq)];
+  const message = messageOf(events.find((event) => event.seq >= moment.first && event.seq <= moment.last && messageOf(event)));
+  return { at: moment.last, message, before: moment.first > 1 ? moment.first - 1 : null };
+}
+
+/** A dialog; `seq` is the entry to fork from, `onFork(task_id)` is called with the new task. */
+export function ForkDialog({ session, seq, onFork, onClose }) {
+  const plan = useMemo(() => planOf(session.events, seq), [session.id, seq]);
+  const [how, setHow] = useState(plan.message ? "edit" : "message");
+  const [body, setBody] = useState(plan.message?.body ?? "");
+  const [problem, setProblem] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const choose = (value) => () => {
+    setHow(value);
+    setBody(value === "edit" ? plan.message.body : "");
+  };
+  const make = async () => {
+    if (how === "run") return rerun(session, plan.at);
+    if (how === "pause") return session.fork({ at: plan.at });
+    if (how === "message") return session.fork({ at: plan.at, message: body });
+    const message = { ...plan.message, body };
+    return plan.before === null ? api.send(message) : session.fork({ at: plan.before, message });
+  };
+  const onSubmit = async (event) => {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    setProblem(null);
+    try {
+      onFork(await make());
+    } catch (error) {
+      setProblem(error);
+      setBusy(false);
+    }
+  };
+  const choice = (value, label, note) => html`
+    <div class="choice">
+      <input type="radio" name="how" id=${`fork-${value}`} checked=${how === value} onChange=${choose(value)} aria-describedby=${`fork-${value}-note`} />
+      <div><label for=${`fork-${value}`}>${label}</label><p id=${`fork-${value}-note`} class="quiet small-text">${note}</p></div>
+    </div>
+  `;
+  const needsBody = how === "edit" || how === "message";
+  return html`
+    <${Dialog} title=${`Fork from entry ${plan.at}`} onClose=${onClose}>
+      <form onSubmit=${onSubmit}>
+        <div class="dialog-body">
+          <p class="quiet small-text">A fork is a new task, with the histories of the agents and the mail that waited at that moment. This task stays as it is.</p>
+          <fieldset class="choices">
+            <legend class="hidden-label">How to continue</legend>
+            ${plan.message && choice("edit", "Edit the message", "Send another message in place of the one at this entry.")}
+            ${choice("message", "Add a message", "Continue from this entry with a further message.")}
+            ${choice("run", "Run again", "Continue from this entry with the mail that waited, for example after you have changed a prompt.")}
+            ${choice("pause", "Pause", "Only create the task; a message resumes it.")}
+          </fieldset>
+          ${needsBody &&
+          html`<div class="field">
+            <label for="fork-body">Message</label>
+            <textarea id="fork-body" rows="4" required value=${body} onInput=${(event) => setBody(event.currentTarget.value)}></textarea>
+          </div>`}
+          ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
+        </div>
+        <div class="dialog-actions">
+          <button type="button" class="button" onClick=${onClose}>Back</button>
+          <button type="submit" class="button primary" aria-busy=${isBusy ? "true" : null}>Create fork</button>
+        </div>
+      </form>
+    <//>
+  `;
+}

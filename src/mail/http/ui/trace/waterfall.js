@@ -1,0 +1,155 @@
+// The waterfall: a row for each span, with its bar on a time axis; above it a lane for each agent.
+
+import { AgentName, hueOf } from "../components/agent.js";
+import { formatSeconds } from "../components/duration.js";
+import { Icon } from "../components/icons.js";
+import { formatCost } from "../components/usage.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { Said, VirtualList } from "./list.js";
+import { makeScale, ticksOf } from "./scale.js";
+
+const ROW = 30;
+const LANE = 20;
+
+/** Pixels between the ticks of the axis. */
+const TICK = 84;
+
+/** More rows than this can be zoomed in on. */
+export const MANY_ROWS = 40;
+
+const ICONS = { turn: "agent", model: "model", action: "tool", wait: "clock", message: "mail", end: "check" };
+const WORDS = { turn: "turn", model: "model call", action: "action", wait: "wait", message: "message", end: "end" };
+
+const percent = (part) => `${(part * 100).toFixed(3)}%`;
+
+/** Return how long a span took in words; "" for a moment. */
+export function durationOf(span, now) {
+  if (span.kind === "message" || span.kind === "end") return "";
+  if (span.kind === "turn" && !span.isTimed) return "< 1 s";
+  return formatSeconds(((span.end ?? now) - span.begin) / 1000);
+}
+
+/** Return tokens of a span in words: `1.2k → 34`. */
+export function tokensOf(usage) {
+  if (!usage?.calls) return "";
+  const short = (n) => (n < 1000 ? String(n) : `${(n / 1000).toFixed(n < 10_000 ? 1 : 0)}k`);
+  return `${short(usage.input_tokens)} → ${short(usage.output_tokens)}`;
+}
+
+function Bar({ span, scale, now }) {
+  const left = scale.position(span.begin);
+  const right = scale.position(span.end ?? now);
+  const queued = span.queued ? scale.position(span.queued) : left;
+  const style = { left: percent(left), width: percent(right - left) };
+  return html`
+    ${queued < left - 0.002 && html`<span class="queued" style=${{ left: percent(queued), width: percent(left - queued) }}></span>`}
+    <span class=${`span-bar ${span.kind} ${span.status} ${span.agent ? `hue-${hueOf(span.agent)}` : ""}`} style=${style}></span>
+  `;
+}
+
+/** The width of an element in pixels, and the reference to give it. */
+function useWidth() {
+  const element = useRef();
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const observer = new ResizeObserver(([{ contentRect }]) => setWidth(contentRect.width));
+    observer.observe(element.current);
+    return () => observer.disconnect();
+  }, []);
+  return [element, width];
+}
+
+/** One line for each agent, with all its turns; a click selects the turn there. */
+function Lanes({ agents, spans, scale, now, onSelect }) {
+  const lanes = useMemo(() => {
+    const found = new Map(agents.map((agent) => [agent, { agent, turns: [], calls: [] }]));
+    for (const span of spans) {
+      const lane = found.get(span.agent);
+      if (!lane || span.kind === "wait") continue;
+      (span.kind === "turn" ? lane.turns : lane.calls).push(span);
+    }
+    return [...found.values()];
+  }, [agents.length, spans]);
+  const path = (each) =>
+    each.map((span) => {
+      const left = scale.position(span.begin) * 1000;
+      return `M${left.toFixed(1)} 0h${Math.max(2, scale.position(span.end ?? now) * 1000 - left).toFixed(1)}v10H${left.toFixed(1)}z`;
+    }).join("");
+  const onClick = (lane) => (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const time = scale.invert((event.clientX - box.left) / box.width);
+    const distance = (span) => Math.max(span.begin - time, time - (span.end ?? now), 0);
+    const nearest = lane.turns.toSorted((a, b) => distance(a) - distance(b))[0];
+    if (nearest) onSelect(nearest);
+  };
+  return html`<div class="lanes" role="presentation" aria-hidden="true">
+    ${lanes.map(
+      (lane) => html`<div key=${lane.agent} class=${`lane hue-${hueOf(lane.agent)}`} style=${{ height: `${LANE}px` }}>
+        <span class="lane-name">${lane.agent}</span>
+        <svg class="lane-line" viewBox="0 0 1000 10" preserveAspectRatio="none" onClick=${onClick(lane)}>
+          <path class="lane-turns" d=${path(lane.turns)} /><path class="lane-calls" d=${path(lane.calls)} />
+        </svg>
+      </div>`,
+    )}
+  </div>`;
+}
+
+/**
+ * `spans` are those that match the filter, in the order of their rows; `all` those of the task, for the lanes. `zero` is when the task
+ * began, `current` the id of the selected span, `at` the entry after which rows are dimmed (or null). `isZoomed` shows the time of the visible rows only.
+ */
+export function Waterfall({ spans, all, agents, zero, now, current, isRunning, isZoomed, at, onMove, onOpen, labelEnd }) {
+  const [range, setRange] = useState([0, 0]);
+  const seen = isZoomed ? spans.slice(range[0], range[1] + 1) : spans;
+  const scale = makeScale(seen.length ? seen : all, now);
+  const [track, width] = useWidth();
+  const ticks = ticksOf(scale, zero, Math.max(1, Math.floor(width / TICK)));
+  const index = spans.findIndex(({ id }) => id === current);
+  const row = (n) => {
+    const span = spans[n];
+    const took = durationOf(span, now);
+    const cost = span.usage ? formatCost(span.usage) : "";
+    const tokens = tokensOf(span.usage);
+    return {
+      id: `span-${n}`,
+      key: span.id,
+      class: `span-row ${span.kind} ${span.status} ${at !== null && span.first > at ? "later" : ""}`,
+      content: html`
+        <span class="span-number"><${Said}>${span.first === null ? "Now" : "Entry "}<//>${span.first ?? ""}<${Said}>, ${WORDS[span.kind]}: <//></span>
+        <span class=${`span-name ${span.parent ? "inner" : ""}`}>
+          <${Icon} name=${span.status === "failed" ? "alert" : ICONS[span.kind]} size=${14} />
+          ${span.agent && (span.parent ? html`<${Said}>${span.agent} <//>` : html`<${AgentName} name=${span.agent} /><${Said}> <//>`)}
+          <span class="span-what">${span.name}</span>
+          ${span.snippet && html`<${Said}>: <//><span class="node-text">${span.snippet}</span>`}
+        </span>
+        <span class="span-cost">${tokens && html`<${Said}>, tokens <//>${tokens}`}</span>
+        <span class="span-price">${cost && html`<${Said}>, cost <//>${cost === "Price unknown" ? "unknown" : cost}`}</span>
+        <span class="span-took">${took && html`<${Said}>, <//>${took}`}${span.status !== "ok" && html`<${Said}>, ${span.status}<//>`}</span>
+        <span class="span-track"><${Bar} span=${span} scale=${scale} now=${now} /></span>
+      `,
+    };
+  };
+  const byId = (span) => onOpen(span);
+  return html`
+    <div class="waterfall">
+      <div class="axis" aria-hidden="true">
+        <span class="span-number">#</span>
+        <span class="span-name">
+          What happened
+        </span>
+        <span class="span-cost">Tokens</span>
+        <span class="span-price">Cost</span>
+        <span class="span-took">Duration</span>
+        <span class="span-track" ref=${track}>
+          ${ticks.map(({ at, seconds }) => html`<span class="tick" style=${{ left: percent(at) }}>${formatSeconds(seconds)}</span>`)}
+          ${scale.pauses.map(({ at, width, seconds }) => html`<span class="pause" style=${{ left: percent(at), width: percent(width) }} title=${`${formatSeconds(seconds)} without work are cut short`}></span>`)}
+        </span>
+      </div>
+      ${agents.length > 1 && html`<${Lanes} agents=${agents} spans=${all} scale=${scale} now=${now} onSelect=${byId} />`}
+      <${VirtualList}
+        id="trace-rows" label=${`Waterfall, ${spans.length} rows${labelEnd}`} count=${spans.length} rowHeight=${ROW} row=${row} follows=${isRunning}
+        current=${index < 0 ? null : index} onMove=${(n) => onMove(spans[n])} onOpen=${(n) => onOpen(spans[n])} onRange=${(first, last) => setRange([first, last])}
+      />
+    </div>
+  `;
+}

@@ -1,0 +1,285 @@
+"""The tab Trace of a task, and the time-travel bar, in Chromium."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_ui_live import violations
+from trace_swarm import REASONING, TraceServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
+ROWS = ".list-row"
+
+
+@pytest.fixture(scope="module")
+def swarm() -> Iterator[TraceServer]:
+    with TraceServer() as server:
+        yield server
+
+
+@pytest.fixture
+def trace(page: "Page", swarm: TraceServer) -> Iterator[Callable[..., None]]:
+    """Opens the trace of a task, for a role."""
+
+    def open_trace(task: str, *, role: str = "user", more: str = "") -> None:
+        token = json.dumps(swarm.tokens[role])
+        page.add_init_script(f"if (origin !== 'null') sessionStorage.setItem('mail-token', {token})")
+        page.goto(f"{swarm.url}/ui#task={task}&tab=trace{more}")
+
+    yield open_trace
+    page.goto("about:blank")  # no stream is left that the server would wait for
+
+
+def test_the_waterfall_and_its_inspector(
+    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+) -> None:
+    from playwright.sync_api import expect
+
+    swarm.ask("admin", body="find gold", task_id="gold")
+    trace("gold", role="admin")
+    names = page.locator(".span-row .span-what")
+    expect(names).to_have_text(
+        [
+            "root writes to supervisor",
+            "asks worker",
+            "openai/gpt-5",
+            "waits for worker",
+            "calls dig",
+            "ollama_chat/qwen3",
+            "dig",
+            "answers supervisor",
+            "completes the task",
+            "openai/gpt-5",
+            "the answer",
+        ]
+    )
+    asks = page.get_by_role("option", name="asks worker")
+    expect(asks).to_contain_text("1.2k → 34")
+    expect(asks).to_contain_text("$0.012")
+    expect(page.get_by_role("option", name="calls dig")).to_contain_text("unknown")
+
+    rows = page.get_by_role("listbox", name="Waterfall")
+    rows.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(asks).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("complementary", name="supervisor asks worker")).to_have_count(0)
+    page.keyboard.press("Enter")
+    details = page.get_by_role("complementary", name="supervisor asks worker")
+    expect(details).to_contain_text(REASONING)
+    expect(details).to_contain_text("send_request")
+    expect(details).to_contain_text("1,200 in, 34 out (20 reasoning)")
+    details.get_by_role("tab", name="Read").click()
+    expect(details.locator(".message")).to_have_count(1)
+    expect(details.locator(".message")).to_contain_text("<body>find gold</body>")
+    details.get_by_role("tab", name="Setup").click()
+    expect(details).to_contain_text("System prompt")
+    shoot("trace-inspector")
+    page.keyboard.press("Escape")
+    expect(details).to_have_count(0)
+
+    page.get_by_label("Search the trace").fill("hills")
+    page.get_by_label("Kind").select_option("Actions")
+    expect(names).to_have_text(["calls dig", "dig"])
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_role("button", name="Tree").click()
+    nodes = page.get_by_role("treeitem")
+    expect(nodes.nth(1)).to_have_accessible_name(
+        re.compile("^Entry 5 ?: supervisor asks worker ?, find gold")
+    )
+    expect(nodes.nth(2)).to_have_attribute("aria-level", "3")
+    page.get_by_role("tree").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowLeft")
+    expect(nodes).to_have_count(1)  # the first message, and what it led to
+    expect(nodes.first).to_have_attribute("aria-expanded", "false")
+
+
+def test_a_trace_grows_while_agents_work(
+    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+) -> None:
+    from playwright.sync_api import expect
+
+    swarm.ask(body="please wait", task_id="live", wait=False)
+    trace("live")
+    running = page.get_by_role("option", name="worker is working")
+    expect(running).to_contain_text("is working")
+    first = running.locator(".span-took").inner_text()
+    expect(running.locator(".span-took")).not_to_have_text(first)
+    shoot("trace-live")
+    swarm.release()
+    expect(page.get_by_role("option", name="the answer")).to_be_visible()
+    expect(running).to_have_count(0)
+
+
+def test_time_travel(
+    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+) -> None:
+    from playwright.sync_api import expect
+
+    swarm.ask(body="find gold", task_id="past")
+    trace("past")
+    bar = page.get_by_role("region", name="Time travel")
+    slider = bar.get_by_role("slider", name="Moment")
+    expect(bar).to_contain_text("Entry 15 of 15")
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(bar).to_contain_text("Entry 1 of 15")
+    bar.get_by_role("button", name="Show this moment").click()
+    expect(bar).to_contain_text("As of entry 1")
+    expect(bar).to_contain_text("1 message waits")
+    expect(page.locator(".list-row.later")).to_have_count(10)
+    assert page.url.endswith("at=1")
+
+    bar.get_by_role("button", name="Fork from here…").click()
+    dialog = page.get_by_role("dialog", name="Fork from entry 1")
+    expect(dialog.get_by_label("Message", exact=True)).to_have_value("find gold")
+    dialog.get_by_label("Run again").check()
+    dialog.get_by_role("button", name="Create fork").click()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("option", name="the answer")).to_be_visible()
+    assert "task=past" not in page.url
+    bar.get_by_role("button", name="Compare with the original").click()
+    expect(page.locator(".compare-words")).to_contain_text("They don't differ.")
+
+    trace("past", more="&at=5")
+    bar.get_by_role("button", name="Fork from here…").click()
+    dialog = page.get_by_role("dialog", name="Fork from entry 5")
+    dialog.get_by_label("Message", exact=True).fill("find silver")
+    dialog.get_by_role("button", name="Create fork").click()
+    expect(page.get_by_role("option", name="the answer")).to_be_visible()
+    bar.get_by_role("button", name="Compare with the original").click()
+    expect(page.locator(".compare-words")).to_contain_text("They part at")
+    expect(page.locator(".pair.parts")).to_have_count(1)
+    shoot("trace-compare")
+
+
+def test_a_failed_task_runs_again(page: "Page", swarm: TraceServer, trace: Callable[..., None]) -> None:
+    from playwright.sync_api import expect
+
+    swarm.ask(body="please break", task_id="broken")
+    trace("broken")
+    bar = page.get_by_role("region", name="Time travel")
+    failed = page.locator(".span-row.turn.failed")
+    expect(failed).to_have_count(1)
+    bar.get_by_role("button", name="Redrive dead letter").click()
+    expect(failed).to_have_count(2)
+
+    bar.get_by_role("button", name="Run again from entry").click()
+    expect(bar).to_contain_text("Compare with the original")
+    expect(failed).to_have_count(1)
+    assert "task=broken" not in page.url
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
+def test_axe_finds_nothing(
+    page: "Page", swarm: TraceServer, trace: Callable[..., None], axe: str, width: int, scheme: str
+) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    swarm.ask(body="find nowhere", task_id=f"axe-{width}")
+    trace(f"axe-{width}", more="&at=5")
+    bar = page.get_by_role("region", name="Time travel")
+    steps: dict[str, Callable[[], object]] = {
+        "waterfall": lambda: bar.get_by_text("As of entry 5").wait_for(),
+        "tree": lambda: page.get_by_role("button", name="Tree").click(),
+        "entries": lambda: page.get_by_role("button", name="Entries").click(),
+        "details": lambda: (
+            page.get_by_role("option", name="Entry 6").click(),
+            page.get_by_role("button", name="Show the turn of").click(),
+            page.get_by_role("tab", name="Setup").click(),
+            page.locator(".tools").wait_for(),
+        ),
+        "fork": page.get_by_role("button", name="Fork from here…").first.click,
+        "compare": lambda: (
+            page.get_by_label("Pause").check(),
+            page.get_by_role("button", name="Create fork").click(),
+            page.get_by_role("button", name="Compare with the original").click(),
+            page.locator(".compare-words").wait_for(),
+        ),
+    }
+    found = {}
+    for name, step in steps.items():
+        step()
+        found[name] = violations(page, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    assert {state: rules for state, rules in found.items() if rules} == {}
+
+
+LONG = 10_000
+
+
+def long_task(page: "Page") -> None:
+    """Let the server's answer about a task be one of 10,000 events."""
+    stamp = "2026-01-01T00:{:02}:{:02}.{:03}+00:00"
+
+    def event(n: int) -> dict[str, Any]:
+        turn, part = divmod(n - 1, 4)
+        extra: dict[str, Any] = {"agent": f"agent-{turn % 7}"}
+        if part == 0:
+            extra |= {"tool_name": "dig", "tool_args": {"hole": turn}, "tool_call_id": str(n)}
+        ms = turn * 100
+        data = {
+            "timestamp": stamp.format(ms // 60_000 % 60, ms // 1000 % 60, ms % 1000),
+            "description": f"agent did number {n}",
+            "task_id": "long",
+            "extra_data": extra,
+        }
+        kind = ("tool_call", "action_call", "action_complete", "await_message")[part]
+        return {"event": kind, "id": str(n), "data": json.dumps(data), "retry": None, "comment": None}
+
+    def answer(route: "Route") -> None:
+        response = route.fetch()
+        record = response.json()
+        after = int(route.request.url.partition("after=")[2].partition("&")[0] or 0)
+        last = min(LONG, after + 1000)
+        record |= {"seq": LONG, "events": [event(n) for n in range(after + 1, last + 1)]}
+        headers = {"X-Next-Cursor": str(last)} if last < LONG else {}
+        route.fulfill(status=200, headers={"Content-Type": "application/json", **headers}, json=record)
+
+    page.route("**/task?*", answer)
+    page.route("**/task/stream*", lambda route: route.fulfill(status=204))
+
+
+def test_ten_thousand_entries_scroll(
+    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+) -> None:
+    from playwright.sync_api import expect
+
+    swarm.ask(body="find gold", task_id="long")
+    long_task(page)
+    trace("long")
+    expect(page.get_by_role("listbox", name="Waterfall, 5000 rows")).to_be_visible(timeout=30_000)
+    page.get_by_role("button", name="Entries").click()
+    rows = page.get_by_role("listbox", name="Entries, 10000 rows")
+    expect(page.locator(ROWS).first).to_be_visible()
+    assert page.locator(ROWS).count() < 80
+    rows.focus()
+    page.keyboard.press("End")
+    expect(page.get_by_role("option", name="Entry 10000")).to_be_visible()
+    assert page.locator(ROWS).count() < 80
+    frames = page.evaluate(
+        """async () => {
+            const list = document.querySelector('.list-scroller');
+            const times = [];
+            for (let n = 0; n < 40; n += 1) {
+                list.scrollTop = (n * 7001) % list.scrollHeight;
+                const begin = performance.now();
+                await new Promise(requestAnimationFrame);
+                await new Promise(requestAnimationFrame);
+                times.push(performance.now() - begin);
+            }
+            return times.sort((a, b) => a - b);
+        }"""
+    )
+    print(f"two frames of a jump: median {frames[20]:.0f} ms, slowest {frames[-1]:.0f} ms")
+    assert page.locator(ROWS).count() < 80
+    assert page.locator(ROWS).first.is_visible()
+    page.get_by_label("Search the trace").fill("number 9999")
+    expect(page.locator(ROWS)).to_have_count(1)
+    shoot("trace-long")

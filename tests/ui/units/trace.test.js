@@ -1,0 +1,212 @@
+// The trace: spans, the time axis, the tree, filters, moments and comparisons of a task's events.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { compare, originOf } from "./ui/trace/compare.js";
+import { readEntries } from "./ui/trace/entries.js";
+import { NO_FILTER, filterEntries, filterSpans } from "./ui/trace/filters.js";
+import { readHistory, readTool } from "./ui/trace/history.js";
+import { indexOf, lastGood, messageOf, momentsOf } from "./ui/trace/moments.js";
+import { makeScale, ticksOf } from "./ui/trace/scale.js";
+import { readSpans } from "./ui/trace/spans.js";
+import { flatten, readTree } from "./ui/trace/tree.js";
+
+const ZERO = Date.parse("2026-01-01T00:00:00Z");
+const iso = (ms) => new Date(ZERO + ms).toISOString();
+
+/** Events from commits: each a time in ms and its events as [kind, extra_data, further data]. */
+function task(...commits) {
+  const events = [];
+  for (const [at, ...kinds] of commits) {
+    for (const [event, extra_data = {}, more = {}] of kinds) {
+      const seq = events.length + 1;
+      events.push({ event, id: String(seq), seq, data: { timestamp: iso(at), description: `${event} happened`, task_id: "t", extra_data, ...more } });
+    }
+  }
+  return events;
+}
+
+const address = (name) => ({ address: name, address_type: name === "ann" ? "user" : name === "system" ? "system" : "agent" });
+const mail = (from, to, body, id, msg_type = "request") => [
+  "new_message",
+  { full_message: { id, msg_type, message: { sender: address(from), recipient: address(to), subject: "S", body, request_id: id } } },
+];
+const usage = { calls: 1, input_tokens: 10, output_tokens: 2, cost: 0.1, unpriced_calls: 0 };
+const timing = (began, seconds, ...model_calls) => ({ began: iso(began), seconds, ...(model_calls.length ? { model_calls } : {}) });
+
+/** ann asks boss, boss asks dig, dig runs an action and answers, boss completes the task. */
+const EVENTS = task(
+  [0, mail("ann", "boss", "find gold", "r1")],
+  [1_000,
+    ["tool_call", { agent: "boss", tool_name: "send_request", tool_args: { target: "digger" }, usage, timing: timing(10, 0.9, { model: "gpt", after: 0.1, seconds: 0.8, attempts: 2 }), reasoning: "he digs" }],
+    ["await_message", { agent: "boss" }],
+    mail("boss", "digger", "dig here", "r2"),
+  ],
+  [3_000,
+    ["tool_call", { agent: "digger", tool_name: "dig", tool_args: { where: "hills" }, timing: timing(1_500, 1.4) }],
+    ["action_call", { agent: "digger", after: 0.2 }],
+    ["action_error", { agent: "digger", seconds: 1 }],
+    mail("system", "digger", "dig: broken", "s1", "broadcast"),
+  ],
+  [3_100, ["tool_call", { agent: "digger", tool_name: "send_response", tool_args: { target: "boss" } }], mail("digger", "boss", "no gold", "r2", "response")],
+  [4_000,
+    ["tool_call", { agent: "boss", tool_name: "task_complete", tool_args: {}, timing: timing(3_200, 0.7) }],
+    ["task_complete", {}, { response: "there is none" }],
+  ],
+);
+
+test("spans", () => {
+  const { spans, agents, begin, end } = readSpans(EVENTS);
+  const rows = spans.map(({ kind, agent, name, first, last, begin, end }) => [kind, agent, name, first, last, begin - ZERO, end - ZERO]);
+  assert.deepEqual(rows, [
+    ["message", null, "ann writes to boss", 1, 1, 0, 0],
+    ["turn", "boss", "asks digger", 2, 4, 10, 910],
+    ["model", "boss", "gpt", 2, 2, 110, 910],
+    ["wait", "boss", "waits for digger", 4, 4, 1_000, 3_200],
+    ["turn", "digger", "calls dig", 5, 8, 1_500, 2_900],
+    ["action", "digger", "dig", 6, 7, 1_700, 2_700],
+    ["turn", "digger", "answers boss", 9, 10, 3_100, 3_100],
+    ["turn", "boss", "completes the task", 11, 12, 3_200, 3_900],
+    ["end", null, "the answer", 12, 12, 4_000, 4_000],
+  ]);
+  assert.deepEqual([agents, begin - ZERO, end - ZERO], [["boss", "digger"], 0, 4_000]);
+  const [, asks, model, , digs, action, answers, completes] = spans;
+  assert.deepEqual([asks.usage, model.usage, model.attempts, model.parent], [usage, usage, 2, asks.id]);
+  assert.deepEqual([asks.queued - ZERO, asks.reads, digs.reads, answers.reads, completes.reads], [0, 1, 4, 8, 10]);
+  assert.deepEqual([digs.status, action.status, answers.status, answers.isTimed], ["failed", "failed", "ok", false]);
+});
+
+test("the mail that an agent reads is the most urgent", () => {
+  const events = task(
+    [0, mail("boss", "digger", "dig", "a")],
+    [10, mail("ann", "digger", "stop", "b")],
+    [20, ["tool_call", { agent: "digger", tool_name: "await_message" }]],
+    [30, ["tool_call", { agent: "digger", tool_name: "await_message" }]],
+  );
+  const turns = readSpans(events).spans.filter(({ kind }) => kind === "turn");
+  assert.deepEqual(turns.map(({ reads, name }) => [reads, name]), [[2, "waits for mail"], [1, "waits for mail"]]);
+});
+
+test("what runs now is open, and so is a wait for a person", () => {
+  const live = new Map([["digger", { since: ZERO + 1_200, work: new Map([["model 1", { kind: "model", name: "gpt", since: ZERO + 1_300, retry: null }]]) }]]);
+  const { spans } = readSpans(EVENTS.slice(0, 4), { live, status: "running" });
+  const open = spans.filter(({ end }) => end === null).map(({ kind, agent, name, status, begin }) => [kind, agent, name, status, begin - ZERO]);
+  assert.deepEqual(open, [
+    ["wait", "boss", "waits for digger", "waiting", 1_000],
+    ["turn", "digger", "is working", "running", 1_200],
+    ["model", "digger", "gpt", "running", 1_300],
+  ]);
+  const paused = task(
+    [0, mail("ann", "boss", "may I", "r")],
+    [5, ["tool_call", { agent: "boss", tool_name: "ask" }], ["breakpoint_tool_call", { agent: "boss" }], ["task_complete", {}, { response: "[]" }]],
+  );
+  const last = (status, ...more) => readSpans([...paused, ...more], { status }).spans.filter(({ kind }) => kind === "wait" || kind === "end");
+  assert.deepEqual(last("paused").map(({ name, end }) => [name, end]), [["waits for you", null]]);
+  assert.deepEqual(momentsOf(paused).map(({ who, text }) => [who, text]).at(-1), ["boss", "breakpoint_tool_call happened"]);
+  const answer = { ...mailEvent("ann", "boss", "yes", 5), data: { ...mailEvent("ann", "boss", "yes", 5).data, timestamp: iso(900) } };
+  assert.deepEqual(last("running", answer).map(({ name, end }) => [name, end - ZERO]), [["waits for you", 900]]);
+});
+
+function mailEvent(from, to, body, seq) {
+  const [event] = task([0, mail(from, to, body, `m${seq}`)]);
+  return { ...event, seq, id: String(seq) };
+}
+
+test("what an agent did, in words", () => {
+  const name = (...kinds) => readSpans(task([0, ...kinds])).spans[0].name;
+  const call = (tool_name, tool_args = {}) => ["tool_call", { agent: "boss", tool_name, tool_args }];
+  assert.equal(name(call("send_request", { target: "a" }), call("send_request", { target: "b" }), call("await_message")), "asks a, asks b");
+  assert.equal(name(call("dig"), ["agent_error", { agent: "boss" }]), "calls dig, makes an error");
+  assert.equal(name(["agent_error", { agent: "boss" }], ["dead_letter", { mailbox: "boss" }]), "fails");
+  assert.equal(name(["text_answer", { agent: "boss", taken_as: "send_response", target: "a" }]), "answers a");
+  assert.equal(name(["turn_discarded", { agent: "boss" }]), "is interrupted");
+});
+
+test("long pauses are cut short on the axis", () => {
+  const span = (begin, end) => ({ kind: "turn", begin: ZERO + begin, end: ZERO + end });
+  const scale = makeScale([span(0, 1_000), span(3_600_000, 3_601_000)], ZERO);
+  assert.equal(scale.pauses.length, 1);
+  assert.ok(Math.abs(scale.pauses[0].seconds - 3_599) < 1e-6);
+  const [half, hour] = [scale.position(ZERO + 500), scale.position(ZERO + 3_600_500)];
+  assert.ok(Math.abs(half - 0.24) < 1e-9 && Math.abs(hour - 0.76) < 1e-9);
+  assert.ok(Math.abs(scale.invert(hour) - ZERO - 3_600_500) < 1);
+  assert.deepEqual([scale.position(ZERO), scale.position(ZERO + 3_601_000)], [0, 1]);
+  assert.deepEqual(ticksOf(scale, ZERO).map(({ seconds }) => Math.round(seconds)), [0, 3_600]);
+  assert.deepEqual(ticksOf(makeScale([span(0, 1_000)], ZERO), ZERO, 5).map(({ seconds }) => seconds), [0, 0.2, 0.4, 0.6, 0.8]);
+  assert.deepEqual(ticksOf(makeScale([span(0, 2)], ZERO), ZERO, 10).map(({ seconds }) => seconds), [0, 0.001]);
+  assert.deepEqual(makeScale([], ZERO).pauses, []);
+});
+
+test("a tree of who asked whom", () => {
+  const nodes = flatten(readTree(EVENTS, readSpans(EVENTS).spans));
+  assert.deepEqual(
+    nodes.map(({ level, who, whom, text, turns, status }) => [level, who, whom, text, turns.map(({ first }) => first), status]),
+    [
+      [0, "ann", "boss", "find gold", [2], "ok"],
+      [1, "boss", "digger", "dig here", [5, 9], "failed"],
+      [2, "digger", "boss", "no gold", [11], "ok"],
+    ],
+  );
+  const closed = flatten(readTree(EVENTS, readSpans(EVENTS).spans), new Set(["message 4"]));
+  assert.equal(closed.length, 2);
+});
+
+test("filters", () => {
+  const { spans } = readSpans(EVENTS);
+  const firsts = (filter) => filterSpans(spans, { ...NO_FILTER, ...filter }).map(({ kind, first }) => `${kind} ${first}`);
+  assert.deepEqual(firsts({ agent: "digger" }), ["turn 5", "action 6", "turn 9"]);
+  assert.deepEqual(firsts({ kind: "model" }), ["turn 2", "model 2"]);
+  assert.deepEqual(firsts({ kind: "problem" }), ["turn 5", "action 6"]);
+  assert.deepEqual(firsts({ text: "HILLS dig" }), ["turn 5", "action 6"]);
+  assert.deepEqual(firsts({ text: "he digs" }), ["turn 2", "model 2"]);
+  const entries = readEntries(EVENTS);
+  assert.equal(readEntries(EVENTS)[0], entries[0]);
+  const seqs = (filter) => filterEntries(entries, { ...NO_FILTER, ...filter }).map(({ seq }) => seq);
+  assert.deepEqual(seqs({ kind: "message", agent: "digger" }), [4, 8, 10]);
+  assert.deepEqual(seqs({ kind: "problem" }), [7]);
+  assert.deepEqual(seqs({ text: "none there" }), [12]);
+});
+
+test("moments, and the last one that was in order", () => {
+  const moments = momentsOf(EVENTS);
+  assert.deepEqual(moments.map(({ first, last, who }) => [first, last, who]), [[1, 1, "ann → boss"], [2, 4, "boss → digger"], [5, 8, "digger"], [9, 10, "digger → boss"], [11, 12, "answer"]]);
+  assert.deepEqual([indexOf(moments, null), indexOf(moments, 3), indexOf(moments, 99)], [4, 1, 4]);
+  assert.equal(lastGood(moments), 4);
+  assert.equal(lastGood(moments.slice(0, 2)), null);
+  assert.deepEqual(messageOf(EVENTS[0]), { body: "find gold", subject: "S", entrypoint: "boss", msg_type: "request" });
+  assert.equal(messageOf(EVENTS[3]), null);
+});
+
+test("a fork beside its original", () => {
+  const fork = task(
+    [9_000, ["task_forked", { forked_from: "t", at: 4 }], ["history_inherited", { agent: "boss" }], mail("boss", "digger", "dig here", "x2")],
+    [9_100, ["tool_call", { agent: "digger", tool_name: "dig", tool_args: { where: "hills" } }], ["action_call", { agent: "digger" }], ["action_complete", { agent: "digger" }]],
+    [9_200, ["tool_call", { agent: "digger", tool_name: "send_response", tool_args: { target: "boss" } }]],
+  );
+  assert.deepEqual(originOf(fork), { task_id: "t", at: 4 });
+  assert.equal(originOf(EVENTS), null);
+  const { shared, same, parts, rows } = compare(EVENTS, fork, 4);
+  assert.deepEqual([shared, same, parts], [4, 3, 2]);
+  assert.deepEqual(
+    rows.map(({ left, right, isSame }) => [left?.seq, right?.seq, isSame]),
+    [[5, 4, true], [6, 5, true], [7, 6, false], [8, undefined, false], [9, 7, true], [10, undefined, false], [11, undefined, false], [12, undefined, false]],
+  );
+  const again = task([0, ["task_forked", { forked_from: "t", at: 8 }]], ...[[1, ...EVENTS.slice(8).map(({ event, data }) => [event, data.extra_data, data])]]);
+  assert.equal(compare(EVENTS, again, 8).parts, null);
+});
+
+test("histories in the formats of three APIs", () => {
+  const parts = (entry) => readHistory([entry]).map(({ role, parts }) => [role, ...parts.map(({ kind, name, text }) => [kind, name, text])]);
+  const call = { id: "c", function: { name: "dig", arguments: '{"a":1}' } };
+  const pretty = '{\n  "a": 1\n}';
+  assert.deepEqual(parts({ role: "assistant", content: "hm", reasoning_content: "why", tool_calls: [call] }), [["assistant", ["reasoning", undefined, "why"], ["text", undefined, "hm"], ["call", "dig", pretty]]]);
+  assert.deepEqual(parts({ role: "assistant", content: [{ type: "thinking", thinking: "why" }, { type: "tool_use", id: "c", name: "dig", input: { a: 1 } }] }), [["assistant", ["reasoning", undefined, "why"], ["call", "dig", pretty]]]);
+  assert.deepEqual(parts({ type: "reasoning", summary: [{ type: "summary_text", text: "why" }] }), [["assistant", ["reasoning", undefined, "why"]]]);
+  assert.deepEqual(parts({ type: "message", role: "assistant", content: [{ type: "output_text", text: "hm" }] }), [["assistant", ["text", undefined, "hm"]]]);
+  const both = readHistory([{ type: "function_call", name: "dig", call_id: "c", arguments: "not JSON" }, { type: "function_call_output", call_id: "c", output: "gold" }]);
+  assert.deepEqual(both.map(({ role, parts: [{ kind, name, text }] }) => [role, kind, name, text]), [["assistant", "call", "dig", "not JSON"], ["tool", "result", "dig", "gold"]]);
+  assert.deepEqual(parts({ type: "web_search_call", id: "w" }), [["assistant", ["data", undefined, '{\n  "type": "web_search_call",\n  "id": "w"\n}']]]);
+  assert.deepEqual(readTool({ type: "function", function: { name: "dig", parameters: {} } }), { name: "dig", description: "", parameters: {} });
+  assert.deepEqual(readTool({ type: "web_search" }), { name: "web_search", description: "", parameters: null });
+});
