@@ -358,7 +358,7 @@ class Messaging(Connection):
 
         Args:
             call_id: the call; by default, all calls of the task on which nobody has decided when the decision arrives,
-                also those that you have not seen.
+                including those that you have not seen.
             arguments: arguments for the call, instead of the model's.
             reason: a note for the task's timeline.
 
