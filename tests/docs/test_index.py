@@ -91,3 +91,12 @@ def test_whatever_is_named_is_there(path: Path) -> None:
         r"`((?:src|tests|spec|scripts|swarm|events|layers|requirements|bench)/[\w./-]+)`", text
     ):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_diagrams_can_be_parsed(path: Path) -> None:
+    """Mermaid reads a semicolon as the end of a statement, also inside of a message's text."""
+    for diagram in re.findall(
+        r"^```mermaid\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    ):
+        assert ";" not in diagram
