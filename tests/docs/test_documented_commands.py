@@ -155,6 +155,11 @@ class Session:
             self.server = LocalAwsProcess(self.folder, "--port", "0", template=self.folder / "template.yaml")
             self.server.start()
             self.output += self.server.output
+        elif words[0] == "python" and words[1].endswith(".py"):
+            program = [sys.executable, *words[1:]]
+            ran = forkserver.run(program, cwd=self.folder, env=environment(self.variables), timeout=TIMEOUT)
+            assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
+            self.output += ran.stdout
         elif words[0] == "cd":
             self.folder /= words[1]
         elif words[:4] == ["python", "-m", "pip", "install"]:
