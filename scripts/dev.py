@@ -10,6 +10,7 @@
     python3 scripts/dev.py chaos    run a mixed load with faults, for a minute
     python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
     python3 scripts/dev.py build    build what is deployed (`sam build`)
+    python3 scripts/dev.py docs     build the site of the documentation in .site/ (`serve`: serve it while you write)
     python3 scripts/dev.py lock     pin requirements/ again (--upgrade: newest versions)
     python3 scripts/dev.py setup    only set up
     python3 scripts/dev.py tools    set up the tools for AWS (or only those named) in .tools/
@@ -51,7 +52,7 @@ MINIMUM = (3, 12)
 NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
 
 # Each in a virtual environment of its own, as their pins collide.
-TOOL_NAMES = ("ministack", "sam", "checkov")
+TOOL_NAMES = ("ministack", "sam", "checkov", "docs")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
@@ -307,6 +308,14 @@ def build(arguments: Sequence[str]) -> int:
     return subprocess.call(command, cwd=str(ROOT), env=dict(os.environ, **OFFLINE, PATH=path))
 
 
+def docs(arguments: Sequence[str]) -> int:
+    """Write docs/llms.txt and build the site of the documentation, by mkdocs; a warning is an error."""
+    set_up_tools("docs")
+    code = subprocess.call([str(VENV_PYTHON), str(ROOT / "scripts" / "docs_site.py")])
+    command = [program(TOOLS / "docs", "mkdocs"), *(arguments or ["build", "--quiet"]), "--strict"]
+    return code or subprocess.call(command, cwd=str(ROOT), env=dict(os.environ, NO_MKDOCS_2_WARNING="1"))
+
+
 def lock(arguments: Sequence[str]) -> int:
     """Pin the requirements for every platform and Python we support, with hashes; refuse pins with an address."""
     pip("install", "-qq", "uv")
@@ -408,6 +417,7 @@ def apt_install(package: str) -> bool:
 ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
     "browser": browser,
     "build": build,
+    "docs": docs,
     "lint": lint,
     "lock": lock,
     "postgres": postgres,

@@ -12,16 +12,28 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from support import forkserver
+from support.aws_deployed import LocalAwsProcess
+from support.engines import has_ministack
+from support.llm_stub import LLMStub, call, reply
+from support.llm_stub.script import Turn
 from support.server_process import TIMEOUT, ServerProcess, environment
 
+from mail.cli.project.bundle import TARGET, copy_swarm
+
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "learn").glob("*.md")),
+]
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVE_AS = re.compile(r"[Ss]ave it as\s+`([\w.]+)`:\s*\Z")
@@ -34,6 +46,28 @@ _VARIES = [
 DEV = ["python3", "scripts/dev.py"]
 NOT_RUN_HERE = {"test", "setup", "lint"}
 """Commands of scripts/dev.py that have brought us here."""
+
+
+def says(words: str) -> Turn:
+    return reply(call("task_complete", finish_message=words))
+
+
+MODELS: dict[str, list[Turn]] = {
+    "1-hello-model.md": [says("Agents that send each other mail.")],
+    "2-tools.md": [reply(call("look_up_price", drink="tea")), says("A tea is 2.50 euros.")],
+    "3-two-agents.md": [
+        reply(call("send_request", target="searcher", subject="Books", body="books on bees")),
+        reply(call("search_library", topic="bees")),
+        reply(call("send_response", target="lead", subject="Found", body="volumes 1 and 2")),
+        says("We have two books on bees."),
+        says("And two on honey."),
+    ],
+    "4-person-in-the-loop.md": [
+        reply(call("refund", order="7", amount=200)),
+        says("Your 200 euros are on their way."),
+    ],
+}
+"""What the models of a document say, in order."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +110,19 @@ def _is_whole(command: str) -> bool:
 class Session:
     """The terminals of somebody who does what a document says."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.folder = self.home = folder
         self.server: ServerProcess | None = None
+        self.others: dict[str, ServerProcess] = {}
         self.output = ""
-        self.variables: dict[str, str] = {}
+        self.variables: dict[str, str] = dict(environ)
         self.extra: list[forkserver.ForkedProcess] = []
         scripts = folder / ".bin"
         scripts.mkdir()
         for name, module in [("mail", "mail.cli"), ("uvicorn", "uvicorn")]:
             forkserver.write_command(scripts / name, module)
+        (scripts / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+        (scripts / "python").chmod(0o755)
         (folder / "mail.toml").write_text(
             '[server]\nhost = "127.0.0.1"\n'
         )  # nothing shall listen to the world
@@ -94,8 +131,9 @@ class Session:
         for process in self.extra:
             process.kill()
             process.wait(TIMEOUT)
-        if self.server is not None:
-            self.server.kill()
+        for server in (self.server, *self.others.values()):
+            if server is not None:
+                server.kill()
 
     def do(self, command: str) -> None:
         words = shlex.split(command, comments=True)
@@ -105,8 +143,27 @@ class Session:
                 return
             words = ["mail", {"run": "server"}.get(words[2], words[2]), *words[3:]]
             command = shlex.join(words)
-        if words[:2] == ["mail", "server"]:
+        if words[:2] == ["mail", "server"] and "8001" in words:
+            self._start_another(words[2:])
+        elif words[:2] == ["mail", "server"]:
             self._start(words[2:])
+        elif words == ["mail", "build"]:
+            copy_swarm(self.folder, self.folder / TARGET / "swarm")  # pip has nothing to download for it
+        elif words == ["mail", "local-aws"]:
+            if not has_ministack():
+                pytest.skip("ministack is not installed")
+            self.server = LocalAwsProcess(self.folder, "--port", "0", template=self.folder / "template.yaml")
+            self.server.start()
+            self.output += self.server.output
+        elif words[0] == "python" and words[1].endswith(".py"):
+            program = [sys.executable, *words[1:]]
+            ran = forkserver.run(program, cwd=self.folder, env=environment(self.variables), timeout=TIMEOUT)
+            assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
+            self.output += ran.stdout
+        elif words[0] == "cd":
+            self.folder /= words[1]
+        elif words[:4] == ["python", "-m", "pip", "install"]:
+            pass  # the tests have it
         elif words[0] == "uvicorn":
             self._start_uvicorn(words[1:])
         elif words[0] == "export":
@@ -133,6 +190,17 @@ class Session:
         self.server.tokens = {**tokens, **self.server.tokens}
         self.output += self.server.output
 
+    def _start_another(self, flags: list[str]) -> None:
+        """Start a second server in a folder of its own."""
+        at = flags.index("--port")
+        folder = self.home / flags[at + 1]
+        folder.mkdir()
+        (folder / "mail.toml").write_bytes((self.home / "mail.toml").read_bytes())
+        server = ServerProcess(folder, *flags[:at], *flags[at + 2 :])
+        server.start()
+        self.others[f"http://localhost:{flags[at + 1]}"] = server
+        self.output += server.output
+
     def _start_uvicorn(self, arguments: list[str]) -> None:
         assert self.server is not None
         self.server.stop()
@@ -149,16 +217,25 @@ class Session:
 
     def _export(self, name: str) -> None:
         assert self.server is not None
-        self.variables[name] = {
+        values = {
             "TOKEN": self.server.tokens["user"],
+            "MAIL_API_KEY": self.server.tokens["user"],
+            "MAIL_SERVER": self.server.url,
             "ADMIN": self.server.tokens["admin"],
+            "ALPHA_ADMIN": self.server.tokens["admin"],
+            "ALPHA_AGENT": self.server.tokens["agent"],
             "SERVER": str(self.server.process.pid),
-        }[name]
+        }
+        for other in self.others.values():
+            values |= {"BETA_ADMIN": other.tokens["admin"], "BETA_AGENT": other.tokens["agent"]}
+        self.variables[name] = values[name]
 
     def _run(self, command: str) -> None:
         if self.server is not None:
             command = command.replace("http://localhost:8000", self.server.url)
-        path = f"{self.folder / '.bin'}{os.pathsep}{os.environ['PATH']}"
+        for url, server in self.others.items():
+            command = command.replace(url, server.url)
+        path = f"{self.home / '.bin'}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -189,12 +266,18 @@ def _without_what_varies(line: str) -> str:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
+def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
     if shutil.which("curl") is None or shutil.which("bash") is None:
         pytest.skip("the documents use bash and curl")
-    session = Session(tmp_path)
-    yield session
-    session.close()
+    document: Path = request.node.callspec.params["document"]
+    with LLMStub() if document.name in MODELS else nullcontext() as stub:
+        if stub is not None:
+            stub.script(*MODELS[document.name])
+        session = Session(tmp_path, stub.environ if stub is not None else {})
+        yield session
+        session.close()
+        if stub is not None:
+            assert (stub.complaints, stub.is_done) == ([], True)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -1,10 +1,14 @@
 """docs/README.md, the index, names every document; and each topic has one."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from document_samples import DOCS, ROOT
+from support import forkserver
 
 INDEX = DOCS / "README.md"
 TOPICS = [
@@ -54,8 +58,37 @@ def test_every_topic_has_a_document(topic: str) -> None:
     assert len(text) > 2000
 
 
-def test_the_readme_leads_to_the_index() -> None:
-    assert "docs/README.md" in links((ROOT / "README.md").read_text(encoding="utf-8"))
+def test_the_readme_leads_to_the_index_and_the_path() -> None:
+    named = links((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {"docs/README.md", "docs/learn/1-hello-model.md"} <= named
+
+
+def test_each_step_of_the_path_leads_to_the_next() -> None:
+    steps = sorted((DOCS / "learn").glob("*.md"))
+    listed = re.findall(r"^\d\. \[.+?\]\(learn/(.+?)\)", INDEX.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [step.name for step in steps] == listed
+    for step, after in zip(steps, [*steps[1:], INDEX], strict=True):
+        last = step.read_text(encoding="utf-8").strip().splitlines()[-1]
+        assert after.name in last
+
+
+def test_llms_txt_follows_from_the_index() -> None:
+    assert (
+        forkserver.run([sys.executable, "scripts/docs_site.py", "--check"], cwd=ROOT, env={}).returncode == 0
+    )
+
+
+def test_every_page_and_link_of_the_site(tmp_path: Path) -> None:
+    """mkdocs finds every page in the navigation, and the target of every link."""
+    mkdocs = ROOT / ".tools" / "docs" / "bin" / "mkdocs"
+    if not mkdocs.exists():
+        pytest.skip("mkdocs is not installed: python3 scripts/dev.py tools docs")
+    command = [str(mkdocs), "build", "--strict", "--site-dir", str(tmp_path)]
+    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, encoding="utf-8", check=False)
+    assert built.returncode == 0, built.stderr
+    assert '<pre class="mermaid">' in (tmp_path / "architecture.html").read_text(encoding="utf-8")
+    assert (tmp_path / "repository" / "spec" / "SPEC.html").is_file()
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
@@ -66,3 +99,12 @@ def test_whatever_is_named_is_there(path: Path) -> None:
         r"`((?:src|tests|spec|scripts|swarm|events|layers|requirements|bench)/[\w./-]+)`", text
     ):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_diagrams_can_be_parsed(path: Path) -> None:
+    """Mermaid reads a semicolon as the end of a statement, also inside of a message's text."""
+    for diagram in re.findall(
+        r"^```mermaid\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    ):
+        assert ";" not in diagram

@@ -38,7 +38,7 @@ def test_the_receiver(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_schedule() -> None:
-    told = TEXT.partition("tried again after ")[2].partition(" seconds, for about an hour")[0]
+    told = TEXT.partition("retried after ")[2].partition(" seconds, for about an hour")[0]
     numbers = [int(number) for number in re.findall(r"\d+", told)]
     assert numbers == list(RETRY_SECONDS[: len(numbers)])
     assert set(RETRY_SECONDS[len(numbers) :]) == {numbers[-1]}

@@ -18,7 +18,7 @@ class Answer:
     Attributes:
         text: the answer; for a paused task, its questions in words.
         task_id: the id of the task: `ask(..., task_id=answer.task_id)` continues the conversation.
-        pending: the calls that wait for you, if the task is paused: with `needs_approval` for `Swarm.approve` or
+        pending: the calls that wait for a person, if the task is paused: with `needs_approval` for `Swarm.approve` or
             `Swarm.reject`, the others for a result, which `Swarm.reply` gives.
         usage: what the task has cost so far: tokens and US dollars.
         output_type: that of the question, for the answer that follows a pause; None for that of the swarm.

@@ -161,7 +161,7 @@ async def context_window(llm: str) -> int:
 
 
 async def count_tokens(llm: str, texts: Sequence[str]) -> list[int]:
-    """Return the approximate number of tokens of each text. Counts in a thread, as it takes time."""
+    """Return the approximate number of tokens of each text. Counts in a thread, because it takes time."""
     from mail.factories import models
 
     await models.get_litellm()

@@ -3,7 +3,7 @@
     lead = Agent("lead", "You lead a team.", model="openai/gpt-5-mini", team=[writer])
     print(Swarm(lead).ask("What is MAIL?"))
 
-They only fill in the templates of `mail.api.agents` and `mail.api.swarms`, and hand them out.
+They only fill in the templates of `mail.api.agents` and `mail.api.swarms`.
 """
 
 import asyncio
@@ -235,13 +235,13 @@ class Swarm(Generic[Output]):
     Args:
         lead: the agent that answers; it gives the swarm its name.
         deps: dependencies that actions get in their `ActionContext`.
-        output_type: what answers must be, unless `ask` says otherwise: a pydantic model, dataclass, `TypedDict`, `list[…]`
+        output_type: the type of answers, unless `ask` names another: a pydantic model, dataclass, `TypedDict`, `list[…]`
             or JSON Schema. `ask` then returns such an object, and `Swarm[Report]` is the type of the swarm.
         database: where tasks are kept: in memory by default, a file, or another value of `[server.storage] database`.
-        user_id, user_role: whose tasks these are.
+        user_id, user_role: the owner of the tasks.
 
     The other arguments are those of `MAILSwarmTemplate`. Used as an async context manager, the swarm works until the
-    end of the block; with `ask` it works until `close`, and with `aask` alone while somebody waits for an answer.
+    end of the block; with `ask` it works until `close`, and with `aask` only while a call waits for an answer.
 
     Raises ConfigurationError for invalid settings.
     """
@@ -385,11 +385,11 @@ class Swarm(Generic[Output]):
         Args:
             task_id: the id of a task to continue, or of a new one; by default a new task is created.
             timeout: seconds to wait.
-            output_type: what to return: an object of this pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
+            output_type: the type of the answer: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
                 Schema. By default that of the swarm; if it has none, an `Answer`.
             drop_question: whether a question to a paused task drops the calls that wait; otherwise it is refused.
 
-        If the task pauses, this returns, whatever the type, an `Answer` with the calls that wait for you in `pending`; continue with `approve`
+        If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue with `approve`
         or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
         Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, BadRequest, or TimeoutError.
@@ -456,7 +456,7 @@ class Swarm(Generic[Output]):
         Args:
             answer: the answer with the pending calls, or the id of its task.
             result: the result; for several calls a mapping from their `call_id` to their results.
-            output_type: what to return; by default what the question that led to `answer` has asked for.
+            output_type: the type of the answer; by default that of the question that led to `answer`.
 
         Raises what `ask` does.
         """
@@ -492,10 +492,10 @@ class Swarm(Generic[Output]):
         Args:
             answer: the answer with the pending calls, or the id of its task.
             call_id: the call; by default, all calls that wait in `answer`. With the id of a task, all its calls on which
-                nobody has decided when the decision arrives, also those that you have not seen.
+                nobody has decided when the decision arrives, including those that you have not seen.
             arguments: arguments for the call, in place of the model's.
             reason: a note for the task's timeline.
-            output_type: what to return; by default what the question that led to `answer` has asked for.
+            output_type: the type of the answer; by default that of the question that led to `answer`.
 
         Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval for a decision that
         can't be applied, and what `ask` does.
@@ -702,7 +702,7 @@ class Swarm(Generic[Output]):
         timeout: float | None,
         output_type: Any,
     ) -> Any:
-        """Decide on one call, or on those that wait in `answer`, rather than on calls that nobody has seen."""
+        """Decide on one call, or on the pending calls of `answer`, but not on calls that the caller has not seen."""
         calls: list[str | None] = [call_id]
         if call_id is None and isinstance(answer, Answer):
             calls = [call.call_id for call in answer.pending if call.is_undecided]

@@ -103,7 +103,7 @@ class MAILRuntime:
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
 
     Attributes:
-        pending_requests: the future of the answer of each task that somebody waits for.
+        pending_requests: the future of the answer of each task with a waiting caller.
         response_queue: the most recent answers, as `(task_id, message)`.
 
     Raises ConfigurationError for invalid settings.

@@ -550,7 +550,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         await self._runtime.shutdown()
 
     def get_pending_requests(self) -> dict[str, asyncio.Future[MAILMessage]]:
-        """Return the future of the answer of each task that somebody waits for."""
+        """Return the future of the answer of each task with a waiting caller."""
         return dict(self._runtime.pending_requests)
 
     # ------------------------------------------------------------------------------------ structure
