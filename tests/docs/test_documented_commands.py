@@ -231,15 +231,17 @@ class Session:
         self.variables[name] = values[name]
 
     def _run(self, command: str) -> None:
+        default_server: dict[str, str] = {}
         if self.server is not None:
             command = command.replace("http://localhost:8000", self.server.url)
+            default_server["MAIL_SERVER"] = self.server.url  # in place of http://localhost:8000, the default
         for url, server in self.others.items():
             command = command.replace(url, server.url)
         path = f"{self.home / '.bin'}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
-            env=environment({**self.variables, "PATH": path}),
+            env=environment({**default_server, **self.variables, "PATH": path}),
             capture_output=True,
             encoding="utf-8",
             timeout=TIMEOUT,
