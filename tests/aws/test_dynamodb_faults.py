@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from support.dynamodb import DynamoDBAdapter
+from support.dynamodb import LONG, DynamoDBAdapter
 from support.faults.dynamodb import (
     Fault,
     Faults,
@@ -247,7 +247,7 @@ class TestOpenTurn:
 
     @faulty(PASSING)
     async def test_reads_again(self, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
+        await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
         faults.plan("Query", fault)
         await open_turn(store, KEY, "alpha", make)
 
@@ -256,7 +256,7 @@ class TestOpenTurn:
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, operation: str
     ) -> None:
         """Nobody runs the turn, so nobody shall wait for the lease to expire."""
-        await store.commit(make.begin(KEY, Mail("alpha")))
+        await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
         faults.plan(operation, *[lost_answer] * 4)
         with pytest.raises(StoreUnavailable):
             await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
@@ -265,7 +265,7 @@ class TestOpenTurn:
     async def test_that_is_cancelled_leaves_no_lease_behind(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
+        await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
         loop, reading = asyncio.get_running_loop(), asyncio.Event()
 
         def tell(request: object, send: object) -> None:

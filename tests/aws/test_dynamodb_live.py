@@ -88,7 +88,7 @@ async def test_without_a_watcher_a_turn_makes_the_requests_that_it_always_made(
     calls.clear()
     await turn.run_turn(KEY, "supervisor")
     # opening; the checkpoint before and after the action, and the commit
-    assert calls.count == {"UpdateItem": 1, "Query": 1, "TransactWriteItems": 3}
+    assert calls.count == {"UpdateItem": 1, "TransactWriteItems": 3}
 
 
 async def test_a_watcher_sees_an_action_begin_and_end_for_a_write_a_second(
@@ -110,7 +110,6 @@ async def test_a_watcher_sees_an_action_begin_and_end_for_a_write_a_second(
         await running
         assert calls.count == {
             "UpdateItem": 1,
-            "Query": 1,
             "TransactWriteItems": 3,
             "BatchWriteItem": calls.count["BatchWriteItem"],
         }

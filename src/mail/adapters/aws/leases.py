@@ -9,10 +9,11 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from mail.adapters.aws.blobs import Blobs
-from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, Text
+from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, Text, may_be_task_mail
 from mail.adapters.aws.items import (
     META,
     Item,
@@ -21,17 +22,20 @@ from mail.adapters.aws.items import (
     decode_leases,
     encode_lease,
     inbox_key,
+    mail_position,
     names,
     number,
+    pack,
     partition,
     size_in_bytes,
     string,
+    task_mail_name,
 )
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
-from mail.core.task.change import Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Busy, Idle
@@ -59,6 +63,9 @@ IS_OURS = "#leases.#mailbox.#token = :token"
 OPENINGS = 3
 """The number of attempts to open a turn whose mail has expired."""
 
+REMEMBERED_HEADS = 10_000
+"""The most turns of which it is remembered where their message stands; to forget it costs one needless deletion."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -66,15 +73,24 @@ class Leases:
     """Leases mailboxes. All methods raise StoreUnavailable."""
 
     def __init__(
-        self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, clock: Clock, live: DynamoDBLive
+        self,
+        table: DynamoDBTable,
+        reader: TaskReader,
+        blobs: Blobs | None,
+        clock: Clock,
+        live: DynamoDBLive,
+        retention: int | None,
     ) -> None:
         self._table = table
         self._reader = reader
         self._blobs = blobs
         self._clock = clock
         self._live = live
+        self._retention = retention
         self._spilled: dict[str, str] = {}
         """The names of checkpoints in the bucket, by lease."""
+        self._in_task: dict[str, tuple[int, int]] = {}
+        """The tier and seq of messages that have no item of their own, by the lease of their turn."""
 
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
@@ -107,8 +123,9 @@ class Leases:
         """
         save_id = self._clock.new_id()
         text = await self._spill(turn, write_checkpoint(checkpoint), save_id)
+        self._in_task.pop(turn.lease.token, None)
         try:
-            await self._table.transact(_saving(turn, text), save_id)
+            await self._table.transact(self._saving(turn, text), save_id)
         except ConditionFailed as refusal:
             await self._discard(text.blob)
             raise LeaseLost from refusal
@@ -160,12 +177,12 @@ class Leases:
 
     async def fail(self, turn: Claim) -> None:
         """End the lease of a failed turn, if it is still there, and leave it to be seen."""
-        self._spilled.pop(turn.lease.token, None)
+        self._forget(turn.lease)
         await self._set_expiry(turn, 0.0, IS_OURS)
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
         """Release a lease, if it is still there."""
-        self._spilled.pop(lease.token, None)
+        self._forget(lease)
         with suppress(ConditionFailed):
             await self._table.update(
                 (partition(key), META),
@@ -174,6 +191,22 @@ class Leases:
                 {":token": string(lease.token)},
                 mailbox=mailbox,
             )
+
+    def reads_task_mail(self, change: TaskChange) -> bool:
+        """Return whether the message that a turn consumes is known to have no item of its own."""
+        turn, consumed = change.turn, change.consumed
+        if turn is None or consumed is None:
+            return False
+        return self._in_task.get(turn.lease.token) == (consumed.tier, consumed.seq)
+
+    async def end(self, turn: Claim) -> None:
+        """Forget a turn that is committed, and delete its last checkpoint from the bucket."""
+        self._in_task.pop(turn.lease.token, None)
+        await self.discard_checkpoint(turn)
+
+    def _forget(self, lease: Lease) -> None:
+        self._spilled.pop(lease.token, None)
+        self._in_task.pop(lease.token, None)
 
     async def discard_checkpoint(self, turn: Claim) -> None:
         """Delete the turn's last checkpoint from the bucket."""
@@ -188,7 +221,7 @@ class Leases:
             except ConditionFailed as refusal:
                 return await self._why_not(refusal.item, mailbox, now)
             task = await self._reader.task(item)
-            mail = await self._reader.next_mail(task, mailbox, history_after)
+            mail = await self._reader.next_mail(task, item, mailbox, history_after)
             if mail is not None:
                 leases = decode_leases(item)
                 running_turns = sum(
@@ -236,6 +269,10 @@ class Leases:
 
     async def _turn(self, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int) -> Turn:
         entry = await self._reader.mail(mailbox, mail.head)
+        if mail.is_in_task:
+            if len(self._in_task) >= REMEMBERED_HEADS:  # of turns that were lost
+                self._in_task.clear()
+            self._in_task[lease.token] = mail_position(mail.head)
         history = await self._reader.join_history(mail.history)
         checkpoint = None
         if "checkpoint" in mail.head:
@@ -294,6 +331,34 @@ class Leases:
             )
         return text
 
+    def _saving(self, turn: Turn, text: Text) -> list[dict[str, Any]]:
+        """Return the actions that store a checkpoint with its message, unless the lease is lost and it may be consumed.
+
+        A message in the item of the task gets an item of its own.
+        """
+        name = partition(turn.task.key)
+        leave_task = "REMOVE #mail"
+        given = {"mailbox": turn.mailbox, "mail": task_mail_name(turn.entry)}
+        leave = {
+            "Key": key_of((name, META)),
+            "UpdateExpression": leave_task,
+            "ConditionExpression": IS_OURS,
+            "ExpressionAttributeNames": names(leave_task + IS_OURS, **given),
+            "ExpressionAttributeValues": {":token": string(turn.lease.token)},
+        }
+        values = {"checkpoint": text.attribute}
+        message = Text(turn.entry.message.model_dump_json())
+        update: dict[str, Any] = {"Key": key_of((name, inbox_key(turn.entry)))}
+        if may_be_task_mail(message):
+            values["message"] = message.attribute
+            if self._retention is not None:
+                values["expires_at"] = number(ceil(self._reader.now()) + self._retention)
+        else:
+            update["ConditionExpression"] = "attribute_exists(PK)"
+        update["UpdateExpression"] = "SET " + ", ".join(f"{name} = :{name}" for name in values)
+        update["ExpressionAttributeValues"] = {f":{name}": value for name, value in pack(values).items()}
+        return [{"Update": leave}, {"Update": update}]
+
     async def _discard(self, blob: str | None) -> None:
         if blob is not None and self._blobs is not None:
             await self._blobs.discard([blob])
@@ -303,21 +368,3 @@ def _replaced(item: Item, mailbox: str, lease: Lease) -> Lease | None:
     """Return the lease that another one has replaced; None if there was none."""
     found = decode_leases(item).get(mailbox)
     return None if found is None or found.token == lease.token else found
-
-
-def _saving(turn: Turn, text: Text) -> list[dict[str, Any]]:
-    """Return the actions that store a checkpoint if the lease is valid; a late one must not restore a consumed message."""
-    name = partition(turn.task.key)
-    check = {
-        "Key": key_of((name, META)),
-        "ConditionExpression": IS_OURS,
-        "ExpressionAttributeNames": names(IS_OURS, mailbox=turn.mailbox),
-        "ExpressionAttributeValues": {":token": string(turn.lease.token)},
-    }
-    update = {
-        "Key": key_of((name, inbox_key(turn.entry))),
-        "UpdateExpression": "SET checkpoint = :checkpoint",
-        "ConditionExpression": "attribute_exists(PK)",
-        "ExpressionAttributeValues": {":checkpoint": text.attribute},
-    }
-    return [{"ConditionCheck": check}, {"Update": update}]
