@@ -47,6 +47,7 @@ class _Agent:
         self.sequential = spec.sequential
         self.mcp = spec.mcp
         self.strict_tools = spec.strict_tools
+        self.approve = spec.approve
         self._validate()
 
     @property
@@ -66,6 +67,7 @@ class _Agent:
             sequential=self.sequential,
             mcp=self.mcp,
             strict_tools=self.strict_tools,
+            approve=self.approve,
         )
 
     def _validate(self) -> None:
@@ -123,6 +125,7 @@ class MAILAgent(_Agent):
         sequential: bool = False,
         mcp: MCPOption = (),
         strict_tools: bool | None = None,
+        approve: bool | Sequence[str] = False,
     ) -> None:
         is_supervisor = not isinstance(factory, str) and _supervises(factory)
         spec = AgentSpec(
@@ -138,6 +141,7 @@ class MAILAgent(_Agent):
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
+            approve=approve if isinstance(approve, bool) else list(approve),
         )
         self._set_up(spec, actions, function)
 
@@ -232,6 +236,7 @@ class MAILAgentTemplate(_Agent):
         sequential: bool = False,
         mcp: MCPOption = (),
         strict_tools: bool | None = None,
+        approve: bool | Sequence[str] = False,
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
         if can_complete_tasks is None:
@@ -249,6 +254,7 @@ class MAILAgentTemplate(_Agent):
             sequential=sequential,
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
+            approve=approve if isinstance(approve, bool) else list(approve),
         )
         self._set_up(spec, actions, allowed_prefixes)
 

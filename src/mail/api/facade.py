@@ -97,6 +97,7 @@ class Agent:
         description: what it does, for the agents that may write to it.
         sequential: whether its actions run one after the other.
         strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
+        approve: its actions and MCP tools of which a person must approve each call, by name; True for all.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -122,6 +123,7 @@ class Agent:
         description: str = "",
         sequential: bool = False,
         strict_tools: bool | None = None,
+        approve: bool | Sequence[str] = False,
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -142,6 +144,7 @@ class Agent:
         self.description = description
         self.sequential = sequential
         self.strict_tools = strict_tools
+        self.approve = approve
         self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
         given = [what for what in (model, function, factory) if what is not None]
@@ -185,6 +188,7 @@ class Agent:
             exclude_tools=[*self.exclude_tools, *alone],
             sequential=self.sequential,
             strict_tools=self.strict_tools,
+            approve=self.approve,
             mcp=self.mcp,
         )
 

@@ -33,10 +33,18 @@ class MCPTools:
 
     Args:
         taken: the names of the agent's other tools.
+        approve: the tools whose calls a person must approve, by one of their names (`names_of`); True for all.
     """
 
-    def __init__(self, servers: Sequence[ToolServer], taken: Collection[str], sessions: Sessions) -> None:
+    def __init__(
+        self,
+        servers: Sequence[ToolServer],
+        taken: Collection[str],
+        approve: bool | Collection[str],
+        sessions: Sessions,
+    ) -> None:
         self._servers = servers
+        self._approve = approve
         self._taken = {*taken, *BUILTIN_TOOLS, TEXT_OUTPUT}
         self._sessions = sessions
         self._listings: list[Listing] = []
@@ -47,6 +55,10 @@ class MCPTools:
         listings = await self._sessions.listings(self._servers)
         if [*map(id, listings)] != [*map(id, self._listings)]:
             self._listings, self._provided = listings, self._provide(listings)
+        return self._provided
+
+    def known(self) -> ProvidedTools:
+        """Return the tools that the servers had last."""
         return self._provided
 
     def problems(self) -> list[str]:
@@ -83,9 +95,17 @@ class MCPTools:
             if name in self._taken or name in actions:
                 name = _name(f"{server.name}_{tool.name}", is_marked=True)
             actions[name] = self._action(name, server, tool)
+        if not any(listing.problem for listing in listings):
+            self._warn_of_unknown_names(offered)
         return ProvidedTools(
             actions, tuple(_note(listing.problem) for listing in listings if listing.problem)
         )
+
+    def _warn_of_unknown_names(self, offered: Sequence[tuple[ToolServer, "Tool"]]) -> None:
+        known = {*self._taken, *(name for server, tool in offered for name in names_of(server, tool.name))}
+        for name in () if isinstance(self._approve, bool) else self._approve:
+            if name not in known:
+                logger.warning("approve names the tool %r, which no MCP server has%s", name, did_you_mean(name, known))
 
     def _action(self, name: str, server: ToolServer, tool: "Tool") -> ActionCore:
         hints = tool.annotations
@@ -100,20 +120,34 @@ class MCPTools:
             description=cut(tool.description or tool.title or "", MAX_DESCRIPTION),
             parameters=tool.input_schema,
             idempotent=idempotent,
+            needs_approval=self._approve
+            if isinstance(self._approve, bool)
+            else not names_of(server, tool.name).isdisjoint(self._approve),
         )
 
 
-def tool_sources() -> Callable[[Sequence[ToolServer], Collection[str]], MCPTools | None]:
+def tool_sources() -> Callable[
+    [Sequence[ToolServer], Collection[str], bool | Collection[str]], MCPTools | None
+]:
     """Return a function that makes the tool sources of a swarm's agents, which share their sessions.
 
     It returns None for an agent without servers; see `MCPTools` for its arguments.
     """
     sessions = Sessions()
 
-    def source(servers: Sequence[ToolServer], taken: Collection[str]) -> MCPTools | None:
-        return MCPTools(servers, taken, sessions) if servers else None
+    def source(
+        servers: Sequence[ToolServer], taken: Collection[str], approve: bool | Collection[str]
+    ) -> MCPTools | None:
+        return MCPTools(servers, taken, approve, sessions) if servers else None
 
     return source
+
+
+def names_of(server: ToolServer, tool: str) -> set[str]:
+    """Return the names by which settings may refer to a tool: the server's, and those that an agent may know it by."""
+    prefix = server.settings.prefix
+    prefixes = {server.name, prefix} if isinstance(prefix, str) else {server.name}
+    return {tool, _name(tool), *(_name(f"{each}_{tool}") for each in prefixes)}
 
 
 def _selected(server: ToolServer, tools: Sequence["Tool"]) -> Iterator["Tool"]:

@@ -32,7 +32,7 @@ from mail.core.task.swarm import (
 )
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import ToolServer, tool_servers
-from mail.mcp.tools import tool_sources
+from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.signatures import Signature, TypedArguments, signature_of, typed_arguments
@@ -188,6 +188,7 @@ def agent_spec(
         sequential=entry.sequential,
         mcp=mcp,
         strict_tools=entry.strict_tools,
+        approve=entry.approve,
     )
 
 
@@ -212,6 +213,8 @@ def assemble(
             raise ConfigurationError(
                 f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint or '; declare it in actions, where it needs no function'}"
             )
+    for agent in spec.agents:
+        _check_approve(f"{where}, agent {agent.name!r}", agent, spec)
     source = tool_sources()
     return SwarmCore(
         name=spec.name,
@@ -222,7 +225,7 @@ def assemble(
                 agent,
                 exclude_tools=[*spec.exclude_tools, *agent.exclude_tools],
                 strict_tools=spec.strict_tools if agent.strict_tools is None else agent.strict_tools,
-            ).to_core(functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS}))
+            ).to_core(functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS}, agent.approve))
             for agent in spec.agents
         },
         actions=by_name,
@@ -234,6 +237,27 @@ def assemble(
         output_schema=output_schema(where, spec.output_type),
         output_check=check_of(spec.output_type),
     )
+
+
+def _check_approve(where: str, agent: AgentSpec, swarm: SwarmSpec) -> None:
+    """Raise ConfigurationError if `approve` names a tool that the agent lacks, or that the engine doesn't run.
+
+    Names may be those of MCP tools if these are not listed in the settings.
+    """
+    if isinstance(agent.approve, bool):
+        return
+    forms = {action.name for action in swarm.actions if action.form is not None}
+    listed = {name for server in agent.mcp for tool in server.settings.tools or () for name in names_of(server, tool)}
+    is_open = any(server.settings.tools is None for server in agent.mcp)
+    for name in agent.approve:
+        if name in swarm.breakpoint_tools or name in forms:
+            raise ConfigurationError(
+                f"{where}: approve names {name!r}, whose calls are not run: it is a {'form' if name in forms else 'breakpoint tool'}"
+            )
+        if name in agent.actions or name in listed or (is_open and name not in MAIL_TOOLS):
+            continue
+        hint = did_you_mean(name, [*agent.actions, *listed])
+        raise ConfigurationError(f"{where}: approve names {name!r}, which is not one of its actions{hint}")
 
 
 def output_schema(where: str, output_type: Any) -> OutputSchema | None:
@@ -271,6 +295,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 exclude_tools=sorted(agent.exclude_tools),
                 sequential=agent.sequential,
                 strict_tools=agent.strict_tools or None,
+                approve=agent.approve if isinstance(agent.approve, bool) else sorted(agent.approve),
             )
             for name, agent in swarm.agents.items()
         ],

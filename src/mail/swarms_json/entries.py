@@ -108,6 +108,11 @@ class AgentEntry(Entry):
         exclude_if=is_none,
         description="Whether text without a tool call is an error, instead of an answer; null for the swarm's setting.",
     )
+    approve: bool | list[str] = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Actions and MCP tools of which a person must approve each call, by name; true for all.",
+    )
 
 
 class SwarmEntry(Entry):
@@ -173,6 +178,7 @@ class AgentSpec:
         sequential: whether its actions run one after the other.
         mcp: the servers whose tools it may call, with those of the swarm.
         strict_tools: whether text without a tool call is an error; None for the swarm's setting.
+        approve: actions and MCP tools of which a person must approve each call; True for all.
     """
 
     name: str
@@ -188,6 +194,7 @@ class AgentSpec:
     sequential: bool = False
     mcp: tuple[ToolServer, ...] = ()
     strict_tools: bool | None = None
+    approve: bool | list[str] = False
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -216,6 +223,7 @@ class AgentSpec:
             sequential=self.sequential,
             tool_source=tool_source,
             strict_tools=bool(self.strict_tools),
+            approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
         )
 
 

@@ -40,12 +40,12 @@ def pause(
     agent: str,
     calls: Sequence[AgentToolCall],
     questions: Mapping[str, UserQuestion],
-    held: Mapping[str, ActionCore],
+    held: Mapping[str, float | None],
 ) -> None:
     """Pause the task until the user returns the results of these breakpoint tool calls of an agent.
 
-    `questions` to the user, by the ids of the calls that ask them, are sent too. `held` are the actions of calls that
-    wait for an approval instead, by their ids.
+    `questions` to the user, by the ids of the calls that ask them, are sent too. `held` has the ids of calls that
+    wait for an approval instead, and in how many seconds they are rejected; None for never.
     """
     asked = {call_id: _ask_owner(draft, agent, question) for call_id, question in questions.items()}
     paused = tuple(
@@ -54,7 +54,7 @@ def pause(
             name=call.tool_name,
             arguments=call.tool_args,
             asks=asked.get(call.tool_call_id),
-            **_terms(draft, held.get(call.tool_call_id)),
+            **(_terms(draft, held[call.tool_call_id]) if call.tool_call_id in held else {}),
         )
         for call in calls
     )
@@ -81,10 +81,7 @@ class _Terms(TypedDict, total=False):
     approve_by: float | None
 
 
-def _terms(draft: Draft, action: ActionCore | None) -> _Terms:
-    if action is None:
-        return {}
-    seconds = action.approval_timeout
+def _terms(draft: Draft, seconds: float | None) -> _Terms:
     if seconds is None:
         return {"needs_approval": True}
     return {"needs_approval": True, "approve_within": seconds, "approve_by": draft.time_in(seconds)}

@@ -282,7 +282,7 @@ class Settlement:
         self._mail = mail
         self._client_tools = task.client_tools_of(self.name)
         self._questions: dict[str, UserQuestion] = {}
-        self._held: dict[str, ActionCore] = {}
+        self._held: dict[str, float | None] = {}
         self._faults = 0
         self._first_fault = ""
         self._text: str | None = None
@@ -392,7 +392,8 @@ class Settlement:
         if call.tool_name in self.swarm.breakpoint_tools:
             return True
         if receipt is not None and receipt.state is Receipt.State.HELD:
-            self._held[call.tool_call_id] = self.swarm.actions[call.tool_name]
+            action = self.swarm.actions.get(call.tool_name)  # None: a tool of an MCP server
+            self._held[call.tool_call_id] = None if action is None else action.approval_timeout
             return True
         tools = self._client_tools
         return tools is not None and receipt is None and tools.holds(call.tool_name)

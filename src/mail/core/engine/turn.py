@@ -375,9 +375,13 @@ class AgentTurn[T: Turn](LeasedTurn):
         """Return the action that the engine runs for a call; None if the tool is not an action."""
         if self._swarm.runs_as_action(agent, tool):
             action = self._swarm.actions[tool]
-            return action if self._approved is None else replace(action, needs_approval=False)
+            if self._approved is not None:
+                return replace(action, needs_approval=False)
+            if agent.approve and (agent.approve is True or tool in agent.approve):
+                return replace(action, needs_approval=True)
+            return action
         if (provided := self._provided.actions.get(tool)) is not None:
-            return provided
+            return provided if self._approved is None else replace(provided, needs_approval=False)
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 

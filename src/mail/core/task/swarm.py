@@ -156,6 +156,9 @@ class ToolSource(Protocol):
     async def tools(self) -> ProvidedTools:
         """Return the tools for a turn that begins now. Never raises for tools that can't be reached."""
 
+    def known(self) -> ProvidedTools:
+        """Return the tools of the latest turn of this process, or of its start; none before."""
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the next call opens them again."""
 
@@ -173,6 +176,7 @@ class AgentCore:
         sequential: whether its actions run one after the other, in the order of its calls.
         tool_source: provides further tools, if any.
         strict_tools: whether text without a tool call is an error (`mail.core.decisions.text_answers`).
+        approve: actions whose calls a person must approve, whatever the actions say; True for all.
     """
 
     function: AgentFunction
@@ -186,6 +190,7 @@ class AgentCore:
     sequential: bool = False
     tool_source: ToolSource | None = None
     strict_tools: bool = False
+    approve: bool | frozenset[str] = False
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""

@@ -22,6 +22,9 @@ class AgentInfo(Answered):
         description="The agents that it may write to; `agent@swarm` in other swarms."
     )
     actions: list[str] = Field(description="The actions that it may call.")
+    mcp_tools: list[str] = Field(
+        description="The tools of its MCP servers, as far as this process has listed them."
+    )
     enable_entrypoint: bool = Field(description="Whether callers may write to it.")
     enable_interswarm: bool = Field(description="Whether it may write to other swarms.")
     can_complete_tasks: bool
@@ -96,6 +99,7 @@ def _describe(swarm: SwarmCore) -> dict[str, object]:
                 "name": name,
                 "comm_targets": list(agent.comm_targets),
                 "actions": list(agent.actions),
+                "mcp_tools": [] if agent.tool_source is None else list(agent.tool_source.known().actions),
                 "enable_entrypoint": agent.enable_entrypoint,
                 "enable_interswarm": agent.enable_interswarm,
                 "can_complete_tasks": agent.can_complete_tasks,
