@@ -86,7 +86,9 @@ class Write:
         """What is written, in words."""
         sort_key = self.key["SK"]["S"]
         if sort_key == META:
-            return "task" if self.is_transactional else "lease"
+            return (
+                "task" if self.is_transactional else "checkpoint" if ":checkpoint" in self.item else "lease"
+            )
         if sort_key[0] == "A":
             kind = "mail" if "#I#" in sort_key or is_mail(self.item) else "history"
         else:
@@ -170,7 +172,9 @@ def index_units(before: Item, after: Item) -> int:
     total = 0
     for key, others in INDEXES.values():
         old, new = (
-            [_plain(item.get(name)) for name in (*key, *others)] if all(name in item for name in key) else None
+            [_plain(item.get(name)) for name in (*key, *others)]
+            if all(name in item for name in key)
+            else None
             for item in (before, after)
         )
         if old is None or new is None:

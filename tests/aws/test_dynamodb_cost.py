@@ -47,17 +47,29 @@ async def test_a_turn_is_opened_with_two_at_most_and_committed_with_one(
     assert calls.count == {"TransactWriteItems": 1}
 
 
+@pytest.mark.parametrize(
+    ("text", "save", "opening"),
+    [
+        ("done", {"UpdateItem": 1}, {"UpdateItem": 1}),
+        (LONG, {"TransactWriteItems": 1}, {"UpdateItem": 1, "Query": 1}),
+    ],
+)
 async def test_a_checkpoint_is_one_request_and_comes_with_the_turn(
-    store: DynamoDBStore, calls: Calls, make: Maker
+    store: DynamoDBStore,
+    calls: Calls,
+    make: Maker,
+    text: str,
+    save: dict[str, int],
+    opening: dict[str, int],
 ) -> None:
     await store.commit(make.begin(KEY, Mail("alpha")))
     turn = await open_turn(store, KEY, "alpha", make)
     calls.clear()
-    await store.save_checkpoint(turn, checkpoint("done"))
-    assert calls.count == {"TransactWriteItems": 1}
+    await store.save_checkpoint(turn, checkpoint(text))
+    assert calls.count == save
     calls.clear()
-    assert (await open_turn(store, KEY, "alpha", make, now=NOW + 61)).checkpoint == checkpoint("done")
-    assert calls.count == {"UpdateItem": 1, "Query": 1}
+    assert (await open_turn(store, KEY, "alpha", make, now=NOW + 61)).checkpoint == checkpoint(text)
+    assert calls.count == opening
 
 
 async def test_a_token_for_nothing_costs_one(store: DynamoDBStore, calls: Calls, make: Maker) -> None:

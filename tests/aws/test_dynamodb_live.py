@@ -88,7 +88,7 @@ async def test_without_a_watcher_a_turn_makes_the_requests_that_it_always_made(
     calls.clear()
     await turn.run_turn(KEY, "supervisor")
     # opening; the checkpoint before and after the action, and the commit
-    assert calls.count == {"UpdateItem": 1, "TransactWriteItems": 3}
+    assert calls.count == {"UpdateItem": 3, "TransactWriteItems": 1}
 
 
 async def test_a_watcher_sees_an_action_begin_and_end_for_a_write_a_second(
@@ -109,8 +109,8 @@ async def test_a_watcher_sees_an_action_begin_and_end_for_a_write_a_second(
         ended = await until(batches, LiveKind.TURN_ENDED)
         await running
         assert calls.count == {
-            "UpdateItem": 1,
-            "TransactWriteItems": 3,
+            "UpdateItem": 3,
+            "TransactWriteItems": 1,
             "BatchWriteItem": calls.count["BatchWriteItem"],
         }
         assert calls.count["BatchWriteItem"] <= 2, "the second one only after a second"

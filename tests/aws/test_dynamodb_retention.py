@@ -213,7 +213,7 @@ async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
         "delete_item", TableName=table.table, Key={name: item[name] for name in ("PK", "SK")}
     )
     with pytest.raises(LeaseLost):
-        await store.save_checkpoint(turn, checkpoint("late"))
+        await store.save_checkpoint(turn, checkpoint(LONG))
     assert table.items("A#alpha#I") == []
 
 
@@ -228,6 +228,6 @@ async def test_mail_in_the_item_of_its_task_is_kept_as_long_as_the_task(
     turn = await open_now(store, make)
     assert isinstance(turn, Turn)
     assert turn.entry == begun.deliveries[0]
-    await store.save_checkpoint(turn, checkpoint("kept"))
+    await store.save_checkpoint(turn, checkpoint(LONG))
     (item,) = table.items("A#alpha#I")
     assert int(item["expires_at"]["N"]) == clock.now().timestamp() + 3 * DAY

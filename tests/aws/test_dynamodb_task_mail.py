@@ -77,7 +77,7 @@ async def test_what_comes_behind_it_gets_an_item_and_all_is_read_in_order(
     assert [item["SK"]["S"][:9] for item in table.items("A#") if "message" in item] == ["A#beta#I#"]
 
 
-async def test_with_a_checkpoint_it_gets_an_item_and_leaves_it_with_its_turn(
+async def test_a_checkpoint_stands_beside_it_and_goes_with_its_turn(
     table: DynamoDBAdapter, make: Maker
 ) -> None:
     begun = make.begin(KEY, Mail("alpha"))
@@ -85,16 +85,47 @@ async def test_with_a_checkpoint_it_gets_an_item_and_leaves_it_with_its_turn(
     turn = await open_turn(table.store, KEY, "alpha", make)
     for text in ("one", "two"):
         await table.store.save_checkpoint(turn, checkpoint(text))
-        assert in_task(table) == []
-        assert [unpack(item["message"]) for item in table.items("A#alpha#I")] == [
-            begun.deliveries[0].message.model_dump_json()
-        ]
+    assert (in_task(table), table.items("A#")) == (["alpha"], [])
     heir = await open_turn(table.another(), KEY, "alpha", make, now=NOW + 61)
     assert (heir.entry, heir.checkpoint) == (begun.deliveries[0], checkpoint("two"))
     with pytest.raises(LeaseLost):
         await table.store.save_checkpoint(turn, checkpoint("three"))
     with pytest.raises(LeaseLost):
         await table.store.commit(make.change(turn.task, turn=turn))
+    await table.store.commit(make.change(heir.task, turn=heir))
+    (item,) = table.items("META")
+    assert [name for name in item if "#" in name] == []
+
+
+async def test_a_checkpoint_is_not_used_for_more_urgent_mail(table: DynamoDBAdapter, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await table.store.commit(begun)
+    turn = await open_turn(table.store, KEY, "alpha", make)
+    await table.store.save_checkpoint(turn, checkpoint("one"))
+    change = make.change(turn.task, Mail("alpha", Tier.SYSTEM, "urgent"))
+    await table.store.commit(change)
+    await table.store.release(turn)
+    turn = await open_turn(table.store, KEY, "alpha", make)
+    assert (turn.entry, turn.checkpoint) == (change.deliveries[0], None)
+    await table.store.commit(make.change(turn.task, turn=turn))
+    turn = await open_turn(table.store, KEY, "alpha", make)
+    assert (turn.entry, turn.checkpoint) == (begun.deliveries[0], checkpoint("one"))
+
+
+async def test_with_a_long_checkpoint_it_gets_an_item_and_leaves_it_with_its_turn(
+    table: DynamoDBAdapter, make: Maker
+) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await table.store.commit(begun)
+    turn = await open_turn(table.store, KEY, "alpha", make)
+    for text in (LONG, "short"):
+        await table.store.save_checkpoint(turn, checkpoint(text))
+        assert in_task(table) == []
+        assert [unpack(item["message"]) for item in table.items("A#alpha#I")] == [
+            begun.deliveries[0].message.model_dump_json()
+        ]
+    heir = await open_turn(table.another(), KEY, "alpha", make, now=NOW + 61)
+    assert (heir.entry, heir.checkpoint) == (begun.deliveries[0], checkpoint("short"))
     await table.store.commit(make.change(heir.task, turn=heir))
     assert table.items("A#alpha#I") == []
     assert await table.store.read_inbox(KEY) == []

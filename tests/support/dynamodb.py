@@ -23,8 +23,8 @@ from support.engines import servers
 HAVE_BUCKETS = ("moto", "ministack", "custom")
 BUCKET = "mail-tests"
 
-LONG = "".join(sha256(bytes([n])).hexdigest() for n in range(40))
-"""The body of a message that has more than 1 KB, even compressed, and so has an item of its own."""
+LONG = "".join(sha256(bytes([n])).hexdigest() for n in range(80))
+"""The body of a message that has more than 2 KB, even compressed, and so has an item of its own."""
 
 WHERE_ASKED_FOR = {"dynamodb-local": "MAIL_DYNAMODB_LOCAL"}
 """DynamoDB Local can't be kept from listening on all addresses, so it runs only where the variable names it."""

@@ -105,7 +105,9 @@ class MCPTools:
         known = {*self._taken, *(name for server, tool in offered for name in names_of(server, tool.name))}
         for name in () if isinstance(self._approve, bool) else self._approve:
             if name not in known:
-                logger.warning("approve names the tool %r, which no MCP server has%s", name, did_you_mean(name, known))
+                logger.warning(
+                    "approve names the tool %r, which no MCP server has%s", name, did_you_mean(name, known)
+                )
 
     def _action(self, name: str, server: ToolServer, tool: "Tool") -> ActionCore:
         hints = tool.annotations

@@ -247,7 +247,12 @@ def _check_approve(where: str, agent: AgentSpec, swarm: SwarmSpec) -> None:
     if isinstance(agent.approve, bool):
         return
     forms = {action.name for action in swarm.actions if action.form is not None}
-    listed = {name for server in agent.mcp for tool in server.settings.tools or () for name in names_of(server, tool)}
+    listed = {
+        name
+        for server in agent.mcp
+        for tool in server.settings.tools or ()
+        for name in names_of(server, tool)
+    }
     is_open = any(server.settings.tools is None for server in agent.mcp)
     for name in agent.approve:
         if name in swarm.breakpoint_tools or name in forms:

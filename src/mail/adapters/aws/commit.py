@@ -36,6 +36,7 @@ from mail.adapters.aws.items import (
     response_key,
     size_in_bytes,
     string,
+    task_checkpoint_name,
     task_mail_name,
 )
 from mail.adapters.aws.table import key_of
@@ -59,7 +60,9 @@ TRANSACTION_ACTIONS = 100
 MOST_ALSO_READ = TRANSACTION_ACTIONS - 5
 """The most messages that a turn can consume besides its own: task, events, history and response need actions, too."""
 
-TASK_MAIL_BYTES = 1024 - 110
+LEASE_BYTES = 110
+
+TASK_MAIL_BYTES = 1024 - LEASE_BYTES
 """The size up to which the item of a task takes mail: 1 KB, less the lease of the turn that reads it."""
 
 TASK_MAIL_TEXT = 8_000
@@ -312,8 +315,8 @@ class CommitPlan:
             compared[":token"] = string(turn.lease.token)
         given = {} if turn is None else {"mailbox": turn.mailbox}
         for n, entry in enumerate(self._consumed):
-            given[f"read{n}"] = task_mail_name(entry)
-            removed.append(f"#read{n}")
+            given |= {f"read{n}": task_mail_name(entry), f"kept{n}": task_checkpoint_name(entry)}
+            removed += (f"#read{n}", f"#kept{n}")
         for n, (name, message) in enumerate(self._task_mail.items()):
             given[f"mail{n}"] = name
             values[f"mail{n}"] = message

@@ -45,6 +45,9 @@ TEXTS = frozenset({"state", "events", "message", "entries", "checkpoint"})
 TASK_MAIL = "I#"
 """The start of the names of attributes of META that are mail: `I#tier#seq#name`."""
 
+TASK_CHECKPOINT = "C#"
+"""The same of checkpoints of turns that read this mail."""
+
 LIVE_START = "L#"
 """The items with live events lie between this key and META."""
 
@@ -92,7 +95,7 @@ def blob_of(value: Value) -> str | None:
 def pack(item: Item) -> Item:
     """Return an item with its texts compressed."""
     return {
-        name: _packed(value) if name in TEXTS or name.startswith(TASK_MAIL) else value
+        name: _packed(value) if name in TEXTS or name.startswith((TASK_MAIL, TASK_CHECKPOINT)) else value
         for name, value in item.items()
     }
 
@@ -206,6 +209,11 @@ def inbox_key(entry: InboxEntry) -> str:
 def task_mail_name(entry: InboxEntry) -> str:
     """Return the name of a message as an attribute of META."""
     return f"{TASK_MAIL}{entry.tier}#{entry.seq}#{entry.mailbox}"
+
+
+def task_checkpoint_name(entry: InboxEntry) -> str:
+    """Return the name, as an attribute of META, of the checkpoint of the turn that reads a message."""
+    return f"{TASK_CHECKPOINT}{entry.tier}#{entry.seq}#{entry.mailbox}"
 
 
 def task_mail(item: Item) -> dict[str, list[Item]]:

@@ -8,12 +8,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
 from mail.adapters.aws.blobs import Blobs
-from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, Text, may_be_task_mail
+from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, LEASE_BYTES, Text, may_be_task_mail
 from mail.adapters.aws.items import (
     META,
     Item,
@@ -22,6 +22,7 @@ from mail.adapters.aws.items import (
     decode_leases,
     encode_lease,
     inbox_key,
+    item_size,
     mail_position,
     names,
     number,
@@ -29,6 +30,7 @@ from mail.adapters.aws.items import (
     partition,
     size_in_bytes,
     string,
+    task_checkpoint_name,
     task_mail_name,
 )
 from mail.adapters.aws.live import DynamoDBLive
@@ -60,13 +62,39 @@ AND_RUNS = " AND #status = :status"
 
 IS_OURS = "#leases.#mailbox.#token = :token"
 
+IS_LAST_SAVE = (
+    f"{IS_OURS} AND (attribute_not_exists(#leases.#mailbox.#saves) OR #leases.#mailbox.#saves <= :saves)"
+)
+"""A request that is late must not replace the checkpoint of a later one of the same turn."""
+
+MANY_SAVES = 10**9
+"""The number of a save of a turn that is not remembered."""
+
 OPENINGS = 3
 """The number of attempts to open a turn whose mail has expired."""
 
-REMEMBERED_HEADS = 10_000
-"""The most turns of which it is remembered where their message stands; to forget it costs one needless deletion."""
+TASK_CHECKPOINT_BYTES = 2048
+"""The size up to which the item of a task takes checkpoints: each save writes it, and the commit, too."""
+
+REMEMBERED_TURNS = 10_000
+"""The most open turns that are remembered. To forget one makes it write more than it has to, and nothing else."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """What is remembered of a turn.
+
+    Attributes:
+        size: the size of the task's item when it was opened, with the turn's lease.
+        in_task: the tier and seq of its message if that stands in the item.
+        saves: the number of its checkpoints.
+    """
+
+    size: int
+    in_task: tuple[int, int] | None
+    saves: int = 0
 
 
 class Leases:
@@ -89,8 +117,8 @@ class Leases:
         self._retention = retention
         self._spilled: dict[str, str] = {}
         """The names of checkpoints in the bucket, by lease."""
-        self._in_task: dict[str, tuple[int, int]] = {}
-        """The tier and seq of messages that have no item of their own, by the lease of their turn."""
+        self._open_turns: dict[str, OpenTurn] = {}
+        """By lease."""
 
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
@@ -123,15 +151,41 @@ class Leases:
         """
         save_id = self._clock.new_id()
         text = await self._spill(turn, write_checkpoint(checkpoint), save_id)
-        self._in_task.pop(turn.lease.token, None)
+        opened = self._open_turns.get(turn.lease.token)
         try:
-            await self._table.transact(self._saving(turn, text), save_id)
+            if opened is None:
+                await self._table.transact(self._saving(turn, text, MANY_SAVES), save_id)
+            else:
+                await self._save(turn, text, opened, save_id)
         except ConditionFailed as refusal:
             await self._discard(text.blob)
             raise LeaseLost from refusal
         await self.discard_checkpoint(turn)
         if text.blob is not None:
             self._spilled[turn.lease.token] = text.blob
+
+    async def _save(self, turn: Turn, text: Text, opened: OpenTurn, save_id: str) -> None:
+        """Store a checkpoint in the item of the task, which takes no transaction, or else with its message."""
+        opened = replace(opened, saves=opened.saves + 1)
+        name = task_checkpoint_name(turn.entry)
+        item = pack({name: text.attribute})
+        if opened.size + item_size(item) > TASK_CHECKPOINT_BYTES:
+            self._open_turns[turn.lease.token] = replace(opened, in_task=None)
+            await self._table.transact(self._saving(turn, text, opened.saves), save_id)
+            return
+        self._open_turns[turn.lease.token] = opened
+        await self._table.update(
+            (partition(turn.task.key), META),
+            "SET #checkpoint = :checkpoint, #leases.#mailbox.#saves = :saves",
+            IS_LAST_SAVE,
+            {
+                ":checkpoint": item[name],
+                ":saves": number(opened.saves),
+                ":token": string(turn.lease.token),
+            },
+            mailbox=turn.mailbox,
+            checkpoint=name,
+        )
 
     async def leases(self, key: TaskKey, now: float) -> dict[str, Lease]:
         """Return the leases that have not expired, by mailbox."""
@@ -197,16 +251,17 @@ class Leases:
         turn, consumed = change.turn, change.consumed
         if turn is None or consumed is None:
             return False
-        return self._in_task.get(turn.lease.token) == (consumed.tier, consumed.seq)
+        opened = self._open_turns.get(turn.lease.token)
+        return opened is not None and opened.in_task == (consumed.tier, consumed.seq)
 
     async def end(self, turn: Claim) -> None:
         """Forget a turn that is committed, and delete its last checkpoint from the bucket."""
-        self._in_task.pop(turn.lease.token, None)
+        self._open_turns.pop(turn.lease.token, None)
         await self.discard_checkpoint(turn)
 
     def _forget(self, lease: Lease) -> None:
         self._spilled.pop(lease.token, None)
-        self._in_task.pop(lease.token, None)
+        self._open_turns.pop(lease.token, None)
 
     async def discard_checkpoint(self, turn: Claim) -> None:
         """Delete the turn's last checkpoint from the bucket."""
@@ -229,7 +284,7 @@ class Leases:
                     for name, each in leases.items()
                     if name != mailbox and not goes_out(name)
                 )
-                turn = await self._turn(task, mailbox, lease, mail, running_turns)
+                turn = await self._turn(item, task, mailbox, lease, mail, running_turns)
                 return replace(turn, replaced=_replaced(item, mailbox, lease))
             if await self._forget_mail(item, task, mailbox, lease):
                 return Idle(await self._reader.load(key))
@@ -267,16 +322,19 @@ class Leases:
             return Busy()
         return Idle(await self._reader.task(item))
 
-    async def _turn(self, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int) -> Turn:
+    async def _turn(
+        self, item: Item, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int
+    ) -> Turn:
         entry = await self._reader.mail(mailbox, mail.head)
-        if mail.is_in_task:
-            if len(self._in_task) >= REMEMBERED_HEADS:  # of turns that were lost
-                self._in_task.clear()
-            self._in_task[lease.token] = mail_position(mail.head)
         history = await self._reader.join_history(mail.history)
+        if len(self._open_turns) >= REMEMBERED_TURNS:  # of turns that were lost
+            self._open_turns.clear()
+        self._open_turns[lease.token] = OpenTurn(
+            item_size(item) + LEASE_BYTES, mail_position(mail.head) if mail.is_in_task else None
+        )
         checkpoint = None
-        if "checkpoint" in mail.head:
-            stored = mail.head["checkpoint"]
+        stored = item.get(task_checkpoint_name(entry), mail.head.get("checkpoint"))
+        if stored is not None:
             checkpoint = read_checkpoint(await self._reader.text(stored))
             if (blob := blob_of(stored)) is not None:
                 self._spilled[lease.token] = blob
@@ -331,20 +389,24 @@ class Leases:
             )
         return text
 
-    def _saving(self, turn: Turn, text: Text) -> list[dict[str, Any]]:
+    def _saving(self, turn: Turn, text: Text, saves: int) -> list[dict[str, Any]]:
         """Return the actions that store a checkpoint with its message, unless the lease is lost and it may be consumed.
 
-        A message in the item of the task gets an item of its own.
+        What the item of the task has of them leaves it.
         """
         name = partition(turn.task.key)
-        leave_task = "REMOVE #mail"
-        given = {"mailbox": turn.mailbox, "mail": task_mail_name(turn.entry)}
+        leave_task = "SET #leases.#mailbox.#saves = :saves REMOVE #mail, #checkpoint"
+        given = {
+            "mailbox": turn.mailbox,
+            "mail": task_mail_name(turn.entry),
+            "checkpoint": task_checkpoint_name(turn.entry),
+        }
         leave = {
             "Key": key_of((name, META)),
             "UpdateExpression": leave_task,
-            "ConditionExpression": IS_OURS,
-            "ExpressionAttributeNames": names(leave_task + IS_OURS, **given),
-            "ExpressionAttributeValues": {":token": string(turn.lease.token)},
+            "ConditionExpression": IS_LAST_SAVE,
+            "ExpressionAttributeNames": names(leave_task + IS_LAST_SAVE, **given),
+            "ExpressionAttributeValues": {":token": string(turn.lease.token), ":saves": number(saves)},
         }
         values = {"checkpoint": text.attribute}
         message = Text(turn.entry.message.model_dump_json())

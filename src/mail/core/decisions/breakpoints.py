@@ -16,7 +16,7 @@ from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.swarm import ActionCore, History, UserQuestion
+from mail.core.task.swarm import History, UserQuestion
 from mail.core.task.task import Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
 from mail.errors import BadBreakpointResult, NotPaused, QuestionOpen, Subject

@@ -31,7 +31,6 @@ from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.output_schema import written
 from mail.core.task.swarm import (
-    ActionCore,
     AgentCore,
     FormContext,
     FormResult,
