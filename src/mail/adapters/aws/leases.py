@@ -67,9 +67,6 @@ IS_LAST_SAVE = (
 )
 """A request that is late must not replace the checkpoint of a later one of the same turn."""
 
-MANY_SAVES = 10**9
-"""The number of a save of a turn that is not remembered."""
-
 OPENINGS = 3
 """The number of attempts to open a turn whose mail has expired."""
 
@@ -95,6 +92,10 @@ class OpenTurn:
     size: int
     in_task: tuple[int, int] | None
     saves: int = 0
+
+
+NOT_REMEMBERED = OpenTurn(TASK_CHECKPOINT_BYTES, None, saves=10**9)
+"""Its saves go to the item of the message, and count as later than those that are remembered."""
 
 
 class Leases:
@@ -123,7 +124,7 @@ class Leases:
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Busy | Idle:
-        """Lease a mailbox and read the input of its next turn, in two requests."""
+        """Lease a mailbox and read the input of its next turn, in two requests at most."""
         try:
             return await self._open(key, mailbox, lease, now, history_after)
         except BaseException:  # the turn will not be run, so that the lease must not have to expire
@@ -145,27 +146,24 @@ class Leases:
             raise
 
     async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint with the message of its turn.
+        """Store a checkpoint.
 
         Raises LeaseLost, and PayloadTooLarge if it doesn't fit into the table and there is no bucket.
         """
         save_id = self._clock.new_id()
         text = await self._spill(turn, write_checkpoint(checkpoint), save_id)
-        opened = self._open_turns.get(turn.lease.token)
         try:
-            if opened is None:
-                await self._table.transact(self._saving(turn, text, MANY_SAVES), save_id)
-            else:
-                await self._save(turn, text, opened, save_id)
+            await self._save(turn, text, save_id)
         except ConditionFailed as refusal:
             await self._discard(text.blob)
             raise LeaseLost from refusal
-        await self.discard_checkpoint(turn)
+        await self._discard_checkpoint(turn)
         if text.blob is not None:
             self._spilled[turn.lease.token] = text.blob
 
-    async def _save(self, turn: Turn, text: Text, opened: OpenTurn, save_id: str) -> None:
+    async def _save(self, turn: Turn, text: Text, save_id: str) -> None:
         """Store a checkpoint in the item of the task, which takes no transaction, or else with its message."""
+        opened = self._open_turns.get(turn.lease.token, NOT_REMEMBERED)
         opened = replace(opened, saves=opened.saves + 1)
         name = task_checkpoint_name(turn.entry)
         item = pack({name: text.attribute})
@@ -254,16 +252,17 @@ class Leases:
         opened = self._open_turns.get(turn.lease.token)
         return opened is not None and opened.in_task == (consumed.tier, consumed.seq)
 
-    async def end(self, turn: Claim) -> None:
-        """Forget a turn that is committed, and delete its last checkpoint from the bucket."""
+    async def end(self, turn: Claim, *, is_read: bool) -> None:
+        """Forget a turn that is committed; delete its last checkpoint from the bucket if its message is read."""
         self._open_turns.pop(turn.lease.token, None)
-        await self.discard_checkpoint(turn)
+        if is_read:
+            await self._discard_checkpoint(turn)
 
     def _forget(self, lease: Lease) -> None:
         self._spilled.pop(lease.token, None)
         self._open_turns.pop(lease.token, None)
 
-    async def discard_checkpoint(self, turn: Claim) -> None:
+    async def _discard_checkpoint(self, turn: Claim) -> None:
         """Delete the turn's last checkpoint from the bucket."""
         await self._discard(self._spilled.pop(turn.lease.token, None))
 

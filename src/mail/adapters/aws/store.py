@@ -109,8 +109,8 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         plan = self._plan(change)
         await self._write(change, plan)
-        if change.turn is not None and change.consumed is not None:
-            await self._turns.end(change.turn)
+        if change.turn is not None:
+            await self._turns.end(change.turn, is_read=change.consumed is not None)
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
