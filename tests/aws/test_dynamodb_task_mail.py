@@ -4,7 +4,7 @@ import pytest
 from support.dynamodb import LONG, Calls, DynamoDBAdapter
 
 from mail.adapters.aws.client import AwsClient
-from mail.adapters.aws.items import item_size, task_mail, unpack
+from mail.adapters.aws.items import item_size, task_checkpoint_name, task_mail, unpack
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Idle
@@ -95,6 +95,20 @@ async def test_a_checkpoint_stands_beside_it_and_goes_with_its_turn(
     await table.store.commit(make.change(heir.task, turn=heir))
     (item,) = table.items("META")
     assert [name for name in item if "#" in name] == []
+
+
+async def test_checkpoints_of_turns_that_run_at_once_do_not_add_up_in_it(
+    table: DynamoDBAdapter, make: Maker
+) -> None:
+    await table.store.commit(make.begin(KEY, *(Mail(f"agent-{n}") for n in range(4))))
+    running = [await open_turn(table.store, KEY, f"agent-{n}", make) for n in range(4)]
+    for turn in running:
+        await table.store.save_checkpoint(turn, checkpoint("begun"))
+    (item,) = table.items("META")
+    assert [name for name in item if name.startswith("C#")] == [task_checkpoint_name(running[0].entry)]
+    for turn in running:
+        heir = await open_turn(table.another(), KEY, turn.mailbox, make, now=NOW + 61)
+        assert heir.checkpoint == checkpoint("begun")
 
 
 async def test_a_checkpoint_is_not_used_for_more_urgent_mail(table: DynamoDBAdapter, make: Maker) -> None:

@@ -60,7 +60,8 @@ TRANSACTION_ACTIONS = 100
 MOST_ALSO_READ = TRANSACTION_ACTIONS - 5
 """The most messages that a turn can consume besides its own: task, events, history and response need actions, too."""
 
-LEASE_BYTES = 110
+LEASE_BYTES = 100
+"""The size of a lease, without the name of its mailbox."""
 
 TASK_MAIL_BYTES = 1024 - LEASE_BYTES
 """The size up to which the item of a task takes mail: 1 KB, less the lease of the turn that reads it."""
@@ -282,7 +283,8 @@ class CommitPlan:
             return {}
         mail = pack({name: text.attribute for name, text in texts.items()})
         item = {**encode_identity(self._change.task), **pack(self._task_values()), **NO_LEASES, **mail}
-        return mail if item_size(item) <= TASK_MAIL_BYTES else {}
+        size = item_size(item) + max(size_in_bytes(entry.mailbox) for entry in deliveries)
+        return mail if size <= TASK_MAIL_BYTES else {}
 
     # ------------------------------------------------------------------------------------------- actions
 

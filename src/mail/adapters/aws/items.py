@@ -130,6 +130,8 @@ def _value_size(value: Value) -> int:
     ((kind, content),) = value.items()
     if kind == "M":
         return 3 + sum(1 + size_in_bytes(name) + _value_size(inner) for name, inner in content.items())
+    if kind == "N":  # two digits a byte, without zeros at either end
+        return len(content.strip("-0.")) // 2 + 2
     return len(content) if kind == "B" else size_in_bytes(content)
 
 

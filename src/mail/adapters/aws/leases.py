@@ -71,7 +71,7 @@ OPENINGS = 3
 """The number of attempts to open a turn whose mail has expired."""
 
 TASK_CHECKPOINT_BYTES = 2048
-"""The size up to which the item of a task takes checkpoints: each save writes it, and the commit, too."""
+"""The size up to which the item of a task takes the checkpoint of its only turn: each save writes all of it."""
 
 REMEMBERED_TURNS = 10_000
 """The most open turns that are remembered. To forget one makes it write more than it has to, and nothing else."""
@@ -84,17 +84,17 @@ class OpenTurn:
     """What is remembered of a turn.
 
     Attributes:
-        size: the size of the task's item when it was opened, with the turn's lease.
+        size: the size of the task's item when it was opened, with the turn's lease; None if other turns ran.
         in_task: the tier and seq of its message if that stands in the item.
         saves: the number of its checkpoints.
     """
 
-    size: int
+    size: int | None
     in_task: tuple[int, int] | None
     saves: int = 0
 
 
-NOT_REMEMBERED = OpenTurn(TASK_CHECKPOINT_BYTES, None, saves=10**9)
+NOT_REMEMBERED = OpenTurn(None, None, saves=10**9)
 """Its saves go to the item of the message, and count as later than those that are remembered."""
 
 
@@ -167,7 +167,7 @@ class Leases:
         opened = replace(opened, saves=opened.saves + 1)
         name = task_checkpoint_name(turn.entry)
         item = pack({name: text.attribute})
-        if opened.size + item_size(item) > TASK_CHECKPOINT_BYTES:
+        if opened.size is None or opened.size + item_size(item) > TASK_CHECKPOINT_BYTES:
             self._open_turns[turn.lease.token] = replace(opened, in_task=None)
             await self._table.transact(self._saving(turn, text, opened.saves), save_id)
             return
@@ -328,8 +328,10 @@ class Leases:
         history = await self._reader.join_history(mail.history)
         if len(self._open_turns) >= REMEMBERED_TURNS:  # of turns that were lost
             self._open_turns.clear()
+        is_alone = not decode_leases(item).keys() - {mailbox}
         self._open_turns[lease.token] = OpenTurn(
-            item_size(item) + LEASE_BYTES, mail_position(mail.head) if mail.is_in_task else None
+            item_size(item) + LEASE_BYTES if is_alone else None,
+            mail_position(mail.head) if mail.is_in_task else None,
         )
         checkpoint = None
         stored = item.get(task_checkpoint_name(entry), mail.head.get("checkpoint"))
