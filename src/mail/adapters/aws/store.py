@@ -69,7 +69,7 @@ class DynamoDBStore:
         self._clock = clock
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
-        self._turns = Leases(self._table, self._reader, blobs, clock, self.live)
+        self._turns = Leases(self._table, self._reader, blobs, clock, self.live, self._retention)
         self._index = TaskIndex(self._table, self._reader)
         self._changes = Waiters()
         self._endings = Waiters()
@@ -109,8 +109,8 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         plan = self._plan(change)
         await self._write(change, plan)
-        if change.turn is not None and change.consumed is not None:
-            await self._turns.discard_checkpoint(change.turn)
+        if change.turn is not None:
+            await self._turns.end(change.turn, is_read=change.consumed is not None)
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
@@ -203,6 +203,7 @@ class DynamoDBStore:
             now=now,
             expires_at=None if self._retention is None else ceil(now) + self._retention,
             has_bucket=self._blobs is not None,
+            is_in_task=self._turns.reads_task_mail(change),
         )
 
     async def _write(self, change: TaskChange, plan: CommitPlan) -> None:
