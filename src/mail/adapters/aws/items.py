@@ -231,6 +231,21 @@ def task_mail(item: Item) -> dict[str, list[Item]]:
     return mail
 
 
+def task_checkpoint(item: Item, mailbox: str) -> Value | None:
+    """Return the checkpoint of a mailbox's turn in the item of its task, if it stands there."""
+    found = (
+        value
+        for name, value in item.items()
+        if name.startswith(TASK_CHECKPOINT) and _mailbox_in(name) == mailbox
+    )
+    return next(found, None)
+
+
+def _mailbox_in(name: str) -> str:
+    """Return the mailbox in the name of an attribute of META."""
+    return name.split("#", 3)[3]
+
+
 def is_mail(item: Item) -> bool:
     """Return whether an item of an agent is a message, and not history."""
     return "message" in item

@@ -28,6 +28,7 @@ from mail.adapters.aws.items import (
     mail_position,
     partition,
     response_key,
+    task_checkpoint,
     task_mail,
     unpack,
 )
@@ -114,8 +115,11 @@ class TaskReader:
             raise _not_found(key)
         return items[-1], items[:-1]
 
-    async def checkpoint(self, key: TaskKey, mailbox: str) -> Checkpoint | None:
-        """Return the checkpoint of the turn that runs for a mailbox; None if it has none yet."""
+    async def checkpoint(self, key: TaskKey, task: Item, mailbox: str) -> Checkpoint | None:
+        """Return the checkpoint of the turn that runs for a mailbox of the task with this item; None if it has none yet."""
+        in_task = task_checkpoint(task, mailbox)
+        if in_task is not None:
+            return read_checkpoint(await self.text(in_task))
         for item in await self._items(key, inbox_start(mailbox), inbox_end(mailbox)):
             if "checkpoint" in item:
                 return read_checkpoint(await self.text(item["checkpoint"]))

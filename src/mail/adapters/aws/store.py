@@ -190,7 +190,7 @@ class DynamoDBStore:
             return await self._reader.seq(key)
         task, items = await self._reader.live(key)
         unaware = self.live.unaware(key, task, items)
-        found = [(agent, await self._reader.checkpoint(key, agent)) for agent in unaware]
+        found = [(agent, await self._reader.checkpoint(key, task, agent)) for agent in unaware]
         checkpoints = {agent: checkpoint for agent, checkpoint in found if checkpoint is not None}
         self.live.take(key, task, items, checkpoints)
         return int(task["seq"]["N"])
