@@ -21,6 +21,12 @@ from mail.local_aws.ministack import Ministack
 CALLS = 4
 """AWS calls per turn without actions (DESIGN, Budgets)."""
 
+UNITS = 7
+"""Write units per turn without actions, by the published rule (DESIGN, Budgets)."""
+
+FAN_OUT_UNITS = 14
+"""The same for a turn of a fan-out to `WIDTH` workers."""
+
 GROWTH = 1.1
 """Bytes of late turns by those of early ones: numbers get longer by some digits."""
 
@@ -76,7 +82,7 @@ async def _measure(endpoint: str, late: int) -> list[Result]:
             *_flat(long),
             *_figures(await read_cold_turn(deployment, late), None),
             *_figures(await read_action(deployment), None),
-            *_figures(await read_fan_out(deployment), None),
+            *_figures(await read_fan_out(deployment), None, FAN_OUT_UNITS),
             *_figures(await read_fan_out(deployment, at_once=True), None, exact=False),
             *_idle(),
         ]
@@ -154,22 +160,30 @@ def _with_action() -> SwarmCore:
 def _flat(readings: Sequence[Reading]) -> Iterator[Row]:
     """The figures of early and late turns, and whether the late ones are as cheap."""
     for reading in readings:
-        yield from _figures(reading, CALLS)
+        yield from _figures(reading, CALLS, UNITS)
     early, late = readings[0], readings[-1]
     name = f"bytes of {late.name} by those of {early.name}"
     yield Row("aws", name, late.written / early.written, "×", budget=GROWTH, exact=True)
 
 
-def _figures(reading: Reading, budget: float | None, *, exact: bool = True) -> Iterator[Row]:
+def _figures(
+    reading: Reading, budget: float | None, units: float | None = None, *, exact: bool = True
+) -> Iterator[Row]:
     total, turns = reading.total, reading.turns
     named = ", ".join(f"{name} {count / turns:.3g}" for name, count in total.calls.items())
     yield Row("aws", f"{reading.name}: calls", reading.calls, "calls", budget=budget, exact=exact, note=named)
-    for name, value, unit in (
-        ("bytes written", reading.written, "bytes"),
-        ("write units", total.write_units / turns, "WRU"),
-        ("read units", total.read_units / turns, "RRU"),
-    ):
-        yield Row("aws", f"{reading.name}: {name}", value, unit, exact=exact)
+    writes = ", ".join(f"{name} {count / turns:.3g}" for name, count in sorted(total.writes.items()) if count)
+    yield Row("aws", f"{reading.name}: bytes written", reading.written, "bytes", exact=exact)
+    yield Row(
+        "aws",
+        f"{reading.name}: write units",
+        total.write_units / turns,
+        "WRU",
+        budget=units,
+        exact=exact,
+        note=writes,
+    )
+    yield Row("aws", f"{reading.name}: read units", total.read_units / turns, "RRU", exact=exact)
     yield _price(reading, exact=exact)
 
 

@@ -11,7 +11,7 @@ from bench import swarms
 from bench.aws_meter import Meter, Usage
 from bench.engine import CALLER
 from mail.adapters.aws.client import Aws
-from mail.adapters.aws.items import Item, is_mail, item_size, partition, string
+from mail.adapters.aws.items import Item, is_mail, partition, string
 from mail.adapters.aws.queue import SQSQueue, decode_wake_up
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
@@ -60,7 +60,7 @@ class Deployment:
         self._table = f"bench-{uuid4().hex}"
         admin = EngineAws(endpoint)
         self._dynamodb, self._sqs = admin.client("dynamodb"), admin.client("sqs")
-        self.meter = Meter(self._size_of)
+        self.meter = Meter(self._find)
         metered = EngineAws(endpoint, self.meter)
         self._metered = metered.client("dynamodb"), metered.client("sqs")
         self._urls: list[str] = []
@@ -153,5 +153,7 @@ class Deployment:
                 self._messages.append(message)
         return usage
 
-    def _size_of(self, table: str, key: Item) -> int:
-        return item_size(self._dynamodb.botocore.get_item(TableName=table, Key=key)["Item"])
+    def _find(self, table: str, key: Item) -> Item:
+        answer = self._dynamodb.botocore.get_item(TableName=table, Key=key, ConsistentRead=True)
+        item: Item = answer.get("Item", {})
+        return item

@@ -33,15 +33,16 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 def test_every_budget_is_kept(rows: Rows) -> None:
     judged = [row for row in rows.values() if row["budget"] is not None]
-    assert len(judged) >= 3
+    assert len(judged) >= 6
     assert [row for row in judged if not row["met"]] == []
 
 
 @pytest.mark.parametrize("turn", ["1", "150"])
-def test_a_turn_is_four_calls(rows: Rows, turn: str) -> None:
-    calls = rows[f"turn {turn}: calls"]
-    assert calls["value"] <= 4
-    assert calls["note"] == "UpdateItem 1, Query 1, TransactWriteItems 1, SendMessageBatch 1"
+def test_a_turn_is_three_calls_and_seven_write_units(rows: Rows, turn: str) -> None:
+    calls, units = rows[f"turn {turn}: calls"], rows[f"turn {turn}: write units"]
+    assert (calls["value"], units["value"]) == (3, 7)
+    assert calls["note"] == "UpdateItem 1, TransactWriteItems 1, SendMessageBatch 1"
+    assert units["note"] == "events 2, history 2, lease 1, task 2"
 
 
 def test_late_turns_write_and_read_no_more_than_early_ones(rows: Rows) -> None:
@@ -51,7 +52,8 @@ def test_late_turns_write_and_read_no_more_than_early_ones(rows: Rows) -> None:
 
 
 def test_an_action_costs_two_more_calls(rows: Rows) -> None:
-    assert rows["turn with an action: calls"]["value"] <= 6
+    assert rows["turn with an action: calls"]["value"] == 5
+    assert rows["turn with an action: write units"]["value"] <= 13
 
 
 def test_a_process_that_does_not_know_the_task_makes_no_more_calls(rows: Rows) -> None:

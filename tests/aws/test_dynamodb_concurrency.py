@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from support.dynamodb import Calls, DynamoDBAdapter, make_client
+from support.dynamodb import LONG, Calls, DynamoDBAdapter, make_client
 from support.tiers import sized
 
 from mail.core.protocol.message import Tier
@@ -141,7 +141,7 @@ async def test_what_comes_in_while_a_turn_is_opened_waits_for_the_next_one(
     table: DynamoDBAdapter, make: Maker
 ) -> None:
     """A commit between the lease and the query: its mail may sort before the head, its history before the mail."""
-    begun = make.begin(KEY, Mail("alpha", body="waited"))
+    begun = make.begin(KEY, Mail("alpha", body=LONG))
     await table.store.commit(begun)
     client = make_client(table.engine, "dynamodb")
     loop = asyncio.get_running_loop()
@@ -156,7 +156,7 @@ async def test_what_comes_in_while_a_turn_is_opened_waits_for_the_next_one(
     client.botocore.meta.events.register("before-send.dynamodb.Query", commit_meanwhile)
     turn = await open_turn(table.another(client), KEY, "alpha", make)
     assert (turn.task, turn.history) == (begun.task, [])
-    assert turn.entry.message.message.body == "waited"
+    assert turn.entry.message.message.body == LONG
     await table.store.commit(make.change(late.task, turn=turn))
     turn = await open_turn(table.store, KEY, "alpha", make)
     assert turn.entry.message.message.body == "came in"

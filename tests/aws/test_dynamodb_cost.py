@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from support.dynamodb import Calls, DynamoDBAdapter
+from support.dynamodb import LONG, Calls, DynamoDBAdapter
 from support.tiers import sized
 
 from mail.adapters.aws.client import AwsClient
-from mail.adapters.aws.items import item_size
+from mail.adapters.aws.items import item_size, unpack
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Idle
@@ -29,13 +29,17 @@ async def test_a_task_begins_with_one_request(store: DynamoDBStore, calls: Calls
     assert calls.count == {"TransactWriteItems": 1}
 
 
-async def test_a_turn_is_opened_with_two_and_committed_with_one(
-    store: DynamoDBStore, calls: Calls, make: Maker
+@pytest.mark.parametrize(
+    ("body", "requests"), [("hello", {"UpdateItem": 1}), (LONG, {"UpdateItem": 1, "Query": 1})]
+)
+async def test_a_turn_is_opened_with_two_at_most_and_committed_with_one(
+    store: DynamoDBStore, calls: Calls, make: Maker, body: str, requests: dict[str, int]
 ) -> None:
-    await store.commit(make.begin(KEY, Mail("alpha")))
+    """A short message comes with its task."""
+    await store.commit(make.begin(KEY, Mail("alpha", body=body)))
     calls.clear()
     turn = await open_turn(store, KEY, "alpha", make)
-    assert calls.count == {"UpdateItem": 1, "Query": 1}
+    assert calls.count == requests
     calls.clear()
     await store.commit(
         make.change(turn.task, Mail("beta"), turn=turn, history=[{"n": 1}], transition=Transition.COMPLETE)
@@ -43,17 +47,29 @@ async def test_a_turn_is_opened_with_two_and_committed_with_one(
     assert calls.count == {"TransactWriteItems": 1}
 
 
+@pytest.mark.parametrize(
+    ("text", "save", "opening"),
+    [
+        ("done", {"UpdateItem": 1}, {"UpdateItem": 1}),
+        (LONG, {"TransactWriteItems": 1}, {"UpdateItem": 1, "Query": 1}),
+    ],
+)
 async def test_a_checkpoint_is_one_request_and_comes_with_the_turn(
-    store: DynamoDBStore, calls: Calls, make: Maker
+    store: DynamoDBStore,
+    calls: Calls,
+    make: Maker,
+    text: str,
+    save: dict[str, int],
+    opening: dict[str, int],
 ) -> None:
     await store.commit(make.begin(KEY, Mail("alpha")))
     turn = await open_turn(store, KEY, "alpha", make)
     calls.clear()
-    await store.save_checkpoint(turn, checkpoint("done"))
-    assert calls.count == {"TransactWriteItems": 1}
+    await store.save_checkpoint(turn, checkpoint(text))
+    assert calls.count == save
     calls.clear()
-    assert (await open_turn(store, KEY, "alpha", make, now=NOW + 61)).checkpoint == checkpoint("done")
-    assert calls.count == {"UpdateItem": 1, "Query": 1}
+    assert (await open_turn(store, KEY, "alpha", make, now=NOW + 61)).checkpoint == checkpoint(text)
+    assert calls.count == opening
 
 
 async def test_a_token_for_nothing_costs_one(store: DynamoDBStore, calls: Calls, make: Maker) -> None:
@@ -115,7 +131,7 @@ async def test_the_tasks_item_is_small_and_says_nothing_twice(
     await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
     (item,) = table.items("META")
     assert item_size(item) < 900
-    state = item["state"]["S"]
+    state = unpack(item["state"])
     assert not [
         name
         for name in ("version", "seq", "status", "pending", "instance", "started")

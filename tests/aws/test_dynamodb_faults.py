@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from support.dynamodb import DynamoDBAdapter
+from support.dynamodb import LONG, DynamoDBAdapter
 from support.faults.dynamodb import (
     Fault,
     Faults,
@@ -247,7 +247,7 @@ class TestOpenTurn:
 
     @faulty(PASSING)
     async def test_reads_again(self, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
+        await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
         faults.plan("Query", fault)
         await open_turn(store, KEY, "alpha", make)
 
@@ -256,7 +256,7 @@ class TestOpenTurn:
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, operation: str
     ) -> None:
         """Nobody runs the turn, so nobody shall wait for the lease to expire."""
-        await store.commit(make.begin(KEY, Mail("alpha")))
+        await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
         faults.plan(operation, *[lost_answer] * 4)
         with pytest.raises(StoreUnavailable):
             await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
@@ -265,7 +265,7 @@ class TestOpenTurn:
     async def test_that_is_cancelled_leaves_no_lease_behind(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
+        await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
         loop, reading = asyncio.get_running_loop(), asyncio.Event()
 
         def tell(request: object, send: object) -> None:
@@ -289,15 +289,25 @@ class TestOpenTurn:
 
 
 class TestCheckpoint:
-    @faulty(PASSING | BUSY_TRANSACTION)
+    @faulty(PASSING | {"conflict": conflict})
     async def test_is_saved(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         turn = await open_turn(store, KEY, "alpha", make)
-        faults.plan("TransactWriteItems", fault)
+        faults.plan("UpdateItem", fault)
         await store.save_checkpoint(turn, checkpoint("done"))
         assert await kept(table, make) == checkpoint("done")
+
+    @faulty(PASSING | BUSY_TRANSACTION)
+    async def test_is_saved_with_its_message(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        faults.plan("TransactWriteItems", fault)
+        await store.save_checkpoint(turn, checkpoint(LONG))
+        assert await kept(table, make) == checkpoint(LONG)
 
     async def test_saved_but_forgotten_is_saved_again(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
@@ -305,8 +315,8 @@ class TestCheckpoint:
         await store.commit(make.begin(KEY, Mail("alpha")))
         turn = await open_turn(store, KEY, "alpha", make)
         faults.plan("TransactWriteItems", lost_answer, new_token)
-        await store.save_checkpoint(turn, checkpoint("done"))
-        assert await kept(table, make) == checkpoint("done")
+        await store.save_checkpoint(turn, checkpoint(LONG))
+        assert await kept(table, make) == checkpoint(LONG)
 
     @faulty({"request lost": lost_request, "answer lost": lost_answer, "conflict": conflict})
     async def test_of_one_who_has_lost_the_lease_is_refused(
@@ -317,7 +327,7 @@ class TestCheckpoint:
         slow = await open_turn(store, KEY, "alpha", make)
         heir = await open_turn(table.store, KEY, "alpha", make, now=NOW + 61)
         await table.store.save_checkpoint(heir, checkpoint("the heir's"))
-        faults.plan("TransactWriteItems", fault)
+        faults.plan("UpdateItem", fault)
         with pytest.raises(LeaseLost):
             await store.save_checkpoint(slow, checkpoint("late"))
         assert await kept(table, make, now=NOW + 122) == checkpoint("the heir's")
@@ -328,13 +338,34 @@ class TestCheckpoint:
         await store.commit(make.begin(KEY, Mail("alpha")))
         slow = await open_turn(store, KEY, "alpha", make)
         late = Late()
-        faults.plan("TransactWriteItems", late, *[lost_request] * 3)
+        faults.plan("UpdateItem", late, *[lost_request] * 3)
         with pytest.raises(StoreUnavailable):
             await store.save_checkpoint(slow, checkpoint("late"))
         heir = await open_turn(table.store, KEY, "alpha", make, now=NOW + 61)
         await table.store.save_checkpoint(heir, checkpoint("the heir's"))
         assert late.arrive().status_code == 400
         assert await kept(table, make, now=NOW + 122) == checkpoint("the heir's")
+
+    @pytest.mark.parametrize(("early", "later"), [("early", "later"), ("early", LONG), (LONG, "later")])
+    async def test_that_arrives_late_does_not_overwrite_a_later_one_of_its_turn(
+        self,
+        table: DynamoDBAdapter,
+        store: DynamoDBStore,
+        faults: Faults,
+        make: Maker,
+        early: str,
+        later: str,
+    ) -> None:
+        """It would forget that an action has begun."""
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        late = Late()
+        faults.plan("TransactWriteItems" if early == LONG else "UpdateItem", late, *[lost_request] * 3)
+        with pytest.raises(StoreUnavailable):
+            await store.save_checkpoint(turn, checkpoint(early))
+        await store.save_checkpoint(turn, checkpoint(later))
+        assert late.arrive().status_code == 400
+        assert await kept(table, make) == checkpoint(later)
 
 
 class TestRelease:

@@ -1,7 +1,7 @@
 """Retention: what is past it isn't there, whether or not DynamoDB has come round to delete it."""
 
 import pytest
-from support.dynamodb import DynamoDBAdapter
+from support.dynamodb import LONG, DynamoDBAdapter
 
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.clock import SYSTEM_CLOCK
@@ -123,26 +123,26 @@ async def test_each_commit_lets_the_task_live_longer(store: DynamoDBStore, make:
 async def test_another_task_may_take_its_place(
     table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha", Tier.SYSTEM, "old"), title="old")
+    begun = make.begin(KEY, Mail("alpha", Tier.SYSTEM, LONG), title="old")
     await store.commit(begun)
     turn = await open_now(store, make)
     assert isinstance(turn, Turn)
     await store.commit(
         make.change(
-            turn.task, Mail("alpha", Tier.SYSTEM, "old"), turn=turn, history=[{"old": True}],
+            turn.task, Mail("alpha", Tier.SYSTEM, LONG), turn=turn, history=[{"old": True}],
             transition=Transition.COMPLETE,
         )
     )  # fmt: skip
     with pytest.raises(VersionConflict):
         await store.commit(make.begin(KEY, title="too early"))
     clock.advance(3 * DAY + MARGIN)
-    fresh = make.begin(KEY, Mail("alpha", Tier.AGENT, "new"), title="new")
+    fresh = make.begin(KEY, Mail("alpha", Tier.AGENT, LONG), title="new")
     await store.commit(fresh)
     assert len(table.items("A#alpha#")) == 3, "DynamoDB has deleted nothing yet"
     after = await everything(store, KEY)
     assert (after.task, after.events) == (fresh.task, list(fresh.events))
     assert (after.histories["alpha"], after.responses) == ([], [None])
-    assert [entry["message"].message.body for entry in after.inbox] == ["new"]
+    assert [entry["message"] for entry in after.inbox] == [fresh.deliveries[0].message]
     assert (await store.list_tasks(ANN)).tasks == [fresh.task]
     turn = await open_now(store, make)
     assert isinstance(turn, Turn)
@@ -153,7 +153,7 @@ async def test_mail_that_nobody_has_read_in_time_is_counted_no_more(
     store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
     """The task lives on by its other commits; the mailbox must not look ready for ever."""
-    begun = make.begin(KEY, Mail("alpha"), Mail("beta"))
+    begun = make.begin(KEY, Mail("alpha", body=LONG), Mail("beta"))
     await store.commit(begun)
     clock.advance(2 * DAY)
     await store.commit(make.change(begun.task))
@@ -174,7 +174,7 @@ async def test_a_commit_that_still_counts_expired_mail_is_refused(
     store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
     """It was decided before the mail was found to be gone, and would bring its count back."""
-    begun = make.begin(KEY, Mail("alpha"))
+    begun = make.begin(KEY, Mail("alpha", body=LONG))
     await store.commit(begun)
     clock.advance(2 * DAY)
     change = make.change(begun.task)
@@ -191,7 +191,7 @@ async def test_a_commit_that_still_counts_expired_mail_is_refused(
 async def test_newer_mail_behind_what_has_expired_is_read(
     store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha", Tier.AGENT, "old"))
+    begun = make.begin(KEY, Mail("alpha", Tier.AGENT, LONG))
     await store.commit(begun)
     clock.advance(2 * DAY)
     await store.commit(make.change(begun.task, Mail("alpha", Tier.AGENT, "new")))
@@ -205,7 +205,7 @@ async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
     table: DynamoDBAdapter, store: DynamoDBStore, make: Maker
 ) -> None:
     """DynamoDB may delete the message while its turn runs."""
-    await store.commit(make.begin(KEY, Mail("alpha")))
+    await store.commit(make.begin(KEY, Mail("alpha", body=LONG)))
     turn = await open_now(store, make)
     assert isinstance(turn, Turn)
     (item,) = table.items("A#alpha#I")
@@ -213,5 +213,21 @@ async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
         "delete_item", TableName=table.table, Key={name: item[name] for name in ("PK", "SK")}
     )
     with pytest.raises(LeaseLost):
-        await store.save_checkpoint(turn, checkpoint("late"))
+        await store.save_checkpoint(turn, checkpoint(LONG))
     assert table.items("A#alpha#I") == []
+
+
+async def test_mail_in_the_item_of_its_task_is_kept_as_long_as_the_task(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    clock.advance(2 * DAY)
+    await store.commit(make.change(begun.task))
+    clock.advance(2 * DAY)
+    turn = await open_now(store, make)
+    assert isinstance(turn, Turn)
+    assert turn.entry == begun.deliveries[0]
+    await store.save_checkpoint(turn, checkpoint(LONG))
+    (item,) = table.items("A#alpha#I")
+    assert int(item["expires_at"]["N"]) == clock.now().timestamp() + 3 * DAY

@@ -37,7 +37,12 @@ async def test_a_task_that_ends_is_an_event(
 
     def events(old: dict[str, Any], new: dict[str, Any]) -> int:
         """How many of the filters let the record of the table's stream pass; one event is sent if any does."""
-        record = {"eventName": "MODIFY", "dynamodb": {"OldImage": old, "NewImage": new}}
+        images = {"OldImage": old, "NewImage": new}
+        readable = {  # moto copies records by way of JSON, which has no bytes
+            name: {attribute: value for attribute, value in item.items() if "B" not in value}
+            for name, item in images.items()
+        }
+        record = {"eventName": "MODIFY", "dynamodb": readable}
         filters = pipe["SourceParameters"]["FilterCriteria"]["Filters"]
         return sum(EventPattern.load(each["Pattern"]).matches_event(record) for each in filters)
 

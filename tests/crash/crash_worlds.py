@@ -140,8 +140,10 @@ class DynamoDBWorld:
         items = [item for page in pages for item in page["Items"]]
         found = Counter(item["PK"]["S"] for item in items if "#I#" in item["SK"]["S"])
         for item in items:
+            found[item["PK"]["S"]] += sum(map(len, dynamodb_items.task_mail(item).values()))
+        for item in items:
             if item["SK"]["S"] == dynamodb_items.META:
-                task = dynamodb_items.decode_task(item, item["state"]["S"])
+                task = dynamodb_items.decode_task(item, dynamodb_items.unpack(item["state"]))
                 counted = sum(map(sum, task.pending.values()))
                 if found[item["PK"]["S"]] != counted:
                     yield f"{found[item['PK']['S']]} messages are in the mailboxes, {counted} are counted: {task}"

@@ -1,9 +1,10 @@
-"""A function that dies in the middle of a turn: with the times of the template, the turn runs again within a minute."""
+"""A function that dies or freezes in a turn: with the times of the template, the turn runs again within a minute."""
 
 import asyncio
 import json
 import os
 from pathlib import Path
+from signal import SIGKILL, SIGSTOP
 from typing import Any
 
 import httpx
@@ -15,14 +16,17 @@ from support.aws_swarm import make_project
 from mail.local_aws.system import LocalAws
 
 RECORD_VARIABLE = "TEST_RECORD"
-TASKS = {"dies at once": 0.5, "dies after some renewals": 15.0}
-"""When the function of a task's first turn dies. A turn is renewed after some seconds."""
+TASKS = {
+    "dies at once": (0.5, SIGKILL),
+    "dies": (4.0, SIGKILL),
+    "freezes": (4.0, SIGSTOP),
+    "dies after some renewals": (15.0, SIGKILL),
+}
+"""When the function of a task's first turn gets which signal. A turn is renewed after some seconds."""
 
 DEADLY = f'''
 """An agent whose first turn of each task kills its function."""
 
-import asyncio
-import json
 import asyncio
 import json
 import os
@@ -34,16 +38,18 @@ from mail.core.protocol.tool_schemas import AgentToolCall
 
 def make(**_wiring):
     async def agent(history, tool_choice):
-        name, seconds = re.search(r"<body>(.*): ([0-9.]+)</body>", history[-1]["content"]).groups()
+        name, seconds, signal = re.search(
+            r"<body>(.*): ([0-9.]+) ([0-9]+)</body>", history[-1]["content"]
+        ).groups()
         record = os.environ["{RECORD_VARIABLE}"] + name
         if not os.path.exists(record):
             await asyncio.sleep(float(seconds))
             with open(record, "w") as died:
                 died.write(repr(time.time()))
-            os.kill(os.getpid(), 9)
-        await asyncio.sleep(5)  # a watcher looks a few times meanwhile
+            os.kill(os.getpid(), int(signal))
         with open(record, "a") as begun:
             begun.write(" " + repr(time.time()))
+        await asyncio.sleep(5)  # a watcher looks a few times meanwhile
         arguments = {{"finish_message": "alive"}}
         call = {{"id": "1", "type": "function", "function": {{"name": "task_complete", "arguments": json.dumps(arguments)}}}}
         said = {{"role": "assistant", "content": None, "tool_calls": [call]}}
@@ -69,18 +75,19 @@ SWARM = {
 pytestmark = [needs_ministack, pytest.mark.timeout(240)]
 
 
-async def test_a_function_that_dies_is_replaced_within_a_minute(tmp_path: Path) -> None:
+async def test_a_function_that_dies_or_freezes_is_replaced_within_a_minute(tmp_path: Path) -> None:
     template = make_project(tmp_path, SWARM, {"deadly": DEADLY})
     prefix = f"{tmp_path}{os.sep}record "
     async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, Crowd(system) as crowd:
-        for name, seconds in TASKS.items():
-            await crowd.submit(name, f"{name}: {seconds}")
+        for name, (seconds, signal) in TASKS.items():
+            await crowd.submit(name, f"{name}: {seconds} {int(signal)}")
         records = await crowd.finish(list(TASKS), seconds=150)
         log = (system.log_folder / "TurnFunction.log").read_text(encoding="utf-8")
     assert [answer(record) for record in records] == ["task_complete: alive"] * len(TASKS)
     for name in TASKS:
         died, *begun = map(float, Path(f"{prefix}{name}").read_text().split())
         assert len(begun) == 1, name
+        print(f"{name}: taken over after {begun[0] - died:.1f} s")
         assert begun[0] - died < 60, name
     assert "counts as dead" in log or "TakenOverTurns" in log
 
@@ -88,7 +95,7 @@ async def test_a_function_that_dies_is_replaced_within_a_minute(tmp_path: Path) 
 async def test_a_watcher_sees_that_a_function_died_and_another_took_over(tmp_path: Path) -> None:
     template = make_project(tmp_path, SWARM, {"deadly": DEADLY})
     prefix = f"{tmp_path}{os.sep}record "
-    message = {"task_id": "watched", "body": "watched: 3.0", "stream": True, "live": True}
+    message = {"task_id": "watched", "body": "watched: 3.0 9", "stream": True, "live": True}
     turns: list[tuple[str, Any]] = []
     async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, asyncio.timeout(180):
         key = {"Authorization": f"Bearer {system.tokens['user']}"}

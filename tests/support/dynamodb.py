@@ -6,6 +6,7 @@ import os
 import uuid
 from collections import Counter
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from mail.adapters.aws.blobs import Blobs
@@ -21,6 +22,9 @@ from support.engines import servers
 
 HAVE_BUCKETS = ("moto", "ministack", "custom")
 BUCKET = "mail-tests"
+
+LONG = "".join(sha256(bytes([n])).hexdigest() for n in range(80))
+"""The body of a message that has more than 2 KB, even compressed, and so has an item of its own."""
 
 WHERE_ASKED_FOR = {"dynamodb-local": "MAIL_DYNAMODB_LOCAL"}
 """DynamoDB Local can't be kept from listening on all addresses, so it runs only where the variable names it."""

@@ -83,6 +83,8 @@ def value_size(value: dict[str, Any]) -> int:
     match value:
         case {"S": text}:
             return len(text.encode())
+        case {"B": compressed}:
+            return len(compressed)
         case {"N": digits}:
             assert len(digits.strip("-0.").replace(".", "").partition("e")[0]) <= 38
             return len(digits) // 2 + 1

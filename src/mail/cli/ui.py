@@ -68,12 +68,10 @@ def ui(
     swarm_name: SwarmOfDatabase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open the server's page, signed in by a link that works once, within ten minutes.
+    """Open the server's page in a browser, signed in.
 
-    With an API key, the link signs in the key's own caller. Without one, it is written to the server's database, as by
-    mail token create: for the machine where the server runs.
-
-    Examples: mail ui; mail ui --role user --id ann; mail ui --server https://mail.example --no-browser
+    The page opens with a link that works once, within ten minutes. With an API key, the link signs in the key's own caller.
+    Without one, it is written to the server's database, as by mail token create: for the machine where the server runs.
     """
     from mail.cli.connection import connect, is_on_this_machine
 

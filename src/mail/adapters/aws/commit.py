@@ -1,5 +1,8 @@
 """A change of a task as one transaction, with its overflow.
 
+The writes of a transaction cost double, in whole KB per item. So a message that waits alone in its task stands in the item
+of the task, if that remains within its KB: then it need not be put and deleted, and is there when its turn is opened.
+
 Texts too large for an item go to the bucket before the transaction. If there are more messages than a transaction has room
 for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged message
 is valid if that item exists with that id; otherwise it is a leftover of a failed commit. The same is true of the histories
@@ -27,11 +30,14 @@ from mail.adapters.aws.items import (
     item_size,
     names,
     number,
+    pack,
     partition,
     pointer,
     response_key,
     size_in_bytes,
     string,
+    task_checkpoint_name,
+    task_mail_name,
 )
 from mail.adapters.aws.table import key_of
 from mail.adapters.shared.snapshots import encode_delivered, encode_read
@@ -54,11 +60,23 @@ TRANSACTION_ACTIONS = 100
 MOST_ALSO_READ = TRANSACTION_ACTIONS - 5
 """The most messages that a turn can consume besides its own: task, events, history and response need actions, too."""
 
+LEASE_BYTES = 100
+"""The size of a lease, without the name of its mailbox."""
+
+TASK_MAIL_BYTES = 1024 - LEASE_BYTES
+"""The size up to which the item of a task takes mail: 1 KB, less the lease of the turn that reads it."""
+
+TASK_MAIL_TEXT = 8_000
+"""The size limit of such a message before it is compressed."""
+
 _SPARSE = ("running", "due", "dead", "dead_place", "expires_at")
 """Attributes that the task may lack."""
 
 OUTLIVES_BY = 60
 """Seconds by which a task outlives its other items, so that none of them is found after it has expired."""
+
+
+NO_LEASES: Item = {"leases": {"M": {}}}
 
 
 class Text:
@@ -77,11 +95,21 @@ class Text:
         return string(self.value) if self.blob is None else pointer(self.blob)
 
 
+def may_be_task_mail(message: Text) -> bool:
+    """Return whether a message may stand in the item of its task; else it has an item of its own."""
+    if message.blob is not None or message.size > TASK_MAIL_TEXT:
+        return False
+    return item_size(pack({"message": message.attribute})) <= TASK_MAIL_BYTES
+
+
 class CommitPlan:
     """The writes of a commit.
 
     Raises PayloadTooLarge if it doesn't fit into the table and there is no bucket; ValueError for a history that is not
     JSON.
+
+    Args:
+        is_in_task: whether the consumed message stands in the item of the task, and has no item of its own.
 
     Attributes:
         commit_id: a unique id of this attempt.
@@ -92,18 +120,27 @@ class CommitPlan:
     """
 
     def __init__(
-        self, change: TaskChange, commit_id: str, *, now: float, expires_at: int | None, has_bucket: bool
+        self,
+        change: TaskChange,
+        commit_id: str,
+        *,
+        now: float,
+        expires_at: int | None,
+        has_bucket: bool,
+        is_in_task: bool = False,
     ) -> None:
         self._change = change
         self._partition = partition(change.key)
         self.commit_id = commit_id
         self._now = now
         self._expires_at = expires_at
+        self._is_in_task = is_in_task
         self.events_key = events_key(change.task.seq, change.task.version)
         self.blobs: dict[str, str] = {}
         self._state = Text(encode_state(change.task))
         self._counts = encode_counts(change.task)
         self._mail_changes = {"delivered": encode_delivered(change), "read": encode_read(change)}
+        self._task_mail: Item = {}
         self._histories = [(history, Text(history.encoded.decode())) for history in change.histories]
         self._messages = {
             id(message): Text(message.model_dump_json()) for message in self._messages_with_items()
@@ -127,7 +164,9 @@ class CommitPlan:
             ),
         ]
         self._check()
-        puts: Iterator[dict[str, Any]] = ({"Put": {"Item": item}} for item in self._puts())
+        self.staged = list(map(pack, self.staged))
+        self._task_mail = self._find_task_mail()
+        puts: Iterator[dict[str, Any]] = ({"Put": {"Item": pack(item)}} for item in self._puts())
         self.actions = [self._change_task(), *self._deletes(), *puts]
 
     def _messages_with_items(self) -> list[MAILMessage]:
@@ -198,7 +237,7 @@ class CommitPlan:
 
     def _puts(self) -> Iterator[Item]:
         change = self._change
-        yield from map(self._mail, self._direct)
+        yield from map(self._mail, () if self._task_mail else self._direct)
         yield from starmap(self._history, self._direct_histories)
         yield self._batch()
         if change.response is not None and change.ended is not None:
@@ -234,11 +273,28 @@ class CommitPlan:
         )
         return Text(encode_events(events).decode())
 
+    def _find_task_mail(self) -> Item:
+        """Return the mail that goes to the item of the task, as its attributes: all that waits, if there is room."""
+        deliveries = self._change.deliveries
+        if not deliveries or sum(map(sum, self._change.task.pending.values())) > len(deliveries):
+            return {}
+        texts = {task_mail_name(entry): self._messages[id(entry.message)] for entry in deliveries}
+        if not all(map(may_be_task_mail, texts.values())):
+            return {}
+        mail = pack({name: text.attribute for name, text in texts.items()})
+        item = {**encode_identity(self._change.task), **pack(self._task_values()), **NO_LEASES, **mail}
+        size = item_size(item) + max(size_in_bytes(entry.mailbox) for entry in deliveries)
+        return mail if size <= TASK_MAIL_BYTES else {}
+
     # ------------------------------------------------------------------------------------------- actions
 
-    def _deletes(self) -> Iterator[dict[str, Any]]:
+    @property
+    def _consumed(self) -> tuple[InboxEntry, ...]:
         consumed = self._change.consumed
-        for entry in () if consumed is None else (consumed, *self._change.also_read):
+        return () if consumed is None else (consumed, *self._change.also_read)
+
+    def _deletes(self) -> Iterator[dict[str, Any]]:
+        for entry in self._consumed[1 if self._is_in_task else 0 :]:
             yield {"Delete": {"Key": key_of((self._partition, inbox_key(entry)))}}
 
     def _task_values(self) -> Item:
@@ -251,7 +307,7 @@ class CommitPlan:
     def _change_task(self) -> dict[str, Any]:
         if self._change.expected_version == 0:
             return self._begin_task()
-        turn, values = self._change.turn, self._task_values()
+        turn, values = self._change.turn, pack(self._task_values())
         removed = [f"#{name}" for name in _SPARSE if name not in values]
         condition = "#version = :expected"
         compared: Item = {":expected": number(self._change.expected_version)}
@@ -259,10 +315,16 @@ class CommitPlan:
             removed.append("#leases.#mailbox")
             condition += " AND #leases.#mailbox.#token = :token"
             compared[":token"] = string(turn.lease.token)
+        given = {} if turn is None else {"mailbox": turn.mailbox}
+        for n, entry in enumerate(self._consumed):
+            given |= {f"read{n}": task_mail_name(entry), f"kept{n}": task_checkpoint_name(entry)}
+            removed += (f"#read{n}", f"#kept{n}")
+        for n, (name, message) in enumerate(self._task_mail.items()):
+            given[f"mail{n}"] = name
+            values[f"mail{n}"] = message
         update = "SET " + ", ".join(f"#{name} = :{name}" for name in values)
         if removed:
             update += " REMOVE " + ", ".join(removed)
-        given = {} if turn is None else {"mailbox": turn.mailbox}
         return {
             "Update": {
                 "Key": key_of((self._partition, META)),
@@ -282,7 +344,12 @@ class CommitPlan:
         condition = "attribute_not_exists(#PK) OR #expires_at <= :now"
         return {
             "Put": {
-                "Item": {**encode_identity(self._change.task), **self._task_values(), "leases": {"M": {}}},
+                "Item": {
+                    **encode_identity(self._change.task),
+                    **pack(self._task_values()),
+                    **NO_LEASES,
+                    **self._task_mail,
+                },
                 "ConditionExpression": condition,
                 "ExpressionAttributeNames": names(condition),
                 "ExpressionAttributeValues": {":now": number(self._now)},

@@ -2,7 +2,7 @@
 
 A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
 
-    T  META                  the task's state, and the leases of its mailboxes
+    T  META                  the task's state, the leases of its mailboxes, and mail that needs no item of its own
     T  A#name#H#n            the n-th part of the agent's history; if it is staged, #writer follows
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
     T  E#seq#version         the events of the commit that made this version, the task's state after it, and which mail
@@ -13,6 +13,8 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
 History sorts before the inbox, so that one query returns the newest history and the head. `id` is the end of the
 message's own id: two commits on the same version use the same seq, and only one of them is stored, but both may stage mail
 (see `commit`).
+
+Texts (`TEXTS`) are compressed where that makes them shorter. Earlier versions stored them as strings.
 """
 
 import re
@@ -22,6 +24,7 @@ from zlib import crc32
 
 from pydantic_core import from_json
 
+from mail.adapters.aws.compression import compress, decompress
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry
 from mail.core.task.leases import Lease
@@ -35,6 +38,15 @@ Value = dict[str, Any]
 Item = dict[str, Value]
 
 META = "META"
+
+TEXTS = frozenset({"state", "events", "message", "entries", "checkpoint"})
+"""The attributes that are compressed, besides mail in META."""
+
+TASK_MAIL = "I#"
+"""The start of the names of attributes of META that are mail: `I#tier#seq#name`."""
+
+TASK_CHECKPOINT = "C#"
+"""The same of checkpoints of turns that read this mail."""
 
 LIVE_START = "L#"
 """The items with live events lie between this key and META."""
@@ -80,6 +92,25 @@ def blob_of(value: Value) -> str | None:
     return blob
 
 
+def pack(item: Item) -> Item:
+    """Return an item with its texts compressed."""
+    return {
+        name: _packed(value) if name in TEXTS or name.startswith((TASK_MAIL, TASK_CHECKPOINT)) else value
+        for name, value in item.items()
+    }
+
+
+def _packed(value: Value) -> Value:
+    compressed = compress(value["S"]) if "S" in value else None
+    return value if compressed is None else {"B": compressed}
+
+
+def unpack(value: Value) -> str:
+    """Return a text that is in an item."""
+    text: str = value["S"] if "S" in value else decompress(value["B"])
+    return text
+
+
 def blob_name(name: str, writer: str, n: int) -> str:
     """Return a name in the bucket for the n-th text of a writer (a unique id) for a partition."""
     return f"{sha256(name.encode()).hexdigest()[:32]}/{writer}/{n}"
@@ -99,7 +130,9 @@ def _value_size(value: Value) -> int:
     ((kind, content),) = value.items()
     if kind == "M":
         return 3 + sum(1 + size_in_bytes(name) + _value_size(inner) for name, inner in content.items())
-    return size_in_bytes(content)
+    if kind == "N":  # two digits a byte, without zeros at either end
+        return len(content.strip("-0.")) // 2 + 2
+    return len(content) if kind == "B" else size_in_bytes(content)
 
 
 # ------------------------------------------------------------------------------------------------ keys
@@ -173,6 +206,44 @@ def inbox_end(mailbox: str) -> str:
 def inbox_key(entry: InboxEntry) -> str:
     """Return the sort key of a message in a mailbox."""
     return f"{inbox_start(entry.mailbox)}{entry.tier}#{entry.seq:012}#{entry.message.id[-12:]}"
+
+
+def task_mail_name(entry: InboxEntry) -> str:
+    """Return the name of a message as an attribute of META."""
+    return f"{TASK_MAIL}{entry.tier}#{entry.seq}#{entry.mailbox}"
+
+
+def task_checkpoint_name(entry: InboxEntry) -> str:
+    """Return the name, as an attribute of META, of the checkpoint of the turn that reads a message."""
+    return f"{TASK_CHECKPOINT}{entry.tier}#{entry.seq}#{entry.mailbox}"
+
+
+def task_mail(item: Item) -> dict[str, list[Item]]:
+    """Return the mail in the item of a task, by mailbox, in the form of items of its own."""
+    mail: dict[str, list[Item]] = {}
+    for name, message in item.items():
+        if name.startswith(TASK_MAIL):
+            tier, seq, mailbox = name.removeprefix(TASK_MAIL).split("#", 2)
+            sort_key = f"{inbox_start(mailbox)}{tier}#{int(seq):012}#"
+            mail.setdefault(mailbox, []).append(
+                {"PK": item["PK"], "SK": string(sort_key), "message": message}
+            )
+    return mail
+
+
+def task_checkpoint(item: Item, mailbox: str) -> Value | None:
+    """Return the checkpoint of a mailbox's turn in the item of its task, if it stands there."""
+    found = (
+        value
+        for name, value in item.items()
+        if name.startswith(TASK_CHECKPOINT) and _mailbox_in(name) == mailbox
+    )
+    return next(found, None)
+
+
+def _mailbox_in(name: str) -> str:
+    """Return the mailbox in the name of an attribute of META."""
+    return name.split("#", 3)[3]
 
 
 def is_mail(item: Item) -> bool:

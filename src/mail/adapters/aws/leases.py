@@ -8,11 +8,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from mail.adapters.aws.blobs import Blobs
-from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, Text
+from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, LEASE_BYTES, Text, may_be_task_mail
 from mail.adapters.aws.items import (
     META,
     Item,
@@ -21,17 +22,22 @@ from mail.adapters.aws.items import (
     decode_leases,
     encode_lease,
     inbox_key,
+    item_size,
+    mail_position,
     names,
     number,
+    pack,
     partition,
     size_in_bytes,
     string,
+    task_checkpoint_name,
+    task_mail_name,
 )
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
-from mail.core.task.change import Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Busy, Idle
@@ -56,30 +62,69 @@ AND_RUNS = " AND #status = :status"
 
 IS_OURS = "#leases.#mailbox.#token = :token"
 
+IS_LAST_SAVE = (
+    f"{IS_OURS} AND (attribute_not_exists(#leases.#mailbox.#saves) OR #leases.#mailbox.#saves <= :saves)"
+)
+"""A request that is late must not replace the checkpoint of a later one of the same turn."""
+
 OPENINGS = 3
 """The number of attempts to open a turn whose mail has expired."""
 
+TASK_CHECKPOINT_BYTES = 2048
+"""The size up to which the item of a task takes the checkpoint of its only turn: each save writes all of it."""
+
+REMEMBERED_TURNS = 10_000
+"""The most open turns that are remembered. To forget one makes it write more than it has to, and nothing else."""
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """What is remembered of a turn.
+
+    Attributes:
+        size: the size of the task's item when it was opened, with the turn's lease; None if other turns ran.
+        in_task: the tier and seq of its message if that stands in the item.
+        saves: the number of its checkpoints.
+    """
+
+    size: int | None
+    in_task: tuple[int, int] | None
+    saves: int = 0
+
+
+NOT_REMEMBERED = OpenTurn(None, None, saves=10**9)
+"""Its saves go to the item of the message, and count as later than those that are remembered."""
 
 
 class Leases:
     """Leases mailboxes. All methods raise StoreUnavailable."""
 
     def __init__(
-        self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, clock: Clock, live: DynamoDBLive
+        self,
+        table: DynamoDBTable,
+        reader: TaskReader,
+        blobs: Blobs | None,
+        clock: Clock,
+        live: DynamoDBLive,
+        retention: int | None,
     ) -> None:
         self._table = table
         self._reader = reader
         self._blobs = blobs
         self._clock = clock
         self._live = live
+        self._retention = retention
         self._spilled: dict[str, str] = {}
         """The names of checkpoints in the bucket, by lease."""
+        self._open_turns: dict[str, OpenTurn] = {}
+        """By lease."""
 
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Busy | Idle:
-        """Lease a mailbox and read the input of its next turn, in two requests."""
+        """Lease a mailbox and read the input of its next turn, in two requests at most."""
         try:
             return await self._open(key, mailbox, lease, now, history_after)
         except BaseException:  # the turn will not be run, so that the lease must not have to expire
@@ -101,20 +146,44 @@ class Leases:
             raise
 
     async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint with the message of its turn.
+        """Store a checkpoint.
 
         Raises LeaseLost, and PayloadTooLarge if it doesn't fit into the table and there is no bucket.
         """
         save_id = self._clock.new_id()
         text = await self._spill(turn, write_checkpoint(checkpoint), save_id)
         try:
-            await self._table.transact(_saving(turn, text), save_id)
+            await self._save(turn, text, save_id)
         except ConditionFailed as refusal:
             await self._discard(text.blob)
             raise LeaseLost from refusal
-        await self.discard_checkpoint(turn)
+        await self._discard_checkpoint(turn)
         if text.blob is not None:
             self._spilled[turn.lease.token] = text.blob
+
+    async def _save(self, turn: Turn, text: Text, save_id: str) -> None:
+        """Store a checkpoint in the item of the task, which takes no transaction, or else with its message."""
+        opened = self._open_turns.get(turn.lease.token, NOT_REMEMBERED)
+        opened = replace(opened, saves=opened.saves + 1)
+        name = task_checkpoint_name(turn.entry)
+        item = pack({name: text.attribute})
+        if opened.size is None or opened.size + item_size(item) > TASK_CHECKPOINT_BYTES:
+            self._open_turns[turn.lease.token] = replace(opened, in_task=None)
+            await self._table.transact(self._saving(turn, text, opened.saves), save_id)
+            return
+        self._open_turns[turn.lease.token] = opened
+        await self._table.update(
+            (partition(turn.task.key), META),
+            "SET #checkpoint = :checkpoint, #leases.#mailbox.#saves = :saves",
+            IS_LAST_SAVE,
+            {
+                ":checkpoint": item[name],
+                ":saves": number(opened.saves),
+                ":token": string(turn.lease.token),
+            },
+            mailbox=turn.mailbox,
+            checkpoint=name,
+        )
 
     async def leases(self, key: TaskKey, now: float) -> dict[str, Lease]:
         """Return the leases that have not expired, by mailbox."""
@@ -160,12 +229,12 @@ class Leases:
 
     async def fail(self, turn: Claim) -> None:
         """End the lease of a failed turn, if it is still there, and leave it to be seen."""
-        self._spilled.pop(turn.lease.token, None)
+        self._forget(turn.lease)
         await self._set_expiry(turn, 0.0, IS_OURS)
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
         """Release a lease, if it is still there."""
-        self._spilled.pop(lease.token, None)
+        self._forget(lease)
         with suppress(ConditionFailed):
             await self._table.update(
                 (partition(key), META),
@@ -175,7 +244,25 @@ class Leases:
                 mailbox=mailbox,
             )
 
-    async def discard_checkpoint(self, turn: Claim) -> None:
+    def reads_task_mail(self, change: TaskChange) -> bool:
+        """Return whether the message that a turn consumes is known to have no item of its own."""
+        turn, consumed = change.turn, change.consumed
+        if turn is None or consumed is None:
+            return False
+        opened = self._open_turns.get(turn.lease.token)
+        return opened is not None and opened.in_task == (consumed.tier, consumed.seq)
+
+    async def end(self, turn: Claim, *, is_read: bool) -> None:
+        """Forget a turn that is committed; delete its last checkpoint from the bucket if its message is read."""
+        self._open_turns.pop(turn.lease.token, None)
+        if is_read:
+            await self._discard_checkpoint(turn)
+
+    def _forget(self, lease: Lease) -> None:
+        self._spilled.pop(lease.token, None)
+        self._open_turns.pop(lease.token, None)
+
+    async def _discard_checkpoint(self, turn: Claim) -> None:
         """Delete the turn's last checkpoint from the bucket."""
         await self._discard(self._spilled.pop(turn.lease.token, None))
 
@@ -188,7 +275,7 @@ class Leases:
             except ConditionFailed as refusal:
                 return await self._why_not(refusal.item, mailbox, now)
             task = await self._reader.task(item)
-            mail = await self._reader.next_mail(task, mailbox, history_after)
+            mail = await self._reader.next_mail(task, item, mailbox, history_after)
             if mail is not None:
                 leases = decode_leases(item)
                 running_turns = sum(
@@ -196,7 +283,7 @@ class Leases:
                     for name, each in leases.items()
                     if name != mailbox and not goes_out(name)
                 )
-                turn = await self._turn(task, mailbox, lease, mail, running_turns)
+                turn = await self._turn(item, task, mailbox, lease, mail, running_turns)
                 return replace(turn, replaced=_replaced(item, mailbox, lease))
             if await self._forget_mail(item, task, mailbox, lease):
                 return Idle(await self._reader.load(key))
@@ -234,12 +321,21 @@ class Leases:
             return Busy()
         return Idle(await self._reader.task(item))
 
-    async def _turn(self, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int) -> Turn:
+    async def _turn(
+        self, item: Item, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int
+    ) -> Turn:
         entry = await self._reader.mail(mailbox, mail.head)
         history = await self._reader.join_history(mail.history)
+        if len(self._open_turns) >= REMEMBERED_TURNS:  # of turns that were lost
+            self._open_turns.clear()
+        is_alone = not decode_leases(item).keys() - {mailbox}
+        self._open_turns[lease.token] = OpenTurn(
+            item_size(item) + LEASE_BYTES if is_alone else None,
+            mail_position(mail.head) if mail.is_in_task else None,
+        )
         checkpoint = None
-        if "checkpoint" in mail.head:
-            stored = mail.head["checkpoint"]
+        stored = item.get(task_checkpoint_name(entry), mail.head.get("checkpoint"))
+        if stored is not None:
             checkpoint = read_checkpoint(await self._reader.text(stored))
             if (blob := blob_of(stored)) is not None:
                 self._spilled[lease.token] = blob
@@ -294,6 +390,38 @@ class Leases:
             )
         return text
 
+    def _saving(self, turn: Turn, text: Text, saves: int) -> list[dict[str, Any]]:
+        """Return the actions that store a checkpoint with its message, unless the lease is lost and it may be consumed.
+
+        What the item of the task has of them leaves it.
+        """
+        name = partition(turn.task.key)
+        leave_task = "SET #leases.#mailbox.#saves = :saves REMOVE #mail, #checkpoint"
+        given = {
+            "mailbox": turn.mailbox,
+            "mail": task_mail_name(turn.entry),
+            "checkpoint": task_checkpoint_name(turn.entry),
+        }
+        leave = {
+            "Key": key_of((name, META)),
+            "UpdateExpression": leave_task,
+            "ConditionExpression": IS_LAST_SAVE,
+            "ExpressionAttributeNames": names(leave_task + IS_LAST_SAVE, **given),
+            "ExpressionAttributeValues": {":token": string(turn.lease.token), ":saves": number(saves)},
+        }
+        values = {"checkpoint": text.attribute}
+        message = Text(turn.entry.message.model_dump_json())
+        update: dict[str, Any] = {"Key": key_of((name, inbox_key(turn.entry)))}
+        if may_be_task_mail(message):
+            values["message"] = message.attribute
+            if self._retention is not None:
+                values["expires_at"] = number(ceil(self._reader.now()) + self._retention)
+        else:
+            update["ConditionExpression"] = "attribute_exists(PK)"
+        update["UpdateExpression"] = "SET " + ", ".join(f"{name} = :{name}" for name in values)
+        update["ExpressionAttributeValues"] = {f":{name}": value for name, value in pack(values).items()}
+        return [{"Update": leave}, {"Update": update}]
+
     async def _discard(self, blob: str | None) -> None:
         if blob is not None and self._blobs is not None:
             await self._blobs.discard([blob])
@@ -303,21 +431,3 @@ def _replaced(item: Item, mailbox: str, lease: Lease) -> Lease | None:
     """Return the lease that another one has replaced; None if there was none."""
     found = decode_leases(item).get(mailbox)
     return None if found is None or found.token == lease.token else found
-
-
-def _saving(turn: Turn, text: Text) -> list[dict[str, Any]]:
-    """Return the actions that store a checkpoint if the lease is valid; a late one must not restore a consumed message."""
-    name = partition(turn.task.key)
-    check = {
-        "Key": key_of((name, META)),
-        "ConditionExpression": IS_OURS,
-        "ExpressionAttributeNames": names(IS_OURS, mailbox=turn.mailbox),
-        "ExpressionAttributeValues": {":token": string(turn.lease.token)},
-    }
-    update = {
-        "Key": key_of((name, inbox_key(turn.entry))),
-        "UpdateExpression": "SET checkpoint = :checkpoint",
-        "ConditionExpression": "attribute_exists(PK)",
-        "ExpressionAttributeValues": {":checkpoint": text.attribute},
-    }
-    return [{"ConditionCheck": check}, {"Update": update}]

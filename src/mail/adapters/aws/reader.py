@@ -28,6 +28,9 @@ from mail.adapters.aws.items import (
     mail_position,
     partition,
     response_key,
+    task_checkpoint,
+    task_mail,
+    unpack,
 )
 from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
@@ -54,10 +57,15 @@ READ_CONCURRENCY = 8
 
 @dataclass(frozen=True, slots=True)
 class NextMail:
-    """The items that a turn starts from: the history that is new to its worker, and the head of the inbox."""
+    """The items that a turn starts from: the history that is new to its worker, and the head of the inbox.
+
+    Attributes:
+        is_in_task: whether the head stands in the item of the task.
+    """
 
     history: list[Item]
     head: Item
+    is_in_task: bool = False
 
 
 class TaskReader:
@@ -76,8 +84,7 @@ class TaskReader:
         """Return a text, from the item or the bucket."""
         blob = blob_of(value)
         if blob is None:
-            inline: str = value["S"]
-            return inline
+            return unpack(value)
         if self._blobs is None:
             raise ConfigurationError("a part of this task is in a bucket; set MAIL_BUCKET to its name")
         return await self._blobs.get(blob)
@@ -87,19 +94,12 @@ class TaskReader:
         values = list(values)
         fetched = {blob: value for value in values if (blob := blob_of(value)) is not None}
         found = dict(zip(fetched, await asyncio.gather(*map(self.text, fetched.values())), strict=True))
-        return [value["S"] if (blob := blob_of(value)) is None else found[blob] for value in values]
+        return [unpack(value) if (blob := blob_of(value)) is None else found[blob] for value in values]
 
     async def load(self, key: TaskKey) -> Task | None:
         """Return the task, None if there is none."""
         item = await self._table.get((partition(key), META))
         return None if item is None or self.is_gone(item) else await self.task(item)
-
-    async def get(self, key: TaskKey) -> Task:
-        """Return the task. Raises TaskNotFound."""
-        task = await self.load(key)
-        if task is None:
-            raise _not_found(key)
-        return task
 
     async def seq(self, key: TaskKey) -> int:
         """Return the task's seq. Raises TaskNotFound."""
@@ -115,8 +115,11 @@ class TaskReader:
             raise _not_found(key)
         return items[-1], items[:-1]
 
-    async def checkpoint(self, key: TaskKey, mailbox: str) -> Checkpoint | None:
-        """Return the checkpoint of the turn that runs for a mailbox; None if it has none yet."""
+    async def checkpoint(self, key: TaskKey, task: Item, mailbox: str) -> Checkpoint | None:
+        """Return the checkpoint of the turn that runs for a mailbox of the task with this item; None if it has none yet."""
+        in_task = task_checkpoint(task, mailbox)
+        if in_task is not None:
+            return read_checkpoint(await self.text(in_task))
         for item in await self._items(key, inbox_start(mailbox), inbox_end(mailbox)):
             if "checkpoint" in item:
                 return read_checkpoint(await self.text(item["checkpoint"]))
@@ -140,10 +143,7 @@ class TaskReader:
 
     async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
-        name = partition(key)
-        present = await self._table.get((name, META))
-        if present is None or self.is_gone(present):
-            raise _not_found(key)
+        present = await self._item(key)
         check_snapshot(await self.task(present), at)
         commit = await self._commit_of(key, at)
         if commit is None or "state" not in commit:
@@ -161,48 +161,59 @@ class TaskReader:
         texts = await self.texts(item["entries"] for item in items)
         return list(chain.from_iterable(map(decode_history, texts)))
 
-    async def next_mail(self, task: Task, mailbox: str, after: int) -> NextMail | None:
-        """Read the input of the next turn of a leased mailbox; None without mail.
+    async def next_mail(self, task: Task, item: Item, mailbox: str, after: int) -> NextMail | None:
+        """Read the input of the next turn of a leased mailbox, whose task has this item; None without mail.
 
         The caller knows the history up to its `after`-th part. Mail of commits after `task` was read is skipped. Older
-        mail is still there, as only the owner of the lease consumes any.
+        mail is still there, as only the owner of the lease consumes any. Nothing is read if it is all in the item.
         """
         known = task.histories.get(mailbox, 0)
+        in_task = sorted(task_mail(item).get(mailbox, ()), key=mail_position)
+        has_more_mail = sum(task.pending.get(mailbox, ())) > len(in_task)
         history: list[Item] = []
-        pages = self._table.pages(
-            partition(task.key),
-            history_key(mailbox, after + 1),
-            inbox_end(mailbox),
-            limit=max(known - after, 0) + 1,
-        )
-        async with aclosing(pages):
-            async for item in (item async for page in pages for item in page):
-                if not is_mail(item):
-                    if history_number(item) <= known and not self.is_gone(item):
-                        history += await self._proven([item])
-                elif await self._counting([item], task):
-                    return NextMail(history, item)
-                else:
-                    await self._clear_away(item, task)
-        return None
+        head: Item | None = None
+        if has_more_mail or known > after:
+            pages = self._table.pages(
+                partition(task.key),
+                history_key(mailbox, after + 1),
+                inbox_end(mailbox) if has_more_mail else history_end(mailbox),
+                limit=max(known - after, 0) + has_more_mail,
+            )
+            async with aclosing(pages):
+                async for found in (found async for page in pages for found in page):
+                    if not is_mail(found):
+                        if history_number(found) <= known and not self.is_gone(found):
+                            proven = await self._proven([found])
+                            history += proven
+                            if proven and history_number(found) == known and not has_more_mail:
+                                break
+                    elif await self._counting([found], task):
+                        head = found
+                        break
+                    else:
+                        await self._clear_away(found, task)
+        if in_task and (head is None or mail_position(in_task[0]) < mail_position(head)):
+            return NextMail(history, in_task[0], is_in_task=True)
+        return None if head is None else NextMail(history, head)
 
     async def inbox(
         self, key: TaskKey, after: InboxEntry | None = None, max_bytes: int | None = None
     ) -> list[InboxEntry]:
         """Return waiting mail, by (tier, seq, mailbox) (`Store.read_inbox`). Raises TaskNotFound."""
-        task = await self.get(key)
+        present = await self._item(key)
+        task, in_task = await self.task(present), task_mail(present)
+        names = [name for name, counts in task.pending.items() if sum(counts) > len(in_task.get(name, ()))]
         mailboxes = await asyncio.gather(
-            *(self._items(key, inbox_start(name), inbox_end(name)) for name in task.pending)
+            *(self._items(key, inbox_start(name), inbox_end(name)) for name in names)
         )
         owners = {
-            item["SK"]["S"]: name
-            for name, items in zip(task.pending, mailboxes, strict=True)
-            for item in items
+            item["SK"]["S"]: name for name, items in zip(names, mailboxes, strict=True) for item in items
         }
         placed = {
             (*mail_position(item), owners[item["SK"]["S"]]): item
             for item in await self._counting(list(chain.from_iterable(mailboxes)), task)
         }
+        placed |= {(*mail_position(item), name): item for name, items in in_task.items() for item in items}
         start = (0, 0, "") if after is None else (after.tier, after.seq, after.mailbox)
         positions = sorted(position for position in placed if position > start)
         mail: list[InboxEntry] = []
@@ -239,6 +250,13 @@ class TaskReader:
         if item is None or self.is_gone(item):
             return None
         return MAILMessage.model_validate_json(await self.text(item["message"]))
+
+    async def _item(self, key: TaskKey) -> Item:
+        """Return the task's own item. Raises TaskNotFound."""
+        item = await self._table.get((partition(key), META))
+        if item is None or self.is_gone(item):
+            raise _not_found(key)
+        return item
 
     async def _items(
         self, key: TaskKey, low: str, high: str, limit: int | None = None, max_bytes: int | None = None

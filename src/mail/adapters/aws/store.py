@@ -69,7 +69,7 @@ class DynamoDBStore:
         self._clock = clock
         self._reader = TaskReader(self._table, blobs, clock)
         self.live = DynamoDBLive(self._table, clock)
-        self._turns = Leases(self._table, self._reader, blobs, clock, self.live)
+        self._turns = Leases(self._table, self._reader, blobs, clock, self.live, self._retention)
         self._index = TaskIndex(self._table, self._reader)
         self._changes = Waiters()
         self._endings = Waiters()
@@ -109,8 +109,8 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         plan = self._plan(change)
         await self._write(change, plan)
-        if change.turn is not None and change.consumed is not None:
-            await self._turns.discard_checkpoint(change.turn)
+        if change.turn is not None:
+            await self._turns.end(change.turn, is_read=change.consumed is not None)
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
@@ -190,7 +190,7 @@ class DynamoDBStore:
             return await self._reader.seq(key)
         task, items = await self._reader.live(key)
         unaware = self.live.unaware(key, task, items)
-        found = [(agent, await self._reader.checkpoint(key, agent)) for agent in unaware]
+        found = [(agent, await self._reader.checkpoint(key, task, agent)) for agent in unaware]
         checkpoints = {agent: checkpoint for agent, checkpoint in found if checkpoint is not None}
         self.live.take(key, task, items, checkpoints)
         return int(task["seq"]["N"])
@@ -203,6 +203,7 @@ class DynamoDBStore:
             now=now,
             expires_at=None if self._retention is None else ceil(now) + self._retention,
             has_bucket=self._blobs is not None,
+            is_in_task=self._turns.reads_task_mail(change),
         )
 
     async def _write(self, change: TaskChange, plan: CommitPlan) -> None:
