@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support import compiled, tiers
+from support import tiers
 
 # A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
 settings.register_profile("dev", deadline=None)
@@ -33,8 +33,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SELECTED] = tier
     if tier is not None:
         os.environ[tiers.VARIABLE] = tier
-        if config.getoption("tx", None):  # pytest-xdist's: what its processes are
-            compiled.compile_all(config, tier)
 
 
 @pytest.hookimpl(optionalhook=True)
