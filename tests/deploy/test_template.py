@@ -444,7 +444,9 @@ def test_a_new_value_of_a_parameter_publishes_a_new_version(template: Template) 
 
 def test_the_description_of_a_version_fits(template: Template) -> None:
     text, parameters = (
-        functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0].replace("${Traced}", " OTel"),
+        functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0].replace(
+            "${Traced}", " OTel"
+        ),
         template["Parameters"],
     )
 
