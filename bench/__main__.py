@@ -27,7 +27,7 @@ class Mode:
 
 FULL = Mode("full", samples=9, requests=400, parts=PARTS)
 QUICK = Mode("quick", samples=3, requests=150)
-MINIMAL = Mode("minimal", samples=1, requests=20, late_turn=150)
+MINIMAL = Mode("minimal", samples=1, requests=20, late_turn=60)
 
 
 def main() -> None:

@@ -374,7 +374,7 @@ def test(arguments: Sequence[str]) -> int:
     if is_narrow or given != list(arguments):
         set_up_tools(*ALWAYS)  # which the fast tier does without
         # One process runs a module, as its fixtures may be dear, in the order of the folders, as the last ones are quick.
-        given = ["--dist=loadscope", "--no-loadscope-reorder", *given]
+        given = ["--dist=loadfile", "--no-loadscope-reorder", *given]
         workers = str((os.cpu_count() or 2) * 5 // 2)  # as their tests wait a lot
     if not is_narrow and not any(each.startswith("-n") or each == "--pdb" for each in given):
         given = ["-n", workers, *given]

@@ -57,6 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_in = {item: tiers.is_in(tier, item) for item in items}
         config.hook.pytest_deselected(items=[item for item in items if not is_in[item]])
         items[:] = filter(is_in.__getitem__, items)
+        items.sort(key=lambda item: not item.nodeid.startswith(tiers.LONGEST))
 
 
 def pytest_collection() -> None:

@@ -16,12 +16,12 @@ from support.faults.points import random_number
 from support.tiers import sized
 
 HERE = Path(__file__).parent
-RUNS = int(os.environ.get("MAIL_CRASH_RUNS", sized(fast=30, full=40, soak=3000)))
+RUNS = int(os.environ.get("MAIL_CRASH_RUNS", sized(fast=24, full=24, soak=3000)))
 SEED = int(os.environ.get("MAIL_CRASH_SEED", "0"))
 SHARDS = 8
 """Tests that the runs are spread over, so that pytest-xdist can share them out."""
 
-SAMPLE = sized(fast=10, full=6, soak=1)
+SAMPLE = sized(fast=10, full=10, soak=1)
 """Processes die at each point in the soak tier, else at one of so many."""
 
 STRIDE = 2 * SAMPLE if SAMPLE > 1 else 1

@@ -16,6 +16,8 @@ from uuid import UUID
 from support.dynamodb import shared_client
 from support.engines import aws_environment, endpoint, servers
 
+from mail.adapters.aws import backend
+from mail.adapters.aws.client import Aws
 from mail.adapters.aws.schema import create_table
 from mail.exchange import DurableExchange, Exchange, open_exchange
 
@@ -26,6 +28,10 @@ DURABLE = ["sqlite", *(f"dynamodb-{name}" for name in ENGINES)]
 REGION = "us-east-1"
 
 IN_URL = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+_account = cache(Aws)
+"""Shared by exchanges, as it remembers what it has read of botocore's files."""
 
 
 class Awaited:
@@ -90,7 +96,7 @@ class World:
         if not self.is_durable:
             yield self._memory
             return
-        with patch.dict(os.environ, self.environment):
+        with patch.dict(os.environ, self.environment), patch.object(backend, "Aws", _account):
             opening = open_exchange(self.url)
             exchange = await opening.__aenter__()
         try:

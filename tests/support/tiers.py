@@ -77,6 +77,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/http/test_http_responses_document.py": "full",
     "tests/http/test_http_responses_models.py": "full",
     "tests/postgres": "full",
+    "tests/spec/test_examples.py::test_the_script_passes": "full",
     "tests/spec/test_generated.py": "full",
     "tests/factories/test_mcp_tools.py": "full",
     "tests/factories/test_mcp_tools.py::test_their_names": "fast",
@@ -98,6 +99,10 @@ SECOND_ENGINES = ("ministack", "dynoxide", "dynamodb-local")
 
 NOT_ON_MOTO = "tests/aws/test_sqs_publish.py::test_what_is_refused"
 """What moto can't show, by the beginning of the ids."""
+
+
+LONGEST = ("tests/ui/", "tests/e2e/test_server.py", "tests/crash/test_crash_stores.py")
+"""What is started first, by the beginning of the ids, so that no process ends long after the others."""
 
 
 def current() -> Tier:
