@@ -80,7 +80,7 @@ def test_a_task_that_waits_for_nothing(bank: Bank) -> None:
     bank.ask("pay 1", task_id="small")
     refused = run_task(bank, "approve", "small")
     assert refused.returncode == 1
-    assert "it waits for no tool result" in refused.stderr
+    assert "no call of task 'small' waits for approval" in refused.stderr
 
 
 def test_the_prompt_says_how_to_decide(bank: Bank, tmp_path: Path) -> None:

@@ -164,7 +164,8 @@ def test_demo_of_a_breakpoint(tmp_path: Path) -> None:
     done = run_mail("demo", "ask a human: may I?", cwd=tmp_path)
     assert done.returncode == 0
     assert "breakpoint_tool_call" in timeline(done.stdout)
-    assert "ask_human" in done.stdout.partition("Answer: ")[2]
+    assert "supervisor asks: may I?" in done.stdout
+    assert 'mail reply asked "your answer"' in done.stdout
 
 
 def test_demo_without_a_message(tmp_path: Path) -> None:

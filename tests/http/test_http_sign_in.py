@@ -117,6 +117,16 @@ async def test_a_session_can_not_renew_itself(server: HTTPServer) -> None:
     assert "mail ui" in answer.json()["detail"]
 
 
+async def test_an_admin_s_session_creates_no_key_that_outlives_it(server: HTTPServer) -> None:
+    _, token = await exchange(server, await link(server, "admin"))
+    headers = {"Authorization": f"Bearer {token}"}
+    refused = await server.client.post("/tokens", json={"role": "admin", "id": "x"}, headers=headers)
+    assert refused.status_code == 403
+    assert "mail token create" in refused.json()["detail"]
+    created = await server.client.post("/tokens", json={"role": "user", "id": "x"}, headers=headers)
+    assert created.status_code == 201
+
+
 async def test_signing_out_revokes_a_session_and_no_other_key(server: HTTPServer) -> None:
     _, token = await exchange(server, await link(server))
     for key, revoked in ((token, True), (server.keys["user"], False)):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from mail.auth.keys import Caller, digest
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.documents import SignInLink, StoredToken
+from mail.core.task.documents import CallerRole, SignInLink, StoredToken
 from mail.errors import Forbidden, SignInLinkInvalid, TokenNotFound, Unauthenticated
 
 TOKEN_BYTES = 32
@@ -154,6 +154,21 @@ async def issue_link(
     link = SignInLink(digest(code), caller.role, caller.id, now + LINK_SECONDS, made_with)
     await documents.add_sign_in_link(link, now=now)
     return IssuedLink(code, link.expires)
+
+
+async def check_issuer(documents: ServerDocuments, bearer: str, role: CallerRole, clock: Clock) -> None:
+    """Check that an admin's token may issue one of this role.
+
+    Raises Unauthenticated if it was revoked or has expired meanwhile, Forbidden if it is a browser's session and the role
+    is admin: a stolen session could otherwise outlive itself.
+    """
+    token = await find_valid_token(documents, digest(bearer), clock)
+    if token is None:
+        raise Unauthenticated
+    if token.session_of is not None and role == "admin":
+        raise Forbidden(
+            "this browser's session can't create tokens for admins; use an API key, or run: mail token create --role admin"
+        )
 
 
 async def sign_in(documents: ServerDocuments, code: str, clock: Clock = SYSTEM_CLOCK) -> IssuedToken:

@@ -15,7 +15,14 @@ from uuid import uuid4
 import httpx
 
 from mail.client.connection import Connection, is_stream, read_json
-from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut, SeveralCalls
+from mail.client.errors import (
+    BadAnswer,
+    ConnectionLost,
+    InvalidRequest,
+    MAILClientError,
+    RequestTimedOut,
+    SeveralCalls,
+)
 from mail.client.operations import OPERATIONS
 from mail.client.stream import CONNECTION_ERRORS, LIVE, PING, TERMINAL, EventStream, attempts, is_transient
 
@@ -409,12 +416,12 @@ class Messaging(Connection):
             approvals=[approval],
         )
 
-    async def _only_call(self, task_id: str) -> str | None:
-        """Return the id of the call that waits for approval; None if there is none. Raises SeveralCalls."""
-        try:
-            task = await self._ask("get_task", task_id=task_id, fields="summary")
-        except BadAnswer:  # the server refuses the decision, too, and says why
-            return None
+    async def _only_call(self, task_id: str) -> str:
+        """Return the id of the call that waits for approval. Raises SeveralCalls, and InvalidRequest if none waits.
+
+        A decision without an id is one on all calls, also on those that wait by the time it arrives.
+        """
+        task = await self._ask("get_task", task_id=task_id, fields="summary")
         waiting = [
             each
             for each in task.get("pending_tool_calls", ())
@@ -422,7 +429,10 @@ class Messaging(Connection):
         ]
         if len(waiting) > 1:
             raise SeveralCalls(task_id, waiting)
-        return waiting[0]["call_id"] if waiting else None
+        if not waiting:
+            raise InvalidRequest(f"no call of task {task_id!r} waits for approval")
+        call_id: str = waiting[0]["call_id"]
+        return call_id
 
     async def watch_task(
         self, task_id: str, after: int | str | None = None, *, live: bool = False, deltas: bool = False

@@ -185,6 +185,8 @@ class DynamoDBLive:
             if before.get(agent) != lease.token:
                 events.append(_started(agent, lease, self._iso(now if lease.since is None else lease.since)))
         for agent, checkpoint in checkpoints.items():
+            if agent not in leases:  # its lease has expired while the checkpoint was read
+                continue
             for event in _running_actions(agent, leases[agent].token, checkpoint, self._iso(now)):
                 known.inferred.add((event.turn, event.extra["tool_call_id"]))
                 events.append(event)

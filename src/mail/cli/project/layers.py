@@ -92,10 +92,9 @@ def slim_botocore(data: Path) -> None:
 
 def _without_documentation(node: Any) -> Any:
     if isinstance(node, dict):
-        return {
-            name: _without_documentation(value)
+        return {  # the keys stay: botocore requires some of them
+            name: "" if name == "documentation" and isinstance(value, str) else _without_documentation(value)
             for name, value in node.items()
-            if not (name == "documentation" and isinstance(value, str))
         }
     return [_without_documentation(value) for value in node] if isinstance(node, list) else node
 

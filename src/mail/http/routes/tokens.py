@@ -100,9 +100,14 @@ def _describe(token: StoredToken, mine: str) -> dict[str, object]:
     openapi_extra=_body.docs(),
 )
 async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens, Depends(_body)]) -> JSON:
-    """Create a token for any caller. The answer is the only place where its text is shown. Only for admins."""
+    """Create a token for any caller. The answer is the only place where its text is shown. Only for admins.
+
+    A browser's session can't create a token for an admin.
+    """
     service = issuing_service(request)
     clock = service.runtime.clock
+    bearer = find_bearer(request.headers)
+    await tokens.check_issuer(service.documents, bearer, body.role, clock)
     expires = None if body.expires_in is None else clock.now().timestamp() + body.expires_in
     issued = await tokens.issue(service.documents, Caller(body.role, body.id), clock, expires=expires)
     return JSON({**_describe(issued.stored, ""), "token": issued.text}, status_code=201, headers=NO_STORE)
