@@ -198,3 +198,15 @@ async def test_unknown_resume_from(server: HTTPServer) -> None:
     assert response.status_code == 400
     assert "user_response" in response.json()["detail"]
     assert "breakpoint_tool_call" in response.json()["detail"]
+
+
+async def test_admins_do_not_read_why_others_cancel_nor_which_answers_they_want() -> None:
+    async with HTTPServer(asking_swarm(1)) as server:
+        await server.ask(task_id="t", output_schema={"type": "string", "description": "secret schema"})
+        await server.client.post("/task/cancel", json={"task_id": "t", "reason": "secret reason"})
+        mine = await server.client.get("/tasks?fields=summary")
+        others = await server.client.get("/tasks?fields=summary&all=true", headers=server.headers("admin"))
+    assert "secret schema" in mine.text
+    assert "secret reason" in mine.text
+    assert "user:ann" in others.text
+    assert "secret" not in others.text

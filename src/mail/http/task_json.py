@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import batched
 from types import MappingProxyType
 from typing import Any, Literal
@@ -314,19 +314,27 @@ async def summaries_pieces(
 ) -> AsyncGenerator[bytes]:
     """Yield `TaskSummary`s by task id, in pieces of JSON.
 
-    Those of other callers' tasks leave out the arguments of calls that wait. `by_caller` makes the keys unique among the
+    Those of other callers' tasks have the title, and nothing else that their caller or agents have written. `by_caller` makes the keys unique among the
     tasks of several callers: `role:id@swarm#task_id`.
     """
-    hidden: dict[str, Any] = {"pending_tool_calls": []} if of_others else {}
+    summary = _summary_for_others if of_others else task_summary
     separator = b"{"
     for some in batched(tasks, READ_CONCURRENCY):
         found = {
-            f"{task.instance}#{task.task_id}" if by_caller else task.task_id: {**task_summary(task), **hidden}
-            for task in some
+            f"{task.instance}#{task.task_id}" if by_caller else task.task_id: summary(task) for task in some
         }
         yield separator + to_json(found)[1:-1]
         separator = b","
     yield b"}" if separator == b"," else b"{}"
+
+
+def _summary_for_others(task: Task) -> dict[str, Any]:
+    """Return a summary without waiting calls, the schema of the answer and the reason of a cancellation."""
+    found = {**task_summary(task), "pending_tool_calls": []}
+    found.pop("output_schema", None)
+    if task.cancellation is not None:
+        found["cancellation"] = replace(task.cancellation, reason="")
+    return found
 
 
 def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
