@@ -163,8 +163,7 @@ def test_a_token_that_is_revoked_leads_back_to_the_form(page: "Page", studio: St
     page.wrong.clear()  # Chromium reports each request that failed
 
 
-@pytest.mark.parametrize("path", ["whoami", "swarm"])
-@pytest.mark.parametrize("status", [None, 429, 503])
+@pytest.mark.parametrize(("path", "status"), [("whoami", None), ("whoami", 429), ("swarm", 503)])
 def test_a_page_that_is_reloaded_while_the_server_can_t_answer_waits_for_it(
     page: "Page", studio: StudioServer, path: str, status: int | None
 ) -> None:
