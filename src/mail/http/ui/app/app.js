@@ -107,9 +107,10 @@ function App() {
   const [notice, setNotice] = useState("");
   const lastKey = useRef(null); // of the caller who has signed in last
 
-  const enter = async (token) => {
+  const enter = async (token, { isKept = false } = {}) => {
     const found = await api.signIn(token);
-    if (api.token.get() !== token) api.token.keep(token);
+    if (!isKept) api.token.keep(token);
+    if (api.token.get() !== token) return; // signed out meanwhile
     if (lastKey.current !== keyOf(found.caller)) forgetDrafts();
     lastKey.current = keyOf(found.caller);
     assignHues(found.swarm.agents.map(({ name }) => name));
@@ -140,7 +141,7 @@ function App() {
     isResuming.current = true;
     try {
       await redeem();
-      if (api.token.get()) await enter(api.token.get());
+      if (api.token.get()) await enter(api.token.get(), { isKept: true });
     } catch (problem) {
       if (!problem.permanent) {
         setWaiting(problem.message);
@@ -164,7 +165,7 @@ function App() {
   }
   return html`
     <${Header} connection=${connection} route=${route} />
-    ${isReady && !waiting ? html`<${SignIn} notice=${notice} onToken=${enter} />` : html`<main id="main"><${Loading} what=${waiting ? `${waiting} Trying again…` : "Loading…"} /></main>`}
+    ${isReady && !waiting ? html`<${SignIn} notice=${notice} onToken=${(token) => enter(token)} />` : html`<main id="main"><${Loading} what=${waiting ? `${waiting} Trying again…` : "Loading…"} /></main>`}
   `;
 }
 
