@@ -11,7 +11,7 @@ from support.http_server import TIMEOUT
 from test_ui_live import violations
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Page, Route
 
 Shoot = Callable[[str], Path]
 
@@ -75,6 +75,36 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     page.goto(busy.link())
     expect(page.locator(".who")).to_contain_text("root")
     page.wrong.clear()  # Chromium's own lines about the 401 responses
+
+
+@pytest.mark.parametrize("path", ["sign-in", "whoami"])
+def test_a_link_is_not_lost_with_a_request(page: "Page", busy: AdminServer, path: str) -> None:
+    refused = []
+
+    def refuse_once(route: "Route") -> None:
+        refused.append(route.request.url)
+        route.fulfill(status=503) if len(refused) == 1 else route.continue_()
+
+    page.route(f"**/{path}", refuse_once)
+    page.goto(busy.link("user", "ben"))
+    expect(page.locator(".who")).to_have_text("ben · user")
+    assert len(refused) == 2
+    assert "sign-in" not in page.url
+    page.wrong.clear()  # Chromium reports the request that failed
+
+
+def test_a_link_to_another_caller_ends_the_session_and_its_drafts(page: "Page", busy: AdminServer) -> None:
+    page.goto(busy.link("user", "same"))
+    expect(page.locator(".who")).to_have_text("same · user")
+    former = page.evaluate("sessionStorage.getItem('mail-token')")
+    draft = page.get_by_label("Message", exact=True)
+    draft.fill("what only the user may see")
+    with page.expect_response("**/sign-out") as ended:
+        page.goto(busy.link("admin", "same"))
+    expect(page.locator(".who")).to_have_text("same · admin")
+    expect(draft).to_have_value("")
+    assert ended.value.request.headers["authorization"] == f"Bearer {former}"
+    assert ended.value.json()["revoked"]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "dark"), (360, "light")])

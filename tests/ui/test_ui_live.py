@@ -163,14 +163,15 @@ def test_a_token_that_is_revoked_leads_back_to_the_form(page: "Page", studio: St
     page.wrong.clear()  # Chromium reports each request that failed
 
 
-def test_a_page_that_is_reloaded_while_the_server_is_away_waits_for_it(
-    page: "Page", studio: StudioServer
+@pytest.mark.parametrize(("path", "status"), [("whoami", None), ("whoami", 429), ("swarm", 503)])
+def test_a_page_that_is_reloaded_while_the_server_can_t_answer_waits_for_it(
+    page: "Page", studio: StudioServer, path: str, status: int | None
 ) -> None:
     ask(page, studio, "hello")
-    page.route("**/whoami", lambda route: route.abort())
+    page.route(f"**/{path}", lambda route: route.fulfill(status=status) if status else route.abort())
     page.reload()
-    expect(page.get_by_text("The server can't be reached. Trying again…")).to_be_visible()
-    page.unroute("**/whoami")
+    expect(page.get_by_text("Trying again…").last).to_contain_text(str(status or "can't be reached"))
+    page.unroute(f"**/{path}")
     expect(answers(page)).to_contain_text(["You said: hello"])
     page.wrong.clear()  # Chromium reports each request that failed
 

@@ -100,6 +100,32 @@ def test_the_waterfall_and_its_inspector(
     expect(nodes.first).to_have_attribute("aria-expanded", "false")
 
 
+def test_a_long_history_is_read_up_to_what_the_server_returns(
+    page: "Page", swarm: TraceServer, trace: Callable[..., None]
+) -> None:
+    from playwright.sync_api import expect
+
+    swarm.ask(body="find gold", task_id="long")
+    asked: list[int] = []
+
+    def lengthen(route: "Route") -> None:
+        asked.append(int(route.request.url.rpartition("limit=")[2]))
+        response = route.fetch()
+        route.fulfill(response=response, json=response.json() | {"omitted": 5_000 - asked[-1]})
+
+    page.route("**/task/turn?*", lengthen)
+    trace("long")
+    page.get_by_role("option", name="asks worker").click()
+    page.get_by_role("tab", name="Read").click()
+    more = page.get_by_role("button", name="Show more")
+    for omitted in ("4,970", "4,670", "4,370", "4,070"):
+        expect(page.get_by_text(f"{omitted} older entries")).to_be_visible()
+        more.click()
+    expect(page.get_by_text("4,000 older entries")).to_be_visible()
+    expect(more).to_have_count(0)
+    assert asked == [30, 330, 630, 930, 1000]
+
+
 def test_a_trace_grows_while_agents_work(
     page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
 ) -> None:

@@ -103,16 +103,18 @@ export const read = async (path, query, options) => (await request("GET", path, 
 /** Return the JSON of a POST request. */
 export const post = async (path, body, options) => (await request("POST", path, { body, ...options })).json();
 
-/** Return whose token this is, and keep it. Throws a `Problem` for one that is not valid. */
-export async function signIn(bearer, options) {
+/** Return `{caller, swarm}`: whose token this is, and the swarm. Throws a `Problem` for one that is not valid. */
+export async function signIn(bearer) {
   if (!SENDABLE.test(bearer)) throw new Problem(401, "Invalid or revoked token.");
-  const caller = await read("whoami", {}, { bearer });
-  token.keep(bearer, options);
-  return caller;
+  return { caller: await read("whoami", {}, { bearer }), swarm: await read("swarm", {}, { bearer }) };
 }
 
-/** Return the token for the code of a sign-in link, which works once. */
-export const redeem = async (code) => (await post("sign-in", { code }, { bearer: null })).token;
+/** Exchange the code of a sign-in link, which works once, for a token, and keep it; a session that it replaces ends. */
+export async function redeem(code) {
+  const { token: bearer } = await post("sign-in", { code }, { bearer: null });
+  signOut();
+  token.keep(bearer, { isSession: true });
+}
 
 /** Forget the token; a session ends at the server, too. */
 export function signOut() {
@@ -129,7 +131,6 @@ export async function health() {
   return answer;
 }
 
-export const swarm = () => read("swarm");
 export const otherSwarms = async () => (await read("swarms")).swarms;
 
 /** Return an event of a record or stream, with its number and with its data parsed. */
@@ -151,9 +152,6 @@ export async function taskAt(id, at) {
   return record;
 }
 
-/** Return a task's record without events and waiting mail. */
-export const taskSummary = (id) => read("task", { task_id: id, fields: "summary" });
-
 /** Return a page of tasks, newest first, and the cursor of the next one. */
 export async function tasks({ cursor, status, limit = 20 } = {}) {
   const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" }, signal: AbortSignal.timeout(TIMEOUT) });
@@ -165,6 +163,19 @@ export async function tasks({ cursor, status, limit = 20 } = {}) {
 
 /** Return a new key for a request that may be sent again without being accepted twice. */
 export const newKey = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
+
+/** The key of a message that may have to be sent again: it stays as long as the message does. */
+export class RetryKey {
+  #message = "";
+  #key = "";
+
+  of(message) {
+    const text = JSON.stringify(message);
+    if (text !== this.#message) this.#key = newKey();
+    this.#message = text;
+    return this.#key;
+  }
+}
 
 /** Send a message without waiting for the answer; returns the task's id. */
 export async function send(message, { key } = {}) {

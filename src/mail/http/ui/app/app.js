@@ -4,6 +4,7 @@ import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
 import { assignHues } from "../components/agent.js";
 import { Loading, Notice } from "../components/notice.js";
+import { forgetDrafts } from "../conversation/composer.js";
 import { SwarmView } from "../graph/swarm-view.js";
 import { html, render, useEffect, useErrorBoundary, useMemo, useRef, useState } from "../html.js";
 import { TaskList } from "../tasks/task-list.js";
@@ -62,8 +63,11 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   const session = useStore(useSession(route.view === "tasks" ? route.task : null, list, connection));
   useEffect(() => {
     list.start((problem) => problem.status === 401 && onSignOut("Your token is no longer valid. Sign in again."));
-    connection.start(() => list.refresh());
-    return () => list.stop();
+    const disconnect = connection.start(() => list.refresh());
+    return () => {
+      list.stop();
+      disconnect();
+    };
   }, []);
   useEffect(() => void (document.title = `${session?.record?.title ?? swarm.name} · MAIL`), [session?.record?.title, swarm]);
   useEffect(() => {
@@ -88,62 +92,68 @@ function Guarded({ of }) {
   return html`<${Notice} tone="bad" title="This view has failed." action=${{ name: "Try again", onClick: reset }}>${error.message}<//>`;
 }
 
-/** Milliseconds after which a server that can't be reached is asked again. */
+/** Milliseconds after which a server that could not be reached, or not answer, is asked again. */
 const RETRY = 2_000;
 
-/** Why a token or a link did not lead in. */
-function whyNot(problem, code) {
-  if (!problem.permanent) return problem.message;
-  if (code) return "This sign-in link was used already or has expired.";
-  return problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message;
-}
+/** Who a caller is: ids are of a role. */
+const keyOf = ({ role, id }) => `${role}:${id}`;
 
 function App() {
   const [route, navigate] = useRoute();
   const connection = useMemo(() => new Connection(), []);
   const [entered, setEntered] = useState(null); // {caller, swarm}
   const [isReady, setReady] = useState(false); // the token that is kept has been tried
-  const [isWaiting, setWaiting] = useState(false); // for a server that can't be reached
+  const [waiting, setWaiting] = useState(""); // why signing in is tried again
   const [notice, setNotice] = useState("");
+  const lastKey = useRef(null); // of the caller who has signed in last
 
-  const enter = async (token, options) => {
-    const caller = await api.signIn(token, options);
-    try {
-      const swarm = await api.swarm();
-      assignHues(swarm.agents.map(({ name }) => name));
-      setEntered({ caller, swarm });
-    } catch (problem) {
-      api.token.forget();
-      throw problem;
-    }
+  const enter = async (token, { isKept = false } = {}) => {
+    const found = await api.signIn(token);
+    if (!isKept) api.token.keep(token);
+    if (api.token.get() !== token) return; // signed out meanwhile
+    if (lastKey.current !== keyOf(found.caller)) forgetDrafts();
+    lastKey.current = keyOf(found.caller);
+    assignHues(found.swarm.agents.map(({ name }) => name));
+    setEntered(found);
     setNotice("");
   };
   const leave = (why = "") => {
     api.signOut();
+    if (!why) forgetDrafts(); // they stay for a caller whose token has expired
     setEntered(null);
     setNotice(why);
+  };
+  /** Exchange the code of a link if the address has one; it stays there until the server has decided on it. */
+  const redeem = async () => {
+    const { code } = parseRoute(location.hash);
+    if (!code) return;
+    try {
+      await api.redeem(code);
+    } catch (problem) {
+      if (!problem.permanent) throw problem;
+      setNotice("This sign-in link was used already or has expired.");
+    }
+    navigate({ view: "tasks" }, { replace: true });
   };
   const isResuming = useRef(false);
   const resume = async () => {
     if (isResuming.current) return;
     isResuming.current = true;
-    const { code } = route;
     try {
-      if (code) {
-        navigate({ view: "tasks" }, { replace: true });
-        await enter(await api.redeem(code), { isSession: true });
-      } else if (api.token.get()) await enter(api.token.get());
+      await redeem();
+      if (api.token.get()) await enter(api.token.get(), { isKept: true });
     } catch (problem) {
-      if (problem.isUnreachable && api.token.get()) {
-        setWaiting(true);
+      if (!problem.permanent) {
+        setWaiting(problem.message);
         return void setTimeout(resume, RETRY);
       }
-      if (code && api.token.get()) await enter(api.token.get()).catch(() => leave()); // a link that fails ends no session
-      else leave(whyNot(problem, code));
+      leave(problem.status === 401 ? "Your token is no longer valid. Sign in again." : problem.message);
     } finally {
       isResuming.current = false;
     }
+    setWaiting("");
     setReady(true);
+    if (parseRoute(location.hash).code) void resume(); // of a link that was opened meanwhile
   };
   // At the start, and when a sign-in link is opened in a tab that has the page already.
   useEffect(() => {
@@ -151,11 +161,11 @@ function App() {
   }, [route.code]);
 
   if (entered) {
-    return html`<${Workspace} ...${entered} key=${entered.caller.id} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;
+    return html`<${Workspace} ...${entered} key=${keyOf(entered.caller)} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;
   }
   return html`
     <${Header} connection=${connection} route=${route} />
-    ${isReady ? html`<${SignIn} notice=${notice} onToken=${enter} />` : html`<main id="main"><${Loading} what=${isWaiting ? "The server can't be reached. Trying again…" : "Loading…"} /></main>`}
+    ${isReady && !waiting ? html`<${SignIn} notice=${notice} onToken=${(token) => enter(token)} />` : html`<main id="main"><${Loading} what=${waiting ? `${waiting} Trying again…` : "Loading…"} /></main>`}
   `;
 }
 

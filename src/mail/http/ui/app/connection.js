@@ -12,14 +12,23 @@ export class Connection extends Store {
   status = ""; // of `GET /health`
   #timer = null;
   #onBack = () => {};
+  #stop = null;
 
-  /** Begin; `onBack` is called when the server answers again. */
+  /** Begin; `onBack` is called when the server answers again. Returns the function that ends it. */
   start(onBack) {
+    const stop = (this.#stop = new AbortController());
+    const { signal } = stop;
     this.#onBack = onBack;
     api.listen((isReached) => this.#heard(isReached));
-    globalThis.addEventListener("offline", () => this.#heard(false));
-    for (const sign of ["online", "focus", "visibilitychange"]) globalThis.addEventListener(sign, () => this.#look());
+    globalThis.addEventListener("offline", () => this.#heard(false), { signal });
+    for (const sign of ["online", "focus", "visibilitychange"]) globalThis.addEventListener(sign, () => this.#look(), { signal });
     this.#look();
+    return () => {
+      stop.abort();
+      clearTimeout(this.#timer);
+      api.listen(() => {});
+      Object.assign(this, { isOffline: false, status: "" }).changed();
+    };
   }
 
   #heard(isReached) {
@@ -32,6 +41,7 @@ export class Connection extends Store {
 
   #schedule() {
     clearTimeout(this.#timer);
+    if (this.#stop.signal.aborted) return;
     this.#timer = setTimeout(() => this.#look(), this.isOffline ? RETRY : REFRESH);
   }
 

@@ -1,6 +1,7 @@
 // The task that is open: its record, its events as they come, who works on it, and what a person can do with it.
 
 import * as api from "../api/api.js";
+import { envelopeOf, isFromPerson } from "../api/messages.js";
 import { follow } from "../api/sse.js";
 import { Live, isLive } from "./live.js";
 import { Store } from "./store.js";
@@ -25,6 +26,7 @@ export class Session extends Store {
   #watch = null; // ends the stream that is followed
   #readAt = 0;
   #isOpening = false;
+  #forks = new Map(); // `{id, key}` of those whose message has not been sent, by where they begin
 
   constructor(id) {
     super();
@@ -136,11 +138,24 @@ export class Session extends Store {
     this.#resumed();
   }
 
-  /** Make a task that continues from the event `at` (by default from now), with a message if there is one; returns its id. */
-  async fork({ at, message } = {}) {
-    const id = await api.fork(this.id, at ?? undefined);
-    if (message) await api.send({ ...(typeof message === "string" ? { body: message } : message), task_id: id, drop_question: true });
-    return id;
+  /**
+   * Make a task that continues from the event `at`, with a message if there is one; returns its id. If the message fails, the
+   * fork is used when it is sent again.
+   */
+  async fork({ at, message }) {
+    const made = this.#forks.get(at) ?? { id: await api.fork(this.id, at), key: new api.RetryKey() };
+    if (message) {
+      this.#forks.set(at, made);
+      const whole = { ...(typeof message === "string" ? { body: message } : message), task_id: made.id, drop_question: true };
+      try {
+        await api.send(whole, { key: made.key.of(whole) });
+      } catch (problem) {
+        if (problem.status === 404) this.#forks.delete(at); // it was deleted meanwhile
+        throw problem;
+      }
+    }
+    this.#forks.delete(at);
+    return made.id;
   }
 
   /** Show the task as of an event, or (null) as it is. */
@@ -169,8 +184,8 @@ export class Session extends Store {
   }
 
   #lastMessage() {
-    const isPerson = ({ event, data }) => event === "new_message" && ["user", "admin"].includes(data.extra_data?.full_message?.message.sender.address_type);
-    const { msg_type, message } = this.events.findLast(isPerson).data.extra_data.full_message;
+    const isAsked = (event) => event.event === "new_message" && envelopeOf(event) && isFromPerson(envelopeOf(event));
+    const { msg_type, message } = envelopeOf(this.events.findLast(isAsked));
     return { body: message.body, subject: message.subject, msg_type, entrypoint: this.record.entrypoint };
   }
 

@@ -2,9 +2,7 @@
 
 import { html } from "../html.js";
 import { CopyButton } from "./button.js";
-
-/** Return a value as text: text as it stands, anything else as indented JSON. */
-export const pretty = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+import { pretty } from "./pretty.js";
 
 /** A block of code or data with a button that copies it. */
 export function Code({ text, language = "", label = "Copy" }) {

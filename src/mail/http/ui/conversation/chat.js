@@ -1,5 +1,7 @@
 // The events of a task as a conversation: messages of people, answers, questions, and the work between them.
 
+import { isPerson, recipientNames, recipientsOf } from "../api/messages.js";
+
 /** The tools of MAIL itself; calls of others are work of their own. */
 const MAIL_TOOLS = new Set([
   "send_request",
@@ -14,10 +16,6 @@ const MAIL_TOOLS = new Set([
   "help",
   "task_complete",
 ]);
-
-const PEOPLE = new Set(["user", "admin"]);
-
-export const recipientsOf = ({ recipient, recipients }) => (recipients ?? [recipient]).map(({ address }) => address);
 
 /** Return the text below the first line of a description. */
 const below = (description = "") => description.slice(description.indexOf("\n") + 1);
@@ -113,19 +111,19 @@ export class Chat {
   #message(event, full) {
     if (!full) return;
     const { sender, subject, body } = full.message;
-    if (PEOPLE.has(sender.address_type)) {
+    if (isPerson(sender)) {
       if (full.msg_type === "response" && this.items.some(({ kind, reply }) => kind === "question" && reply?.text === body)) return;
       this.#close();
       this.#push("message", event, { who: sender.address, text: body, subject, type: full.msg_type });
       this.#begin(event);
       return;
     }
-    const toPeople = (full.message.recipients ?? [full.message.recipient]).some(({ address_type }) => PEOPLE.has(address_type));
+    const toPeople = recipientsOf(full).some(isPerson);
     if (toPeople && full.msg_type === "request") this.#asked.push({ subject, text: body });
     else if (toPeople && sender.address_type === "agent") this.#push("told", event, { who: sender.address, text: body, subject });
     else if (sender.address_type !== "system" && full.msg_type !== "broadcast_complete") {
       const work = this.#turn(event);
-      work.mail.push({ seq: event.seq, time: event.data.timestamp, from: sender.address, to: recipientsOf(full.message), subject, text: body, type: full.msg_type });
+      work.mail.push({ seq: event.seq, time: event.data.timestamp, from: sender.address, to: recipientNames(full), subject, text: body, type: full.msg_type });
     }
   }
 

@@ -8,6 +8,9 @@ import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../ht
 const drafts = new Map();
 const blank = () => ({ body: "", subject: "", entrypoint: "", msg_type: "request", key: null });
 
+/** Forget what a caller has written, before another one signs in. */
+export const forgetDrafts = () => drafts.clear();
+
 export const draftOf = (id) => drafts.get(id ?? "") ?? blank();
 
 /** A field that grows with its text, up to a part of the window. */

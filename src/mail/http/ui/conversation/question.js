@@ -3,7 +3,8 @@
 import { Problem } from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
-import { Json, pretty } from "../components/json.js";
+import { Json } from "../components/json.js";
+import { pretty } from "../components/pretty.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";

@@ -1,10 +1,7 @@
 // What the agents of a task have done, by its events: mail between whom, and each agent's history. No page here.
 
+import { isPerson, recipientsOf } from "../api/messages.js";
 import { CALLER, edgeKey, localName } from "./model.js";
-
-const PEOPLE = new Set(["user", "admin"]);
-
-const recipientsOf = ({ recipient, recipients }) => recipients ?? [recipient];
 
 /**
  * A reader of a task's events, which remembers what it has read: `read` takes the array of events that grows.
@@ -58,12 +55,13 @@ export class Activity {
     return undefined;
   }
 
-  #message(seq, time, { msg_type: type, message }) {
+  #message(seq, time, envelope) {
+    const { msg_type: type, message } = envelope;
     const from = this.#idOf(message.sender);
     const facts = { seq, time, type, subject: message.subject, body: message.body };
     // The end of a task is a broadcast to all, but an answer to its caller.
     const isEnd = type === "broadcast_complete" && !from?.includes("@");
-    const to = isEnd ? [CALLER] : recipientsOf(message).map((one) => this.#idOf(one)).filter(Boolean);
+    const to = isEnd ? [CALLER] : recipientsOf(envelope).map((one) => this.#idOf(one)).filter(Boolean);
     if (from === null) {
       for (const id of to) this.#receive(id, { ...facts, other: "system" });
       return;
@@ -101,8 +99,9 @@ export class Activity {
   }
 
   /** The node of an address: an agent's name, `CALLER` for people, null for the system and for `all`. */
-  #idOf({ address_type: type, address }) {
-    if (PEOPLE.has(type)) return CALLER;
+  #idOf(one) {
+    const { address_type: type, address } = one;
+    if (isPerson(one)) return CALLER;
     if (type !== "agent" || address === "all") return null;
     return localName(address, this.#swarm);
   }

@@ -1,6 +1,7 @@
 // Events as numbered lines.
 
-import { recipientsOf, textOf } from "./spans.js";
+import { envelopeOf, recipientNames } from "../api/messages.js";
+import { textOf } from "./spans.js";
 
 const BAD = new Set(["action_error", "agent_error", "interswarm_message_error", "dead_letter", "task_error", "webhook_error"]);
 const GOOD = new Set(["task_complete"]);
@@ -16,14 +17,14 @@ const oneLine = (text) => text.slice(0, 400).replace(/\s+/g, " ").trim();
 /** Return an event as `{seq, kind, name, who, whom, text, tone, at, message, search, event}`. */
 export function readEntry(event) {
   const { extra_data: extra = {}, timestamp } = event.data;
-  const message = extra.full_message ?? null;
+  const message = envelopeOf(event);
   const search = textOf(event);
   return {
     seq: event.seq,
     kind: event.event,
     name: message ? message.msg_type.replace("_", " ") : (NAMES[event.event] ?? event.event.replaceAll("_", " ")),
     who: message ? senderOf(message) : (extra.agent ?? ""),
-    whom: message ? recipientsOf(message).join(", ") : "",
+    whom: message ? recipientNames(message).join(", ") : "",
     text: oneLine(shortText(event, message, extra)),
     tone: BAD.has(event.event) ? "bad" : GOOD.has(event.event) ? "good" : BUSY.has(event.event) ? "warn" : "",
     at: Date.parse(timestamp),

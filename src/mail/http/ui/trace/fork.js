@@ -3,7 +3,7 @@
 import * as api from "../api/api.js";
 import { Dialog } from "../components/dialog.js";
 import { Notice } from "../components/notice.js";
-import { html, useMemo, useState } from "../html.js";
+import { html, useMemo, useRef, useState } from "../html.js";
 import { indexOf, messageOf, momentsOf } from "./moments.js";
 
 /** Make a fork that runs as the task did, without another message; returns its id. */
@@ -27,6 +27,7 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
   const [body, setBody] = useState(plan.message?.body ?? "");
   const [problem, setProblem] = useState(null);
   const [isBusy, setBusy] = useState(false);
+  const key = useRef(new api.RetryKey());
   const choose = (value) => () => {
     setHow(value);
     setBody(value === "edit" ? plan.message.body : "");
@@ -36,7 +37,7 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     if (how === "pause") return session.fork({ at: plan.at });
     if (how === "message") return session.fork({ at: plan.at, message: body });
     const message = { ...plan.message, body };
-    return plan.before === null ? api.send(message) : session.fork({ at: plan.before, message });
+    return plan.before === null ? api.send(message, { key: key.current.of(message) }) : session.fork({ at: plan.before, message });
   };
   const onSubmit = async (event) => {
     event.preventDefault();

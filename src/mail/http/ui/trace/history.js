@@ -1,5 +1,7 @@
 // The history of an agent, in the format of its model's API, as messages that people can read.
 
+import { pretty } from "../components/pretty.js";
+
 /** Return the text of content: a string, or a list of parts. */
 function partsOf(content) {
   if (content === null || content === undefined || content === "") return [];
@@ -10,16 +12,6 @@ function partsOf(content) {
     if (part.type === "refusal") return { kind: "text", text: part.refusal };
     return typeof part.text === "string" ? { kind: "text", text: part.text } : { kind: "data", text: pretty(part) };
   });
-}
-
-/** Return JSON text, or a value, as indented JSON; other text as it stands. */
-export function pretty(value) {
-  if (typeof value !== "string") return JSON.stringify(value, null, 2);
-  try {
-    return JSON.stringify(JSON.parse(value), null, 2);
-  } catch {
-    return value;
-  }
 }
 
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));

@@ -8,6 +8,7 @@ import { Inspector } from "../components/inspector.js";
 import { Code, Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Loading, Notice } from "../components/notice.js";
+import { pretty } from "../components/pretty.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { formatCost } from "../components/usage.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
@@ -26,6 +27,9 @@ const PARTS = { reasoning: "Reasoning", call: "Calls", result: "Result of" };
 
 /** Entries of the history that are read at first, and then each time. */
 const ENTRIES = 30;
+
+/** Entries that the server returns at most. */
+const MAX_ENTRIES = 1_000;
 
 const count = (number) => number.toLocaleString("en");
 
@@ -55,7 +59,7 @@ function CallsOf({ events }) {
       const { tool_name, tool_args, reasoning, content } = data.extra_data;
       return html`<div key=${seq} class="stack">
         ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-        ${event === "tool_call" ? html`<${Part} part=${{ kind: "call", name: tool_name, text: JSON.stringify(tool_args, null, 2) }} />` : html`<p class="preserved">${content ?? data.description}</p>`}
+        ${event === "tool_call" ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : html`<p class="preserved">${content ?? data.description}</p>`}
       </div>`;
     });
 }
@@ -109,7 +113,7 @@ function useTurn(session, span) {
     );
     return () => stop.abort();
   }, [session.id, span.first, limit]);
-  return { turn: turn?.first === span.first ? turn : null, problem, more: () => setLimit(limit + 10 * ENTRIES) };
+  return { turn: turn?.first === span.first ? turn : null, problem, more: limit < MAX_ENTRIES ? () => setLimit(Math.min(MAX_ENTRIES, limit + 10 * ENTRIES)) : null };
 }
 
 const ofSpan = (session, { first, last }) => session.events.filter(({ seq }) => seq >= first && seq <= last);
@@ -124,7 +128,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
   const content = {
     reply: () => (turn.output?.length ? html`${thoughts && html`<${Part} part=${thoughts} />`}<${Messages} entries=${turn.output} />` : html`<${CallsOf} events=${events} />`),
     read: () => html`
-      ${turn.omitted > 0 && html`<p class="row quiet small-text">${count(turn.omitted)} older entries <button type="button" class="link-button" onClick=${more}>Show more</button></p>`}
+      ${turn.omitted > 0 && html`<p class="row quiet small-text">${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
       <${Messages} entries=${turn.history} />
     `,
     setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} />`,
@@ -191,7 +195,7 @@ function EntryDetails({ entry }) {
       ]}
     />
     ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-    ${tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: JSON.stringify(tool_args, null, 2) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : answer ? html`<${Markdown} text=${answer} />` : html`<p class="preserved">${event.data.description}</p>`}
+    ${tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : answer ? html`<${Markdown} text=${answer} />` : html`<p class="preserved">${event.data.description}</p>`}
     <details><summary>Record</summary><${Json} value=${{ seq: event.seq, event: event.event, data: event.data }} /></details>
   `;
 }

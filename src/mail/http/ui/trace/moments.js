@@ -1,7 +1,8 @@
 // The moments of a task, to which its reader can go back: what it was after each group of events that was stored at once.
 
-import { commitsOf, isPerson } from "./spans.js";
+import { envelopeOf, isFromPerson } from "../api/messages.js";
 import { readEntries } from "./entries.js";
+import { commitsOf } from "./spans.js";
 
 /** Return the moments in order, each as `{first, last, at, who, text, hasFailed}`; `last` is the event that names it. */
 export function momentsOf(events) {
@@ -34,8 +35,8 @@ export function lastGood(moments) {
 
 /** Return the message of a person that an event is, `{body, subject, entrypoint, msg_type}`; null for any other event. */
 export function messageOf(event) {
-  const message = event?.data.extra_data?.full_message;
-  if (!message || !isPerson(message)) return null;
+  const message = envelopeOf(event);
+  if (!message || !isFromPerson(message)) return null;
   const { body, subject, recipient, recipients } = message.message;
   return { body, subject, entrypoint: (recipient ?? recipients?.[0])?.address, msg_type: message.msg_type };
 }

@@ -1,5 +1,7 @@
 // Events as spans: turns, their model calls and actions, and waits. Times are milliseconds since 1970.
 
+import { envelopeOf, isFromPerson, isPerson, recipientNames } from "../api/messages.js";
+
 /** Events about an agent that others have caused, so that they begin no turn. */
 const NOT_A_TURN = new Set(["history_inherited", "breakpoint_action_complete"]);
 
@@ -10,16 +12,11 @@ const FAILED = new Set(["agent_error", "action_error"]);
 
 /** The order in which an agent reads its mail. */
 function tierOf({ msg_type, message }) {
-  const from = message.sender.address_type;
-  if (from === "system") return 1;
-  if (from === "user" || from === "admin") return 2;
+  if (message.sender.address_type === "system") return 1;
+  if (isPerson(message.sender)) return 2;
   if (msg_type === "interrupt") return 3;
   return msg_type === "broadcast" ? 4 : 5;
 }
-
-const fullMessage = (event) => event.data.extra_data?.full_message ?? null;
-export const isPerson = (message) => message.message.sender.address_type === "user" || message.message.sender.address_type === "admin";
-export const recipientsOf = ({ message }) => (message.recipients ?? [message.recipient]).map(({ address }) => address);
 
 /** Split events into the groups that were stored at once: `{at, first, last, events}`. */
 export function commitsOf(events) {
@@ -88,7 +85,7 @@ class Reader {
 
   read(commit) {
     const about = commit.events.find(({ event, data }) => data.extra_data?.agent && !NOT_A_TURN.has(event));
-    if (commit.events.some(({ event, data }) => event === "breakpoint_action_complete" || (fullMessage({ data }) && isPerson(fullMessage({ data }))))) this.#resume(commit.at);
+    if (commit.events.some((event) => event.event === "breakpoint_action_complete" || (envelopeOf(event) && isFromPerson(envelopeOf(event))))) this.#resume(commit.at);
     if (about) this.#turn(commit, about);
     for (const event of commit.events) this.#event(event, commit, about);
     if (about) this.#wait(commit, about.data.extra_data.agent);
@@ -149,11 +146,11 @@ class Reader {
   }
 
   #event(event, { at }, about) {
-    const message = fullMessage(event);
+    const message = envelopeOf(event);
     const facts = { first: event.seq, last: event.seq, begin: at, end: at, events: [event], snippet: "" };
     if (message) {
       this.#deliver(event.seq, at, message);
-      if (isPerson(message)) this.#add("message", { ...facts, snippet: snippetOf(message.message.body), agent: null, name: `${message.message.sender.address} writes to ${recipientsOf(message).join(", ")}` });
+      if (isFromPerson(message)) this.#add("message", { ...facts, snippet: snippetOf(message.message.body), agent: null, name: `${message.message.sender.address} writes to ${recipientNames(message).join(", ")}` });
     } else if (event.event === "task_complete" || event.event === "task_error") {
       const isPaused = this.#paused?.begin === at;
       const failed = event.event === "task_error";
@@ -174,7 +171,7 @@ class Reader {
   #deliver(seq, at, message) {
     const { sender, request_id: request } = message.message;
     if (message.msg_type === "broadcast_complete") return;
-    const to = recipientsOf(message);
+    const to = recipientNames(message);
     const agents = to.includes("all") ? [...this.#agents].filter((name) => name !== sender.address) : to;
     const mail = { seq, at, tier: tierOf(message) };
     for (const agent of agents) {

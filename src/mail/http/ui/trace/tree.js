@@ -1,7 +1,7 @@
 // Who asked whom: each message from outside is a root; below a message stands the turn that read it, and below that
 // what it sent.
 
-import { isPerson, recipientsOf } from "./spans.js";
+import { envelopeOf, isFromPerson, recipientNames } from "../api/messages.js";
 
 /** Nodes are indented so many levels at most. */
 const DEEPEST = 24;
@@ -20,7 +20,7 @@ export function readTree(events, spans) {
   const roots = [];
   const requests = new Map();
   for (const event of events) {
-    const message = event.data.extra_data?.full_message;
+    const message = envelopeOf(event);
     if (!message) continue;
     const isFromSystem = message.message.sender.address_type === "system";
     const turn = owners.get(event.seq) ?? null;
@@ -41,8 +41,8 @@ export function readTree(events, spans) {
       seq: event.seq,
       kind: isAnswer ? "response" : message.msg_type,
       who: isFromSystem ? "system" : message.message.sender.address,
-      whom: isAnswer && asked ? asked.who : recipientsOf(message).join(", "),
-      isFromOutside: isPerson(message),
+      whom: isAnswer && asked ? asked.who : recipientNames(message).join(", "),
+      isFromOutside: isFromPerson(message),
       isFromSystem,
       text: message.message.body || message.message.subject,
       turns: [],
