@@ -89,6 +89,15 @@ def test_calls_are_approved_edited_and_rejected_in_words(tmp_path: Path) -> None
         assert bank.paid == ["bob 5", "bob 400"]
 
 
+def test_approvals_come_before_questions_whose_answers_are_sent_together(tmp_path: Path) -> None:
+    with Bank(tmp_path / "bank") as bank:
+        env = environment({"MAIL_API_KEY": bank.tokens["user"], "MAIL_SERVER": bank.url})
+        given = "ask who ask when pay 500\nyes\nann\nat noon\n"
+        done = forkserver.run([*MAIL, "chat", "--task-id", "mixed"], cwd=tmp_path, env=env, given=given)
+        assert done.stdout.splitlines()[-1] == "ann | at noon | SUCCESS: paid 500 to bob"
+        assert (done.returncode, bank.paid) == (0, ["bob 500"])
+
+
 def test_text_streams_and_ctrl_c_leaves_the_task_running(waiting: ServerProcess, tmp_path: Path) -> None:
     with open_chat(waiting, tmp_path) as chat:
         chat.expect(PROMPT)

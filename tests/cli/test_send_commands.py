@@ -57,8 +57,16 @@ def test_reply_answers_a_question_and_continues_a_task(server: ServerProcess, tm
     )
     assert run(server, tmp_path, "reply", "replied", "it's ok").stdout == "it's ok\n"
     assert run(server, tmp_path, "reply", "replied", "2**3").stdout == "2**3 = 8.\n"
-    wrong = run(server, tmp_path, "reply", "replied", "x", "--call", "c9")
-    assert (wrong.returncode, "does not wait for the call c9" in wrong.stderr) == (2, True)
+
+
+def test_reply_takes_an_answer_for_each_question(tmp_path: Path) -> None:
+    with Bank(tmp_path / "bank") as bank:
+        asked = run(bank, tmp_path, "send", "ask who ask when", "--task-id", "both")
+        assert asked.stdout.splitlines()[-1] == '  mail reply both "your answer" "your answer"'
+        short = run(bank, tmp_path, "reply", "both", "ann")
+        assert (short.returncode, short.stdout) == (2, "")
+        assert short.stderr.splitlines()[1:] == ["  1. payer asks: who", "  2. payer asks: when"]
+        assert run(bank, tmp_path, "reply", "both", "ann", "at noon").stdout == "ann | at noon\n"
 
 
 def test_reply_names_the_commands_that_decide(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from support.http_server import HTTPServer
 
-from mail.core.task.swarm import SwarmCore
+from mail.core.task.size import json_size
+from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage, report_usage
 from mail.factories.base import MAILAgentFunction
 from mail.testing.agents import (
@@ -35,6 +36,8 @@ def supervise(view: View) -> Sequence[Call]:
     """Ask the worker, and answer with its answer; `may I` asks the user first."""
     if view.mail.body == "may I":
         return [call("approve")]
+    if view.mail.body == "pay twice":
+        return [call("pay"), call("pay")]
     if view.mail.sender_type == "user":
         report_usage(Usage(calls=1, input_tokens=7), "m")
         return [request("worker", view.mail.body)._replace(reasoning=["The worker digs."]), wait()]
@@ -61,13 +64,13 @@ class Prompted(MAILAgentFunction):
 
 def swarm() -> SwarmCore:
     prompted = Prompted("supervisor", ["worker"], [], tool_format="completions")
-    core = build_agent(supervise, targets=["worker"], actions=["approve"], supervises=True)
+    core = build_agent(supervise, targets=["worker"], actions=["approve", "pay"], supervises=True)
     return build_swarm(
         {
             "supervisor": replace(core, function=prompted),
             "worker": build_agent(work, targets=["supervisor"], actions=["dig"], name="worker"),
         },
-        actions={"dig": dig, "approve": dig},
+        actions={"dig": dig, "approve": dig, "pay": ActionCore("pay", dig, needs_approval=True)},
         breakpoint_tools=frozenset({"approve"}),
     )
 
@@ -145,12 +148,33 @@ async def test_the_message_comes_before_the_results_that_resume_an_agent(server:
     assert resumed["history"][-1]["content"] == "you may"
 
 
+async def test_a_decision_that_leaves_other_calls_waiting_is_no_turn(server: HTTPServer) -> None:
+    paused = (await server.post(body="pay twice", task_id="t")).json()
+    asked = (await server.task("t"))["seq"]
+    given = {"approvals": [{"call_id": paused["pending_tool_calls"][0]["call_id"], "decision": "approve"}]}
+    await server.post(body="", task_id="t", resume_from="breakpoint_tool_call", kwargs=given)
+    events = [event for event in (await server.task("t"))["events"] if int(event["id"]) > asked]
+    assert "breakpoint_tool_call" in {event["event"] for event in events}
+    assert {(await look(server, event["id"])).status_code for event in events} == {400}
+
+
 async def test_a_long_history_is_cut(server: HTTPServer) -> None:
     await server.post(body="dig", task_id="t")
     seq = (await server.task("t"))["seq"]
     whole = (await look(server, seq)).json()
     short = (await look(server, seq, limit=1)).json()
     assert short == {**whole, "history": whole["history"][-1:], "omitted": len(whole["history"]) - 1}
+
+
+async def test_large_entries_of_the_history_are_left_out(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.post(body="dig", task_id="t")
+    seq = (await server.task("t"))["seq"]
+    whole = (await look(server, seq)).json()
+    monkeypatch.setattr("mail.http.routes.turns.HISTORY_BYTES", sum(map(json_size, whole["history"][-2:])))
+    short = (await look(server, seq)).json()
+    assert short == {**whole, "history": whole["history"][-2:], "omitted": len(whole["history"]) - 2}
 
 
 @pytest.mark.parametrize("seq", [0, 1, 99, "x"])

@@ -1,4 +1,7 @@
-"""A swarm for `mail server` whose agent pays `bob` as the message says; payments over 100 need approval."""
+"""A swarm for `mail server` whose agent pays `bob` as the message says; payments over 100 need approval.
+
+It also asks: `ask NAME` is a call of a breakpoint tool.
+"""
 
 import json
 import textwrap
@@ -22,8 +25,9 @@ MODULE = r'''
     def payer(**_: Any) -> Any:
         async def step(history: list[dict[str, Any]], _choice: Any) -> Any:
             results = [entry["content"] for entry in history if entry["role"] == "tool"]
-            amounts = map(int, re.findall(r"\d+", history[0]["content"].partition("<body>")[2]))
-            wanted = [("pay", {"to": "bob", "amount": amount}) for amount in amounts]
+            body = history[0]["content"].partition("<body>")[2]
+            wanted = [("ask", {"question": name}) for name in re.findall(r"ask (\w+)", body)]
+            wanted += [("pay", {"to": "bob", "amount": int(amount)}) for amount in re.findall(r"\d+", body)]
             if results:
                 wanted = [("task_complete", {"finish_message": " | ".join(results)})]
             said = {
@@ -67,7 +71,7 @@ SWARM = {
             "name": "payer",
             "factory": "python::paying_agent:payer",
             "comm_targets": [],
-            "actions": ["pay"],
+            "actions": ["pay", "ask"],
             "tool_format": "completions",
             "enable_entrypoint": True,
             "can_complete_tasks": True,
@@ -83,8 +87,14 @@ SWARM = {
                 "required": ["to", "amount"],
             },
             "needs_approval": "python::paying_agent:is_large",
-        }
+        },
+        {
+            "name": "ask",
+            "function": "python::paying_agent:pay",
+            "parameters": {"type": "object", "properties": {"question": {"type": "string"}}},
+        },
     ],
+    "breakpoint_tools": ["ask"],
 }
 
 

@@ -44,6 +44,7 @@ class Argument:
         type: what parses the value; an Enum in which texts are the choices.
         is_required: whether a positional argument must be given.
         repeats: whether a flag may be repeated, or a positional argument takes several words, joined by spaces.
+        is_list: whether the words of a positional argument that repeats are not joined.
         uses_last_task: whether it may be left out at the prompt, for the last task.
     """
 
@@ -60,6 +61,7 @@ class Argument:
     is_required: bool = False
     is_switch: bool = False
     repeats: bool = False
+    is_list: bool = False
     uses_last_task: bool = False
 
     @property
@@ -161,7 +163,9 @@ class Command:
         if argument.uses_last_task and value is None:
             return session.require_task()
         if argument.repeats:
-            return value or None if argument.is_flag else " ".join(value)
+            if argument.is_flag:
+                return value or None
+            return value if argument.is_list else " ".join(value)
         return value
 
     def parse(self, words: Sequence[str]) -> Namespace:

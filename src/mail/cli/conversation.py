@@ -1,6 +1,7 @@
 """Talking to a swarm: `mail send`, `mail reply`, and plain text at the prompt."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,21 +73,28 @@ def show_questions(session: Session) -> None:
 
 
 async def reply(session: Session, text: str) -> None:
-    """Answer the first question of the open task; several results are sent together. Raises UsageError."""
-    from mail.client.messaging import MessageOptions
-
+    """Answer the first question of the open task; all results are sent together. Raises UsageError."""
     question, *others = session.questions
     if question.needs_approval:
-        settings: dict[str, Any] = {"approvals": [read_decision(question, text)]}
-    else:
-        session.results[question.call_id] = text
-        if others and not others[0].needs_approval:
-            session.questions = tuple(others)
-            if not session.output.as_json:
-                show_questions(session)
-            return
-        results = [{"call_id": call_id, "content": each} for call_id, each in session.results.items()]
-        settings = {"breakpoint_tool_call_result": results}
+        await _resume(session, {"approvals": [read_decision(question, text)]})
+        return
+    session.results[question.call_id] = text
+    if others:
+        session.questions = tuple(others)
+        if not session.output.as_json:
+            show_questions(session)
+        return
+    await _resume(session, _results(session.results))
+
+
+def _results(results: Mapping[str, str]) -> dict[str, Any]:
+    given = [{"call_id": call_id, "content": text} for call_id, text in results.items()]
+    return {"breakpoint_tool_call_result": given}
+
+
+async def _resume(session: Session, settings: dict[str, Any]) -> None:
+    from mail.client.messaging import MessageOptions
+
     options = MessageOptions(task_id=session.open_task, resume_from="breakpoint_tool_call", settings=settings)
     await send(session, "", options)
 
@@ -198,7 +206,7 @@ async def _send(session: Session, given: Namespace) -> None:
 
 
 async def _reply(session: Session, given: Namespace) -> None:
-    """Answer the question of a task, or continue a task that asks nothing."""
+    """Answer all questions of a task, or continue a task that asks nothing."""
     from mail.cli.views.tasks import read_task
     from mail.client.messaging import MessageOptions
 
@@ -209,18 +217,20 @@ async def _reply(session: Session, given: Namespace) -> None:
         if not session.is_chat:
             asked = "; ".join(map(str, questions))
             raise UsageError(f"{asked}\n{session.next_step(view.task_id, questions)}")
-    if len(questions) > 1 and given.call is None:
-        asked = "\n".join(f"  --call {question.call_id}  {question}" for question in questions)
-        raise UsageError(f"task {view.task_id} asks several questions; choose one\n{asked}")
-    if given.call is not None:
-        questions = tuple(question for question in questions if question.call_id == given.call)
-        if not questions:
-            raise UsageError(f"task {view.task_id} does not wait for the call {given.call}")
     session.open(view.task_id, questions)
-    if questions:
-        await reply(session, given.body)
+    text = " ".join(given.body)
+    if not questions:
+        await send(session, text, MessageOptions(task_id=view.task_id))
+    elif len(questions) == 1 or session.questions[0].needs_approval:
+        await reply(session, text)
+    elif len(given.body) == len(questions):
+        answers = zip(questions, given.body, strict=True)
+        await _resume(session, _results({question.call_id: answer for question, answer in answers}))
     else:
-        await send(session, given.body, MessageOptions(task_id=view.task_id))
+        asked = "\n".join(f"  {n}. {question}" for n, question in enumerate(questions, 1))
+        raise UsageError(
+            f"task {view.task_id} asks {len(questions)} questions; give one answer for each, in quotes\n{asked}"
+        )
 
 
 async def _new(session: Session, given: Namespace) -> None:
@@ -269,13 +279,18 @@ COMMANDS = (
         name="reply",
         needs_slash=True,
         shell_name="reply",
-        summary="Answer a task's question, or continue a task.",
+        summary="Answer a task's questions, or continue a task.",
         details="Exit codes: 3 the task has failed, 4 it is paused again.",
         handler=_reply,
         arguments=(
             TASK,
-            TEXT,
-            option("--call", metavar="ID", help="The call to answer, if the task waits for several."),
+            positional(
+                "body",
+                "The text; if the task asks several questions, the answer to each, in quotes.",
+                metavar="TEXT",
+                repeats=True,
+                is_list=True,
+            ),
         ),
     ),
 )

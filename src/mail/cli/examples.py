@@ -17,7 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'mail send "and in Oslo?" --task-id trip --to supervisor',
         'mail send "a long report" --no-wait',
     ),
-    "reply": ('mail reply trip "by train"', 'mail reply trip "and back?" --json'),
+    "reply": ('mail reply trip "by train"', 'mail reply trip "by train" "at noon" --json'),
     "agents": ("mail agents", "mail agents --server https://mail.example --json"),
     "demo": ("mail demo", 'mail demo "ask a human: may I?"'),
     "init": ("mail init my-swarm", "mail init my-swarm --model ollama/llama3.2"),

@@ -155,8 +155,9 @@ class Session:
             raise
 
     def open(self, task_id: str | None, questions: Sequence[Question] = ()) -> None:
-        """Let plain text continue this task, or answer what it asks."""
-        self.open_task, self.questions, self.results = task_id, tuple(questions), {}
+        """Let plain text continue this task, or answer what it asks: approvals first, as results end the wait."""
+        ordered = sorted(questions, key=lambda question: not question.needs_approval)
+        self.open_task, self.questions, self.results = task_id, tuple(ordered), {}
 
     def set_status(self, task_id: str | None, status: str | None) -> None:
         """Remember the status of a task that nobody waits for any more, if both are known."""
@@ -204,7 +205,7 @@ class Session:
         if any(question.needs_approval for question in questions):
             approve, reject = self._command("task-approve", name), self._command("task-reject", name)
             return f"Decide with\n  {approve}\n  {reject} --reason 'why not'"
-        answer = self._command("reply", name, '"your answer"')
+        answer = self._command("reply", name, *['"your answer"'] * max(1, len(questions)))
         return f"Answer with\n  {answer}"
 
     def task_command(self, task_id: str) -> str:

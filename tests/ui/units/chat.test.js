@@ -98,6 +98,21 @@ test("each approval is decided by its id, and the rest stays", () => {
   assert.deepEqual([b.reply.decision, b.reply.by, b.reply.reason], ["reject", "ann", "no"]);
 });
 
+test("a decision that leaves other calls waiting is no turn", () => {
+  const timestamp = "2026-01-01T00:00:09Z";
+  const chat = new Chat().read(
+    events(
+      mail("user", "ann", "payer", "pay"),
+      ["breakpoint_tool_call", { extra_data: { agent: "payer" } }],
+      ["task_complete", { response: "[]" }],
+      ["breakpoint_action_complete", { timestamp, extra_data: { agent: "payer", tool_call_id: "b", decision: "reject" } }],
+      ["breakpoint_tool_call", { timestamp, extra_data: { agent: "payer", tool_call_id: "a", needs_approval: true } }],
+      ["task_complete", { timestamp, response: "[]" }],
+    ),
+  );
+  assert.deepEqual(chat.items.filter(({ kind }) => kind === "work").map(({ turns }) => turns), [1, 0]);
+});
+
 test("a failure is said once", () => {
   const time = { timestamp: "2026-01-01T00:00:09Z" };
   const chat = new Chat().read(

@@ -108,6 +108,18 @@ test("what runs now is open, and so is a wait for a person", () => {
   assert.deepEqual(last("running", answer).map(({ name, end }) => [name, end - ZERO]), [["waits for you", 900]]);
 });
 
+test("a decision that leaves other calls waiting is no turn", () => {
+  const { spans } = readSpans(
+    task(
+      [0, mail("ann", "boss", "pay", "r")],
+      [5, ["tool_call", { agent: "boss", tool_name: "pay" }], ["breakpoint_tool_call", { agent: "boss" }], ["task_complete", {}, { response: "[]" }]],
+      [900, ["breakpoint_action_complete", { agent: "boss" }], ["breakpoint_tool_call", { agent: "boss" }], ["task_complete", {}, { response: "[]" }]],
+    ),
+    { status: "paused" },
+  );
+  assert.deepEqual(spans.filter(({ kind }) => kind === "turn" || kind === "wait").map(({ kind, first, end }) => [kind, first, end && end - ZERO]), [["turn", 2, 5], ["wait", 3, 900], ["wait", 6, null]]);
+});
+
 function mailEvent(from, to, body, seq) {
   const [event] = task([0, mail(from, to, body, `m${seq}`)]);
   return { ...event, seq, id: String(seq) };

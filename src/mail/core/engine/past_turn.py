@@ -12,10 +12,11 @@ from mail.core.decisions.manual import compressed
 from mail.core.engine.turn import before_results
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.values import value
-from mail.core.task.change import InboxEntry, Snapshot
+from mail.core.task.change import InboxEntry
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
+from mail.core.task.size import json_size
 from mail.core.task.swarm import AgentCore, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
@@ -65,6 +66,7 @@ class PastTurn:
         timing, usage: as in its first event; None if the record has none.
         mail: the messages that it read.
         history: the entries that the agent's function was called with: its history, and the messages of the turn.
+        omitted: how many older entries of the history are left out.
         output: what the turn appended to the history: the reply, and the results of its calls. None if it left nothing
             there, as a turn that only waits.
         setup: None if the swarm no longer has the agent.
@@ -78,70 +80,111 @@ class PastTurn:
     usage: Mapping[str, Any] | None
     mail: Sequence[InboxEntry]
     history: History
+    omitted: int
     output: History | None
     setup: AgentSetup | None
 
 
-async def read_turn(store: Store, swarm: SwarmCore, key: TaskKey, seq: int) -> PastTurn:
-    """Return the turn to which an event of a task belongs.
+async def read_turn(
+    store: Store,
+    swarm: SwarmCore,
+    key: TaskKey,
+    seq: int,
+    *,
+    limit: int | None = None,
+    max_bytes: int | None = None,
+) -> PastTurn:
+    """Return the turn to which an event of a task belongs, with the last `limit` entries of the history, of `max_bytes`.
+
+    These bound the result. While it is made, one state of the task and then the agent's history up to the turn are in
+    memory, one at a time, as stores have no shorter way to read them.
 
     Raises BadRequest for an event that the task doesn't have, or that is not part of a turn of an agent, and
     SnapshotExpired if the state of the task at that time is no longer stored.
     """
     after = await store.read_snapshot(key, seq)
-    before = await _before(store, key, seq, after)
-    first = before.task.seq + 1
-    events = [event for event in after.events if event.seq >= first]
-    event = next((event for event in events if _is_of_a_turn(event)), None)
-    if event is None:
-        raise _no_turn(key, seq)
-    agent: str = event.extra["agent"]
-    portions, n = (was.task.histories.get(agent, 0) for was in (before, after))
-    known = await store.read_history(key, agent, upto=portions) if portions else []
-    added = (await store.read_history(key, agent, upto=n))[len(known) :] if n > portions else []
+    last, histories = after.task.seq, after.task.histories
     left = {(entry.mailbox, entry.seq) for entry in after.mail}
+    latest = [event for event in after.events if event.timestamp == after.events[-1].timestamp]
+    del after
+    first = await _begin(store, key, latest)
+    event = _event_of_turn([event for event in latest if event.seq >= first])
+    if first == 1 or event is None:  # the task began with it, or others have caused it
+        raise BadRequest(f"event {seq} of task {key.task_id!r} is not part of a turn of an agent")
+    before = await store.read_snapshot(key, first - 1)
+    agent: str = event.extra["agent"]
     mail = [entry for entry in before.mail if entry.mailbox == agent and (agent, entry.seq) not in left]
+    task = before.task
+    del before
+    known, added = await _read_history(
+        store, key, agent, task.histories.get(agent, 0), histories.get(agent, 0)
+    )
     prompts, output = _split(added)
     if not added:
         prompts = [entry.prompt for entry in mail]
+    messages = _messages(task, agent, known, prompts, mail)
+    shown = _newest(messages, limit, max_bytes)
     return PastTurn(
         agent,
         first,
-        after.task.seq,
+        last,
         event.timestamp,
         timing=event.extra.get("timing"),
         usage=event.extra.get("usage"),
         mail=mail,
-        history=_messages(before.task, agent, known, prompts, mail),
+        history=shown,
+        omitted=len(messages) - len(shown),
         output=output if added else None,
-        setup=_setup(swarm, agent, before.task),
+        setup=_setup(swarm, agent, task),
     )
 
 
-async def _before(store: Store, key: TaskKey, seq: int, after: Snapshot) -> Snapshot:
-    """Return the task before the commit that `after` is the result of; `seq` is one of its events.
+async def _begin(store: Store, key: TaskKey, latest: Sequence[Event]) -> int:
+    """Return the first event of a commit, given all events with its timestamp.
 
-    The events of a commit have the same timestamp, but so may those of two commits; their versions tell them apart.
+    Two commits may have the same timestamp, so look where each of them ends. Versions would not tell: a store may raise
+    them without an event.
     """
-    committed = after.events[-1].timestamp
-    first = next(event.seq for event in after.events if event.timestamp == committed)
-    while True:
-        if first > 1:
-            before = await store.read_snapshot(key, first - 1)
-            if before.task.version == after.task.version - 1:
-                return before
-        end = (await store.read_snapshot(key, first)).task.seq
-        if end == after.task.seq:  # the task began with it
-            raise _no_turn(key, seq)
+    first = latest[0].seq
+    while (end := (await store.read_events(key, after=first - 1, max_bytes=1))[-1].seq) < latest[-1].seq:
         first = end + 1
+    return first
 
 
-def _is_of_a_turn(event: Event) -> bool:
-    return "agent" in event.extra and event.kind not in NOT_A_TURN
+async def _read_history(
+    store: Store, key: TaskKey, agent: str, before: int, after: int
+) -> tuple[History, History]:
+    """Return the agent's history up to the portion `before`, and what follows up to `after`."""
+    if after == before:
+        return (await store.read_history(key, agent, upto=before) if before else []), []
+    n = len(await store.read_history(key, agent, upto=before)) if before else 0
+    history = await store.read_history(key, agent, upto=after)
+    added = history[n:]
+    del history[n:]
+    return history, added
 
 
-def _no_turn(key: TaskKey, seq: int) -> BadRequest:
-    return BadRequest(f"event {seq} of task {key.task_id!r} is not part of a turn of an agent")
+def _newest(history: History, limit: int | None, max_bytes: int | None) -> History:
+    """Return the end of a history, within these bounds."""
+    begin, size = len(history), 0
+    end = 0 if limit is None else max(0, begin - limit)
+    while begin > end:
+        size += json_size(history[begin - 1])
+        if max_bytes is not None and size > max_bytes:
+            break
+        begin -= 1
+    return history[begin:]
+
+
+def _event_of_turn(events: Sequence[Event]) -> Event | None:
+    """Return the first event of a commit that an agent's turn has caused; None if the commit is not of a turn.
+
+    A commit with the answer to a call, by a person or by the expiry of an approval, may repeat the calls that still wait.
+    """
+    others = NOT_A_TURN
+    if any(event.kind is EventKind.BREAKPOINT_ACTION_COMPLETE for event in events):
+        others |= {EventKind.BREAKPOINT_TOOL_CALL}
+    return next((event for event in events if "agent" in event.extra and event.kind not in others), None)
 
 
 def _split(added: History) -> tuple[History, History]:

@@ -26,6 +26,9 @@ MAX_ENTRIES = 1000
 
 DEFAULT_ENTRIES = 50
 
+HISTORY_BYTES = 4_000_000
+"""Size of these entries, at most."""
+
 SHORTER = "ask for fewer entries of the history: GET /task/turn?task_id=…&seq=…&limit=…"
 
 
@@ -75,7 +78,8 @@ class TurnRecord(Answered):
     usage: Usage | None = Field(description="What its models have cost; null if it has called none.")
     mail: list[QueuedMessage] = Field(description="The messages that it read.")
     history: list[dict[str, Any]] = Field(
-        description="What the agent was called with, oldest first, in the format of its model's API: the last `limit` entries."
+        description="What the agent was called with, oldest first, in the format of its model's API: the last `limit` entries, "
+        "up to 4 MB."
     )
     omitted: int = Field(description="How many older entries of the history are left out.")
     output: list[dict[str, Any]] | None = Field(
@@ -111,13 +115,12 @@ async def get_turn(
     await service.refresh()
     task = await load_task(service, caller, task_id)
     runtime = service.runtime
-    turn = await read_turn(runtime.store, runtime.swarm, task.key, seq)
-    return await answer(service.large_answers, caller, _pieces(caller, task_id, turn, limit), advice=SHORTER)
+    turn = await read_turn(runtime.store, runtime.swarm, task.key, seq, limit=limit, max_bytes=HISTORY_BYTES)
+    return await answer(service.large_answers, caller, _pieces(caller, task_id, turn), advice=SHORTER)
 
 
-async def _pieces(caller: Caller, task_id: str, turn: PastTurn, limit: int) -> AsyncGenerator[bytes]:
+async def _pieces(caller: Caller, task_id: str, turn: PastTurn) -> AsyncGenerator[bytes]:
     """Yield the turn as `TurnRecord`, in pieces of JSON: histories may be large."""
-    omitted = max(0, len(turn.history) - limit)
     record = {
         "task_id": task_id,
         "agent": turn.agent,
@@ -135,12 +138,12 @@ async def _pieces(caller: Caller, task_id: str, turn: PastTurn, limit: int) -> A
             }
             for entry in turn.mail
         ],
-        "omitted": omitted,
+        "omitted": turn.omitted,
         "output": turn.output,
         "setup": _setup(caller, turn),
     }
     yield to_json(record)[:-1] + b',"history":['
-    for n, entry in enumerate(turn.history[omitted:]):
+    for n, entry in enumerate(turn.history):
         yield (b"," if n else b"") + to_json(entry)
     yield b"]}"
 

@@ -56,6 +56,7 @@ export class Chat {
   #read = 0;
   #work = null; // the item of work that grows
   #waiting = ""; // the agent that has just paused the task
+  #answered = ""; // when a call was last answered: a commit with an answer repeats the calls that still wait, and is no turn
   #asked = []; // messages to a person that ask something, until the pause that they belong to
 
   /** Read the events that have come since the last reading. */
@@ -92,7 +93,7 @@ export class Chat {
         return void this.#push("forked", event, { from: extra.forked_from, at: extra.at });
       case "breakpoint_tool_call":
         this.#waiting = extra.agent ?? "";
-        return this.#turn(event);
+        return data.timestamp === this.#answered ? undefined : this.#turn(event);
       case "breakpoint_action_complete":
         return this.#reply(event, extra);
       case "tool_call":
@@ -185,6 +186,7 @@ export class Chat {
   #reply(event, { agent, tool_call_id: callId, decision, by, reason, arguments: args }) {
     const waits = (item) => item.kind === "question" && !item.reply && item.agent === agent && (callId ? item.callId === callId : !item.needsApproval);
     const item = this.items.find(waits);
+    this.#answered = event.data.timestamp;
     if (item) {
       const time = event.data.timestamp;
       item.reply = decision ? { decision, by: by?.split("@")[0].replace(/^\w+:/, "") ?? "", reason, args, time } : { text: below(event.data.description), time };

@@ -75,6 +75,12 @@ export function readSpans(events, { live = new Map(), status = "completed" } = {
   return reader.finish(live, status);
 }
 
+/** Return the first event of a commit that a turn has caused. A commit with the answer to a call may repeat the calls that still wait. */
+function eventOfTurn(events) {
+  const isAnswer = events.some(({ event }) => event === "breakpoint_action_complete");
+  return events.find(({ event, data }) => data.extra_data?.agent && !NOT_A_TURN.has(event) && !(isAnswer && event === "breakpoint_tool_call"));
+}
+
 class Reader {
   spans = [];
   #mail = new Map(); // what each agent has not read: [{seq, tier, at}]
@@ -84,7 +90,7 @@ class Reader {
   #agents = new Set();
 
   read(commit) {
-    const about = commit.events.find(({ event, data }) => data.extra_data?.agent && !NOT_A_TURN.has(event));
+    const about = eventOfTurn(commit.events);
     if (commit.events.some((event) => event.event === "breakpoint_action_complete" || (envelopeOf(event) && isFromPerson(envelopeOf(event))))) this.#resume(commit.at);
     if (about) this.#turn(commit, about);
     for (const event of commit.events) this.#event(event, commit, about);
