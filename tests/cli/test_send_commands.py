@@ -35,7 +35,7 @@ def test_send_need_not_wait(waiting: ServerProcess, tmp_path: Path) -> None:
     shown = run(waiting, tmp_path, "task", "show", task_id).stdout
     assert "working     waiter since " in shown
     (waiting.folder / "go").touch()
-    eventually(lambda: waiting.task(task_id)["status"] == "completed", "the task goes on by itself")
+    eventually(lambda: waiting.task(task_id)["status"] == "completed", "the task continues by itself")
 
 
 def test_ctrl_c_says_how_to_come_back(waiting: ServerProcess, tmp_path: Path) -> None:
