@@ -8,7 +8,8 @@ import typer
 
 from mail.cli.connection import KEY_VARIABLE, connect, connect_anonymously
 from mail.cli.output import Output
-from mail.cli.session import Session, program
+from mail.cli.program import program
+from mail.cli.session import Session
 
 LINK = "swarm://connect?server=example.com"
 

@@ -63,9 +63,9 @@ def number_of(token: StoredToken) -> str:
     return token.digest[:NUMBER_CHARACTERS]
 
 
-def expiry_of(token: StoredToken) -> str | None:
-    """Return when a token expires, in ISO 8601; None for never."""
-    return None if token.expires is None else datetime.fromtimestamp(token.expires, UTC).isoformat()
+def expiry_of(issued: "StoredToken | IssuedLink") -> str | None:
+    """Return when a token or a link expires, in ISO 8601; None for never."""
+    return None if issued.expires is None else datetime.fromtimestamp(issued.expires, UTC).isoformat()
 
 
 async def valid_tokens(documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) -> list[StoredToken]:

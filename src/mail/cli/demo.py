@@ -10,7 +10,7 @@ import typer
 
 from mail.cli.options import AsJson
 from mail.cli.output import Output
-from mail.cli.session import program
+from mail.cli.program import program
 from mail.cli.views.events import show_answer, show_stream
 from mail.errors import MAILError
 

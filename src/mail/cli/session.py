@@ -3,20 +3,17 @@
 import os
 import re
 import shlex
-import shutil
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mail.cli.output import Output
+from mail.cli.program import program
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
-from mail.server import PROGRAM_VARIABLE
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
@@ -251,17 +248,6 @@ def how_to_reply(questions: Sequence[Question]) -> str:
     if questions and questions[0].needs_approval:
         return "Type approve, reject REASON, or edit NAME=VALUE … to run it with other arguments."
     return "Type your answer."
-
-
-def program() -> str:
-    """Return how the user can call `mail`: by its name if it is on PATH, else as this process was started."""
-    called, found = Path(sys.argv[0]), shutil.which("mail")
-    if not found and (given := os.environ.get(PROGRAM_VARIABLE)):
-        return given
-    if called.stem != "mail" or (found and Path(found).absolute() == called.absolute()):
-        return "mail"
-    start = Path(os.environ.get("PWD") or Path.cwd())  # scripts/dev.py changes the current folder
-    return str(called.relative_to(start) if called.is_relative_to(start) else called)
 
 
 def reveal(secret: str | None) -> str | None:

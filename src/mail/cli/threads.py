@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import Command, Completes, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, Status, program, status_after
+from mail.cli.program import program
+from mail.cli.session import Session, Status, status_after
 from mail.errors import MAILError
 
 if TYPE_CHECKING:

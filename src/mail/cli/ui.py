@@ -137,9 +137,7 @@ async def _over_http(client: Any) -> _Page:
 
 async def _from_database(storage: "StorageConfig", server: str, caller: "Caller") -> _Page:
     """Write a link to the server's database, if the server answers."""
-    from datetime import UTC, datetime
-
-    from mail.auth.tokens import issue_link, sign_in_url
+    from mail.auth.tokens import expiry_of, issue_link, sign_in_url
     from mail.bootstrap import issues_tokens
     from mail.bootstrap.backends import open_documents
     from mail.cli.connection import connect_anonymously
@@ -157,8 +155,7 @@ async def _from_database(storage: "StorageConfig", server: str, caller: "Caller"
         return _Page(f"{server}/ui", note, {"expires": None})
     async with open_documents(storage) as documents:
         link = await issue_link(documents, caller)
-    expires = datetime.fromtimestamp(link.expires, UTC).isoformat()
-    about = {"role": caller.role, "id": caller.id, "expires": expires}
+    about = {"role": caller.role, "id": caller.id, "expires": expiry_of(link)}
     return _Page(sign_in_url(server, link.code), f"{NOTE} It signs in {caller.role}:{caller.id}.", about)
 
 

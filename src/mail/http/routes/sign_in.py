@@ -7,7 +7,6 @@
 Nothing is in a cookie: a page of another origin can neither read the token nor send it.
 """
 
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from fastapi import Depends, Request
@@ -74,8 +73,8 @@ async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
     service = issuing_service(request)
     bearer = find_bearer(request.headers)
     link = await tokens.issue_link(service.documents, caller, service.runtime.clock, bearer=bearer)
-    expires = datetime.fromtimestamp(link.expires, UTC).isoformat()
-    return JSON({"code": link.code, "expires": expires}, status_code=201, headers=NO_STORE)
+    answer = {"code": link.code, "expires": tokens.expiry_of(link)}
+    return JSON(answer, status_code=201, headers=NO_STORE)
 
 
 async def _admit(request: Request) -> None:
