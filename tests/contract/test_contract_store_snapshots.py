@@ -3,19 +3,22 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.adapters import StoreAdapter
 from support.tiers import sized
 
+from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
+from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.engine.past_turn import read_turn
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
-from mail.core.task.change import HistoryRecord, InboxEntry, Snapshot, TaskChange
+from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
 from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
 from mail.core.task.swarm import History, SwarmCore
@@ -83,18 +86,34 @@ class Recorded:
         self.moments.append(Moment(task, await self._store.read_inbox(change.key), histories))
 
 
-class Skipping:
-    """A store whose commits have every other version."""
+def count_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Return a list that grows by an element for each row or item (SQLite: each step) that a store reads."""
+    read: list[None] = []
+    match getattr(store, "_store", store):
+        case SQLiteStore() as sqlite:
+            sqlite._sql.set_progress_handler(lambda: read.append(None), 1)
+        case PostgresStore() as postgres:
+            fetch = postgres._sql.fetch
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+            async def counting(*args: Any) -> list[Any]:
+                rows = await fetch(*args)
+                read.extend([None] * len(rows))
+                return rows
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+            monkeypatch.setattr(postgres._sql, "fetch", counting)
+        case DynamoDBStore() as dynamodb:
+            client = dynamodb._table._client
+            call = client.call
 
-    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        snapshot = await self._store.read_snapshot(key, at)
-        return replace(snapshot, task=replace(snapshot.task, version=2 * snapshot.task.version))
+            async def counting_items(*args: Any, **kwargs: Any) -> Any:
+                answer = await call(*args, **kwargs)
+                read.extend([None] * len(answer.get("Items", [answer.get("Item")])))
+                return answer
+
+            monkeypatch.setattr(client, "call", counting_items)
+        case unknown:
+            raise TypeError(unknown)
+    return read
 
 
 def runtime_on(store: Any, swarm: SwarmCore = SWARM) -> Runtime:
@@ -220,11 +239,38 @@ class TestTurns:
         with pytest.raises(BadRequest, match="not part of a turn"):
             await read_turn(runtime.store, SWARM, KEY, 1)
 
-    async def test_versions_between_commits_do_not_matter(self, lived: tuple[Runtime, list[Moment]]) -> None:
-        """DynamoDB's store raises the version when it forgets mail, without an event."""
-        runtime, _ = lived
-        turn = await read_turn(runtime.store, SWARM, KEY, 2)
-        assert await read_turn(cast("Store", Skipping(runtime.store)), SWARM, KEY, 2) == turn
+    async def test_what_is_read_does_not_grow_with_the_task(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        swarm = build_swarm({"supervisor": lambda view: [complete(f"{len(view.messages)} questions")]})
+        runtime = runtime_on(store, swarm)
+        last: list[int] = []
+        for n in range(1, 26):
+            await runtime.submit(PERSON, Submission(body=f"question {n}", task_id=KEY.task_id))
+            last.append((await work(runtime, KEY)).seq)
+        read = count_rows(store, monkeypatch)
+        counts = []
+        for n in (15, 25):
+            read.clear()
+            turn = await read_turn(store, swarm, KEY, last[n - 1], limit=2)
+            counts.append(len(read))
+            assert "question" in str(turn.history)
+            assert turn.output is not None
+            assert f"{n} questions" in str(turn.output)
+            assert len(turn.history) == 2
+            assert n - 2 < turn.omitted < len(await store.read_history(KEY, "supervisor"))
+        assert 0 < counts[1] <= counts[0]
+        whole = await read_turn(store, swarm, KEY, last[-1])
+        assert whole.omitted == 0
+        assert [*whole.history, *(whole.output or [])] == await store.read_history(KEY, "supervisor")
+
+    async def test_a_commit_that_is_not_there(self, store: Store, make: Maker) -> None:
+        with pytest.raises(TaskNotFound):
+            await store.read_commit(NOBODYS, 1)
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+        for at in (0, 3):
+            with pytest.raises(BadRequest, match=r"the events 1 to 2, and none with the seq"):
+                await store.read_commit(KEY, at)
 
 
 class TestFork:

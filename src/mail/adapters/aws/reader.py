@@ -34,10 +34,10 @@ from mail.adapters.aws.items import (
 )
 from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
-from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
+from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry, Snapshot
+from mail.core.task.change import Commit, InboxEntry, Snapshot
 from mail.core.task.events import Event
 from mail.core.task.size import event_size, text_size
 from mail.core.task.stored import read_checkpoint
@@ -132,30 +132,43 @@ class TaskReader:
         """Return whether the item counts as deleted."""
         return is_expired(item, self.now())
 
-    async def history(self, key: TaskKey, agent: str, upto: int | None = None) -> History:
-        """Return an agent's history, up to its `upto`-th part if that is given. Raises TaskNotFound."""
+    async def history(self, key: TaskKey, agent: str, after: int = 0, upto: int | None = None) -> History:
+        """Return an agent's history after its `after`-th part, up to its `upto`-th if that is given. Raises TaskNotFound."""
         end = history_end(agent) if upto is None else history_key(agent, upto + 1)
-        items = await self._proven(await self._items(key, history_key(agent, 1), end))
+        items = await self._proven(await self._items(key, history_key(agent, after + 1), end))
         items = [item for item in items if upto is None or history_number(item) <= upto]
         if not items:
             await self.seq(key)
         return await self.join_history(items)
 
-    async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
+    async def commit(self, key: TaskKey, at: int) -> Commit:
+        """Return the commit with an event. Raises TaskNotFound, BadRequest, SnapshotExpired."""
+        item = await self._commit_at(key, at)
+        events = await self._batch(item)
+        if events[0].seq > at:
+            raise SnapshotExpired
+        read = item["read"]["S"] if "read" in item else None
+        return Commit(await self.task(item), events, decode_read(read))
+
+    async def _commit_at(self, key: TaskKey, at: int) -> Item:
+        """Return the first commit that ends at an event or after it, as an item of the task; raises as `commit`."""
         present = await self._item(key)
         check_snapshot(await self.task(present), at)
         commit = await self._commit_of(key, at)
         if commit is None or "state" not in commit:
             raise SnapshotExpired
+        return {**commit, "started": present["started"]}
+
+    async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
+        commit = await self._commit_at(key, at)
         commits = await self._items(key, events_after(0), commit["SK"]["S"])
         batches = await asyncio.gather(*map(self._batch, commits))
         if not batches or batches[-1][0].seq > at:
             raise SnapshotExpired
-        was = {**commit, "started": present["started"]}
         mail = [[item[name]["S"] if name in item else None for name in _MAIL_CHANGES] for item in commits]
         waiting = waits_after((delivered, read) for delivered, read in mail)
-        return take_snapshot(await self.task(was), waiting, list(chain.from_iterable(batches)))
+        return take_snapshot(await self.task(commit), waiting, list(chain.from_iterable(batches)))
 
     async def join_history(self, items: Iterable[Item]) -> History:
         texts = await self.texts(item["entries"] for item in items)

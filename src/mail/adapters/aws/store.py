@@ -22,7 +22,7 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp
@@ -116,9 +116,12 @@ class DynamoDBStore:
             self._endings.notify(change.key)
 
     async def read_history(
-        self, key: TaskKey, agent: str, *, upto: int | None = None
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[dict[str, object]]:
-        return await self._reader.history(key, agent, upto)
+        return await self._reader.history(key, agent, after, upto)
+
+    async def read_commit(self, key: TaskKey, at: int) -> Commit:
+        return await self._reader.commit(key, at)
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         return await self._reader.snapshot(key, at)

@@ -21,9 +21,9 @@ from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_events, make_page, read_cursor
-from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
+from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
@@ -153,22 +153,29 @@ class PostgresStore:
             self._notifier.notify(topic, (change.ended, change.response), is_urgent=not is_awaited_here)
 
     async def read_history(
-        self, key: TaskKey, agent: str, *, upto: int | None = None
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[dict[str, object]]:
         return join_history(
             await self._rows(
                 key,
-                "SELECT history FROM mail.commits WHERE task = %s AND agent = %s AND n <= %s ORDER BY n",
+                "SELECT history FROM mail.commits WHERE task = %s AND agent = %s AND n > %s AND n <= %s ORDER BY n",
                 agent,
+                after,
                 LAST_TURN if upto is None else upto,
             )
         )
 
+    async def read_commit(self, key: TaskKey, at: int) -> Commit:
+        await self._check_snapshot(key, at)
+        ((state, events, read),) = await self._rows(
+            key,
+            "SELECT state, events, read FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1",
+            at,
+        )
+        return Commit(read_task(state), decode_events(events), decode_read(read))
+
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        present = await self.load(key)
-        if present is None:
-            raise TaskNotFound(f"there is no task {key.task_id!r}")
-        check_snapshot(present, at)
+        await self._check_snapshot(key, at)
         ((state,),) = await self._rows(
             key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
         )
@@ -325,6 +332,13 @@ class PostgresStore:
             "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
         )
         return int(count)
+
+    async def _check_snapshot(self, key: TaskKey, at: int) -> None:
+        """Raise TaskNotFound or BadRequest unless the task has an event of this seq."""
+        present = await self.load(key)
+        if present is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        check_snapshot(present, at)
 
     async def _seq(self, key: TaskKey) -> int:
         rows = await self._sql.fetch("SELECT seq FROM mail.tasks WHERE id = %s", (task_number(key),))

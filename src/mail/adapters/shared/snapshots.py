@@ -50,6 +50,14 @@ def encode_read(change: TaskChange) -> str | None:
     return to_json([consumed.mailbox, consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
 
 
+def decode_read(read: str | bytes | None) -> list[tuple[str, int]]:
+    """Return the mailbox and seq of each message that `encode_read` has encoded."""
+    if read is None:
+        return []
+    mailbox, *seqs = from_json(read)
+    return [(mailbox, seq) for seq in seqs]
+
+
 def deliver(waiting: Waiting, delivered: str | bytes | None) -> None:
     """Add the mail that `encode_delivered` has encoded."""
     if delivered is not None:
@@ -60,10 +68,8 @@ def waits_after(commits: Iterable[tuple[str | None, str | None]]) -> Waiting:
     """Return the mail that waits after commits, each given as `encode_delivered` and `encode_read` have encoded it."""
     waiting: Waiting = {}
     for delivered, read in commits:
-        if read is not None:
-            mailbox, *seqs = from_json(read)
-            for seq in seqs:
-                waiting.pop((mailbox, seq), None)
+        for position in decode_read(read):
+            waiting.pop(position, None)
         deliver(waiting, delivered)
     return waiting
 

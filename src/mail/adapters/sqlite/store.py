@@ -41,7 +41,7 @@ from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, com
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
@@ -233,9 +233,18 @@ class SQLiteStore:
             self._endings.notify(change.key)
 
     async def read_history(
-        self, key: TaskKey, agent: str, *, upto: int | None = None
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[dict[str, object]]:
-        return self._history(self._get(key).row, agent, 0, upto)
+        return self._history(self._get(key).row, agent, after, upto, at)
+
+    async def read_commit(self, key: TaskKey, at: int) -> Commit:
+        cached = self._get(key)
+        check_snapshot(cached.task, at)
+        ((state, events, mailbox, seqs),) = self._read(
+            "SELECT state, events, read_mailbox, read_seq FROM commits WHERE id >= ? ORDER BY id LIMIT 1",
+            (commit_id(cached.row, at),),
+        )
+        return Commit(read_task(state), decode_events(events), _consumed(mailbox, seqs))
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         cached = self._get(key)
@@ -396,8 +405,8 @@ class SQLiteStore:
             (commit_id(row, 0), commit_id(row, upto)),
         )
         for delivered, consumed_from, seqs in mail:
-            for seq in from_json(seqs) if isinstance(seqs, str) else (seqs,):
-                waiting.pop((consumed_from, seq), None)
+            for position in _consumed(consumed_from, seqs):
+                waiting.pop(position, None)
             deliver(waiting, delivered)
         return waiting
 
@@ -483,12 +492,24 @@ class SQLiteStore:
         cached.leases[turn.mailbox] = replace(turn.lease, expires=expires)
         return True
 
-    def _history(self, row: int, agent: str, after: int, upto: int | None = None) -> list[dict[str, object]]:
+    def _history(
+        self, row: int, agent: str, after: int, upto: int | None = None, at: int | None = None
+    ) -> list[dict[str, object]]:
+        """Return the history (`Store.read_history`), looking no further back than to its first portion."""
+        begin, end = _all(row)
         rows = self._read(
-            "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ? ORDER BY id",
-            (*_all(row), agent, after, LAST_NUMBER if upto is None else upto),
+            "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ?"
+            " ORDER BY id DESC LIMIT ?",
+            (
+                begin,
+                end if at is None else commit_id(row, at + 1),
+                agent,
+                after,
+                LAST_NUMBER if upto is None else upto,
+                NO_LIMIT if upto is None else upto - after,
+            ),
         )
-        return [entry for (entries,) in rows for entry in decode_history(entries)]
+        return [entry for (entries,) in reversed(rows) for entry in decode_history(entries)]
 
     def _write(
         self, sql: sqlite3.Connection, change: TaskChange, cached: CachedTask | None, columns: IndexColumns
@@ -564,6 +585,13 @@ class SQLiteStore:
                 response and response.model_dump_json(),
             ),
         )
+
+
+def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, int]]:
+    """Return the mailbox and seq of each message that a commit has consumed, given its columns."""
+    if mailbox is None or seqs is None:
+        return []
+    return [(mailbox, seq) for seq in ([seqs] if isinstance(seqs, int) else from_json(seqs))]
 
 
 def _all(row: int) -> tuple[int, int]:

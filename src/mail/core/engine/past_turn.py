@@ -1,6 +1,6 @@
 """A turn of an agent that is over: what the agent read, what its model replied, and what it may have called.
 
-Everything comes from the record: the states of the task before and after the turn's commit, and the agent's history.
+Everything comes from the record: the turn's commit, the state of the task before it, and the agent's history.
 Nothing is stored for it. Only the system prompt and the tools are those of the swarm as it is now.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from mail.core.decisions.manual import compressed
 from mail.core.engine.turn import before_results
 from mail.core.protocol.calls import is_tool_result
+from mail.core.protocol.message import tier_of
 from mail.core.protocol.values import value
 from mail.core.task.change import InboxEntry
 from mail.core.task.client_tools import TURN_TOOLS
@@ -19,7 +20,13 @@ from mail.core.task.ports import Store
 from mail.core.task.size import json_size
 from mail.core.task.swarm import AgentCore, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
-from mail.errors import BadRequest
+from mail.errors import BadRequest, SnapshotExpired
+
+FIRST_PAGE = 8
+"""Portions of a history that are read first."""
+
+SMALL_PAGE = 250_000
+"""The size of a page of a history below which the next one has twice as many portions."""
 
 NOT_A_TURN = frozenset(
     {
@@ -66,7 +73,7 @@ class PastTurn:
         timing, usage: as in its first event; None if the record has none.
         mail: the messages that it read.
         history: the entries that the agent's function was called with: its history, and the messages of the turn.
-        omitted: how many older entries of the history are left out.
+        omitted: how many older entries of the history are left out; each older turn that was not read counts as one.
         output: what the turn appended to the history: the reply, and the results of its calls. None if it left nothing
             there, as a turn that only waits.
         setup: None if the swarm no longer has the agent.
@@ -96,32 +103,31 @@ async def read_turn(
 ) -> PastTurn:
     """Return the turn to which an event of a task belongs, with the last `limit` entries of the history, of `max_bytes`.
 
-    These bound the result. While it is made, one state of the task and then the agent's history up to the turn are in
-    memory, one at a time, as stores have no shorter way to read them.
+    These bound what is read, too: the commit of the turn and the one before it, the turn's mail, and the end of the
+    history. In manual mode, where a summary may replace entries far back, the whole history up to the turn is read.
 
     Raises BadRequest for an event that the task doesn't have, or that is not part of a turn of an agent, and
-    SnapshotExpired if the state of the task at that time is no longer stored.
+    SnapshotExpired if the turn is no longer stored.
     """
-    after = await store.read_snapshot(key, seq)
-    last, histories = after.task.seq, after.task.histories
-    left = {(entry.mailbox, entry.seq) for entry in after.mail}
-    latest = [event for event in after.events if event.timestamp == after.events[-1].timestamp]
-    del after
-    first = await _begin(store, key, latest)
-    event = _event_of_turn([event for event in latest if event.seq >= first])
+    commit = await store.read_commit(key, seq)
+    first, last = commit.events[0].seq, commit.events[-1].seq
+    event = _event_of_turn(commit.events)
     if first == 1 or event is None:  # the task began with it, or others have caused it
         raise BadRequest(f"event {seq} of task {key.task_id!r} is not part of a turn of an agent")
-    before = await store.read_snapshot(key, first - 1)
     agent: str = event.extra["agent"]
-    mail = [entry for entry in before.mail if entry.mailbox == agent and (agent, entry.seq) not in left]
-    task = before.task
-    del before
-    known, added = await _read_history(
-        store, key, agent, task.histories.get(agent, 0), histories.get(agent, 0)
+    task = (await store.read_commit(key, first - 1)).task
+    portions = task.histories.get(agent, 0)
+    mail = [await _read_mail(store, key, agent, sent) for mailbox, sent in commit.read if mailbox == agent]
+    mail.sort(key=lambda entry: (entry.tier, entry.seq))
+    upto = commit.task.histories.get(agent, 0)
+    added = (
+        await store.read_history(key, agent, after=portions, upto=upto, at=last) if upto > portions else []
     )
     prompts, output = _split(added)
     if not added:
         prompts = [entry.prompt for entry in mail]
+    bounds = (None, None) if task.manual else (limit, max_bytes)
+    unread, known = await _read_end(store, key, agent, portions, first, *bounds)
     messages = _messages(task, agent, known, prompts, mail)
     shown = _newest(messages, limit, max_bytes)
     return PastTurn(
@@ -133,35 +139,40 @@ async def read_turn(
         usage=event.extra.get("usage"),
         mail=mail,
         history=shown,
-        omitted=len(messages) - len(shown),
+        omitted=unread + len(messages) - len(shown),
         output=output if added else None,
         setup=_setup(swarm, agent, task),
     )
 
 
-async def _begin(store: Store, key: TaskKey, latest: Sequence[Event]) -> int:
-    """Return the first event of a commit, given all events with its timestamp.
+async def _read_mail(store: Store, key: TaskKey, mailbox: str, seq: int) -> InboxEntry:
+    """Return a message that was in a mailbox, given the seq of the event that delivered it. Raises SnapshotExpired."""
+    [event] = await store.read_events(key, after=seq - 1, limit=1)
+    if event.seq != seq or event.message is None:
+        raise SnapshotExpired(f"message {seq} of task {key.task_id!r} is no longer stored")
+    return InboxEntry(mailbox, tier_of(event.message), seq, event.message)
 
-    Two commits may have the same timestamp, so look where each of them ends. Versions would not tell: a store may raise
-    them without an event.
+
+async def _read_end(
+    store: Store, key: TaskKey, agent: str, upto: int, at: int, limit: int | None, max_bytes: int | None
+) -> tuple[int, History]:
+    """Return the end of the agent's first `upto` portions, and how many portions before it were not read.
+
+    It has more entries than `limit` or `max_bytes` allow, unless it is the whole history. It is read in pages, which get
+    longer while they are small.
     """
-    first = latest[0].seq
-    while (end := (await store.read_events(key, after=first - 1, max_bytes=1))[-1].seq) < latest[-1].seq:
-        first = end + 1
-    return first
-
-
-async def _read_history(
-    store: Store, key: TaskKey, agent: str, before: int, after: int
-) -> tuple[History, History]:
-    """Return the agent's history up to the portion `before`, and what follows up to `after`."""
-    if after == before:
-        return (await store.read_history(key, agent, upto=before) if before else []), []
-    n = len(await store.read_history(key, agent, upto=before)) if before else 0
-    history = await store.read_history(key, agent, upto=after)
-    added = history[n:]
-    del history[n:]
-    return history, added
+    entries: History = []
+    size, portions = 0, FIRST_PAGE
+    if limit is None and max_bytes is None:
+        portions = upto
+    while upto and (limit is None or len(entries) <= limit) and (max_bytes is None or size <= max_bytes):
+        begin = max(0, upto - portions)
+        page = await store.read_history(key, agent, after=begin, upto=upto, at=at)
+        page_size = sum(map(json_size, page))
+        entries, size, upto = [*page, *entries], size + page_size, begin
+        if page_size < SMALL_PAGE:
+            portions *= 2
+    return upto, entries
 
 
 def _newest(history: History, limit: int | None, max_bytes: int | None) -> History:

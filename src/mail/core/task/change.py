@@ -1,5 +1,6 @@
 """The change that one commit makes to a task, as data: pure functions decide it, a store applies it as a whole."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
 
@@ -139,6 +140,21 @@ class TaskChange:
     def dead_letters(self) -> list[Event]:
         """The dead letters that it creates."""
         return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]
+
+
+@value
+class Commit:
+    """A commit as it was stored.
+
+    Attributes:
+        task: the task after it.
+        events: the events of this commit.
+        read: the mailbox and seq of each message that left a mailbox with it.
+    """
+
+    task: Task
+    events: Sequence[Event]
+    read: Sequence[tuple[str, int]]
 
 
 @value

@@ -8,7 +8,7 @@ from typing import Protocol
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
-from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
@@ -160,9 +160,20 @@ class Store(Protocol):
         ...
 
     async def read_history(
-        self, key: TaskKey, agent: str, *, upto: int | None = None
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[dict[str, object]]:
-        """Return the agent's history in a task, oldest first: all of it, or the first `upto` portions."""
+        """Return the agent's history in a task, oldest first: all of it, or portion `after` + 1 up to portion `upto`.
+
+        `at` is the seq of a commit before which all these portions were stored, so that a store need not look behind it.
+        """
+        ...
+
+    async def read_commit(self, key: TaskKey, at: int) -> Commit:
+        """Return the commit with the event `at`. The time and memory that it takes don't grow with the task.
+
+        Of a fork's first commit, it may return only some of the events. Raises BadRequest for an unknown event, and
+        SnapshotExpired if that commit is no longer stored.
+        """
         ...
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:

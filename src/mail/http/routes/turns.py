@@ -81,7 +81,10 @@ class TurnRecord(Answered):
         description="What the agent was called with, oldest first, in the format of its model's API: the last `limit` entries, "
         "up to 4 MB."
     )
-    omitted: int = Field(description="How many older entries of the history are left out.")
+    omitted: int = Field(
+        description="How many older entries of the history are left out, at least: an older turn that was not read counts "
+        "as one entry. 0 if none are."
+    )
     output: list[dict[str, Any]] | None = Field(
         description="What the turn added to the history after that: the model's reply as it came, and the results of "
         "its calls. Null if it added nothing; the events tell what it did."

@@ -28,6 +28,7 @@ async def test_unknown_task_is_none(store: Store) -> None:
         lambda store: store.read_inbox(KEY),
         lambda store: store.read_events(KEY),
         lambda store: store.read_response(KEY, 1),
+        lambda store: store.read_commit(KEY, 1),
         lambda store: store.wait_for_change(KEY, after=0, seconds=0),
     ],
 )
@@ -65,6 +66,11 @@ async def test_commit_applies_every_part_of_a_turn(store: Store, make: Maker) ->
     (record,) = change.histories
     assert await store.read_history(KEY, "alpha") == record.entries
     assert await store.read_response(KEY, 1) == change.response
+    for event in change.events:
+        stored = await store.read_commit(KEY, event.seq)
+        assert (stored.task, list(stored.events)) == (change.task, list(change.events))
+        assert list(stored.read) == [("alpha", turn.entry.seq)]
+    assert not (await store.read_commit(KEY, 1)).read
 
 
 async def test_first_commit_of_a_task_that_exists_conflicts(store: Store, make: Maker) -> None:

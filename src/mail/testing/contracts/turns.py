@@ -517,3 +517,11 @@ class TestHistoryAfter:
             await store.commit(change)
             task = change.task
         assert await store.read_history(KEY, "beta") == [{"n": n} for n in range(30)]
+        early = begun.task.seq + 10
+        for bounds in ({}, {"at": early}, {"at": task.seq}):
+            assert await store.read_history(KEY, "beta", after=3, upto=6, **bounds) == [
+                {"n": 3},
+                {"n": 4},
+                {"n": 5},
+            ]
+        assert await store.read_history(KEY, "beta", after=28) == [{"n": 28}, {"n": 29}]

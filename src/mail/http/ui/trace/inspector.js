@@ -128,7 +128,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
   const content = {
     reply: () => (turn.output?.length ? html`${thoughts && html`<${Part} part=${thoughts} />`}<${Messages} entries=${turn.output} />` : html`<${CallsOf} events=${events} />`),
     read: () => html`
-      ${turn.omitted > 0 && html`<p class="row quiet small-text">${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
+      ${turn.omitted > 0 && html`<p class="row quiet small-text">at least ${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
       <${Messages} entries=${turn.history} />
     `,
     setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} />`,
