@@ -406,6 +406,11 @@ async def test_a_message_under_a_key_is_sent_again_when_the_connection_breaks(se
         assert len(await client.get_tasks()) == 1
         with pytest.raises(BadAnswer) as refused:
             await client.post_message("other", idempotency_key="k")
+        client.broken = 0
+        [task_id] = await client.get_tasks()
+        fork = await client.fork_task(task_id, idempotency_key="f")
+        assert client.broken == 2
+        assert (await client.get_tasks()).keys() == {task_id, fork["task_id"]}
     assert refused.value.status == 422
 
 
@@ -439,6 +444,8 @@ async def test_a_task_as_it_was_and_a_fork_of_it(server: HTTPServer) -> None:
         assert (made["forked_from"], made["at"], made["status"]) == ("t", 1, "paused")
         assert (await client.post_message("more", task_id=made["task_id"]))["response"]
         assert (await client.fork_task("t", at=1, run=True))["status"] == "running"
+        kept = await client.fork_task("t", idempotency_key="k")
+        assert await client.fork_task("t", idempotency_key="k") == kept
         with pytest.raises(BadAnswer) as refused:
             await client.fork_task("t", run=True)
         assert refused.value.status == 400

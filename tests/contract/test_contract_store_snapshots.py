@@ -1,5 +1,6 @@
 """Store: a task can be read as any of its commits left it, and a new task made of any of them."""
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,7 +16,7 @@ from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.engine.past_turn import read_turn
-from mail.core.engine.runtime import Runtime
+from mail.core.engine.runtime import Forked, Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
@@ -274,6 +275,20 @@ class TestTurns:
 
 
 class TestFork:
+    async def test_one_with_an_id_is_made_once(self, lived: tuple[Runtime, list[Moment]]) -> None:
+        runtime, moments = lived
+
+        async def once() -> Forked:
+            return await runtime.fork(PERSON, KEY.task_id, at=moments[-2].task.seq, run=True, new_id="new")
+
+        first, second = await asyncio.gather(once(), once())
+        assert len(first.task.histories) == 3
+        assert first == second
+        done = await work(runtime, first.task.key)
+        assert done.seq > first.task.seq
+        assert await once() == first
+        assert len((await runtime.store.list_tasks(ANN)).tasks) == 2
+
     async def test_a_fork_of_any_moment_comes_to_an_answer(self, lived: tuple[Runtime, list[Moment]]) -> None:
         runtime, moments = lived
         before = await everything(runtime.store, KEY)

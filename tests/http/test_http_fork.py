@@ -1,5 +1,6 @@
 """`GET /task?at=` and `POST /task/fork`: a task as it was, and a new one that goes on from there."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -40,11 +41,10 @@ async def look(server: HTTPServer, at: object, task_id: str = "t") -> httpx.Resp
 
 
 async def fork(
-    server: HTTPServer, task_id: str = "t", role: str = "user", **fields: object
+    server: HTTPServer, task_id: str = "t", role: str = "user", key: str | None = None, **fields: object
 ) -> httpx.Response:
-    return await server.client.post(
-        "/task/fork", json={"task_id": task_id, **fields}, headers=server.headers(role)
-    )
+    headers = server.headers(role) | ({"Idempotency-Key": key} if key is not None else {})
+    return await server.client.post("/task/fork", json={"task_id": task_id, **fields}, headers=headers)
 
 
 async def test_a_task_is_shown_as_it_was(server: HTTPServer) -> None:
@@ -183,3 +183,31 @@ async def test_threads_of_a_fork_are_its_own(server: HTTPServer) -> None:
     listed = (await server.client.get("/threads")).json()
     assert {task for thread in listed["threads"] for task in thread["task_ids"]} == {"t", made["task_id"]}
     assert (await server.client.get("/threads", params={"task_id": "t"})).json() == before
+
+
+async def test_a_fork_that_is_requested_again_is_made_once(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    answers = await asyncio.gather(*(fork(server, key="k", at=1, run=True) for _ in range(5)))
+    [made] = {answer.text: answer.json() for answer in answers}.values()
+    assert {answer.status_code for answer in answers} == {201}
+    done = await server.client.get("/task/stream", params={"task_id": made["task_id"]})
+    assert "event: task_complete" in done.text
+    again = await fork(server, key="k", at=1, run=True)
+    assert (again.status_code, again.json()) == (201, made)
+    assert (made["status"], made["at"]) == ("running", 1)
+    assert len((await server.client.get("/tasks")).json()) == 2
+
+
+async def test_the_key_of_a_fork_is_for_one_request(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    assert (await fork(server, "nobody's", key="k")).status_code == 404
+    made = (await fork(server, key="k")).json()
+    refused = await fork(server, key="k", at=1)
+    assert (refused.status_code, len((await server.client.get("/tasks")).json())) == (422, 2)
+    assert refused.json()["detail"].startswith("Idempotency-Key 'k' was used for another request")
+    headers = server.headers("user") | {"Idempotency-Key": "k"}
+    message = await server.client.post("/message", json={"body": "more"}, headers=headers)
+    assert message.status_code == 422
+    assert (await fork(server, key="k")).json() == made
+    assert (await fork(server)).json()["task_id"] != made["task_id"]
+    assert (await fork(server, key="")).status_code == 400

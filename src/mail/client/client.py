@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pydantic_core import to_json, to_jsonable_python
 
 from mail.client.errors import InvalidRequest
-from mail.client.messaging import MessageOptions, Messaging
+from mail.client.messaging import IDEMPOTENCY_KEY, MessageOptions, Messaging, repeat
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -145,12 +145,20 @@ class MAILClient(Messaging):
         """
         return await self._ask("get_turn", task_id=task_id, seq=seq, limit=limit)
 
-    async def fork_task(self, task_id: str, at: int | None = None, *, run: bool = False) -> JSONObject:
+    async def fork_task(
+        self, task_id: str, at: int | None = None, *, run: bool = False, idempotency_key: str | None = None
+    ) -> JSONObject:
         """Create a new task from the state of another one at an event (None: now), and return its `task_id`.
 
-        If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately.
+        If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately. With an
+        `idempotency_key`, there is one fork however often this is called, and the request is sent again if the connection
+        breaks.
         """
-        return await self._ask("fork_task", task_id=task_id, at=at, run=run)
+        request = {"task_id": task_id, "at": at, "run": run}
+        if idempotency_key is None:
+            return await self._ask("fork_task", **request)
+        headers = {IDEMPOTENCY_KEY: idempotency_key}
+        return await repeat(lambda: self._ask("fork_task", headers, **request))
 
     async def cancel_task(self, task_id: str, reason: str = "", *, wait: float | None = None) -> JSONObject:
         """Cancel a running or paused task; a message resumes it.

@@ -239,6 +239,20 @@ def subject_may_be_second[Send: Callable[..., Coroutine[Any, Any, Any]]](send: S
     return cast(Send, call)
 
 
+async def repeat[Answer](send: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Return the answer to a request of which the server drops duplicates; send it again when the connection breaks."""
+    try:
+        return await send()
+    except ConnectionLost as error:
+        last = error
+    async for _ in attempts():
+        try:
+            return await send()
+        except ConnectionLost as error:
+            last = error
+    raise last
+
+
 class Messaging(Connection):
     """The client's methods for messages and their answers."""
 
@@ -530,18 +544,11 @@ class Messaging(Connection):
 
     async def _retried[Answer](self, sent: SentMessage, send: Callable[..., Awaitable[Answer]]) -> Answer:
         """Return the result of `send`; retry a repeatable message when the connection breaks."""
-        try:
-            return await send("POST", sent.path, body=sent.body, headers=sent.headers)
-        except ConnectionLost as error:
-            if not sent.is_repeatable:
-                raise
-            last = error
-        async for _ in attempts():
-            try:
-                return await send("POST", sent.path, body=sent.body, headers=sent.headers)
-            except ConnectionLost as error:
-                last = error
-        raise last
+
+        def once() -> Awaitable[Answer]:
+            return send("POST", sent.path, body=sent.body, headers=sent.headers)
+
+        return await (repeat(once) if sent.is_repeatable else once())
 
     async def _find(self, sent: SentMessage, error: ConnectionLost) -> EventStream:
         """Return the events since a message that may or may not have arrived; its task is the only evidence.

@@ -1,4 +1,4 @@
-"""Submitting a message as its headers demand: idempotent (`Idempotency-Key`) or conditional (`If-Match`)."""
+"""Performing a request as its headers demand: idempotent (`Idempotency-Key`) or conditional (`If-Match`)."""
 
 import re
 from collections.abc import AsyncIterator
@@ -20,6 +20,7 @@ from mail.core.task.limits import Budget
 from mail.errors import BadRequest, MAILError
 from mail.http.service import service_of
 
+IDEMPOTENCY_HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _GENERATION = re.compile(r'"(0|[1-9][0-9]{0,8})"')
 
@@ -28,8 +29,8 @@ IDEMPOTENCY_KEY: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "pattern": f"^{_KEY.pattern}$"},
-    "description": "A unique text for each message, the same on every retry: within a day the message is accepted "
-    "only one time, and every retry gets the same answer.",
+    "description": "A unique text for each request, the same on every retry: within a day the request is accepted "
+    "only once, and every retry gets the same answer.",
 }
 IF_MATCH: dict[str, Any] = {
     "name": "If-Match",
@@ -70,7 +71,14 @@ class Terms:
     idempotency: IdempotencyKey | None = None
 
 
-class MessageBody(Protocol):
+class Body(Protocol):
+    """A request body."""
+
+    def model_dump_json(self) -> str:
+        """Return the body as JSON."""
+
+
+class MessageBody(Body, Protocol):
     """A request body that can be submitted."""
 
     @property
@@ -80,8 +88,13 @@ class MessageBody(Protocol):
     def submission(self, terms: Terms) -> Submission:
         """Return the submission for the runtime."""
 
-    def model_dump_json(self) -> str:
-        """Return the body as JSON."""
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """An idempotency key, claimed for a request, and the id of the task that the first request with it is about."""
+
+    key: IdempotencyKey
+    task_id: str
 
 
 def etag(generation: int) -> str:
@@ -108,31 +121,39 @@ async def submit(request: Request, caller: Principal, body: MessageBody) -> Subm
         task_id=body.task_id,
         expects=None if match is None else _read_generation(match.strip()),
     )
-    if (key := request.headers.get("idempotency-key")) is None:
+    if IDEMPOTENCY_HEADER not in request.headers:
         return await service.runtime.submit(caller, body.submission(terms))
-    async with _claimed(request, caller, _read_key(key), body, terms) as terms:
+    async with claimed(request, caller, body, terms.task_id) as claim:
+        assert claim is not None
+        terms = replace(terms, idempotency=claim.key, task_id=claim.task_id)
         return await service.runtime.submit(caller, body.submission(terms))
 
 
 @asynccontextmanager
-async def _claimed(
-    request: Request, caller: Principal, key: str, body: MessageBody, terms: Terms
-) -> AsyncIterator[Terms]:
-    """Claim the key, and yield the terms with the task for which the key was claimed first.
+async def claimed(
+    request: Request, caller: Principal, body: Body, task_id: str | None = None
+) -> AsyncIterator[Claimed | None]:
+    """Claim the request's idempotency key, and yield it with the task for which it was claimed first; None without a key.
 
-    A refused request frees its key, so that the caller can correct the request and send it under the same key.
+    `task_id` is the task that the request is about; without one, a new id is chosen. A refused request frees its key, so
+    that the caller can correct the request and send it under the same key. Raises BadRequest, IdempotencyConflict.
     """
+    given = request.headers.get(IDEMPOTENCY_HEADER)
+    if given is None:
+        yield None
+        return
+    key = _read_key(given)
     service = service_of(request)
     clock = service.runtime.clock
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
-    task_id = terms.task_id or clock.new_id()
+    task_id = task_id or clock.new_id()
     now = clock.now().timestamp()
     claim = ClaimedKey(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.documents.claim_key(str(caller), key, claim, now=now)
     idempotency = IdempotencyKey(key=key, digest=claim.digest, until=known.until)
     check(known.digest, idempotency)
     try:
-        yield replace(terms, idempotency=idempotency, task_id=known.task_id)
+        yield Claimed(idempotency, known.task_id)
     except MAILError as error:
         if error.http_status < 500 and known == claim:
             await service.documents.forget_key(str(caller), key, task_id)

@@ -345,13 +345,18 @@ class Runtime:
         at: int | None = None,
         run: bool = False,
         ceiling: Budget = NO_BUDGET,
+        new_id: str | None = None,
     ) -> Forked:
         """Fork a caller's task as it was at an event, by default its last (`mail.core.decisions.fork`).
 
-        Raises TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
+        `new_id` is the id of the fork; if there is such a task, it is the fork that the same request has made before. Raises
+        TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
         """
         key = TaskKey(str(caller), task_id)
         CURRENT_TASK.set(task_id)
+        made = None if new_id is None else TaskKey(str(caller), new_id)
+        if made is not None and await self.store.load(made) is not None:
+            return await self._read_fork(made)
         present = await load_task(self.store, key)
         snapshot = await self.store.read_snapshot(key, present.seq if at is None else at)
         histories = {
@@ -360,14 +365,24 @@ class Runtime:
             if agent in self.swarm.agents
         }
 
-        def decide(_: Task | None) -> TaskChange:
-            new_id, clock = self.clock.new_id(), self.clock
+        def decide(existing: Task | None) -> TaskChange | None:
+            if existing is not None and existing.key == made:
+                return None
+            fork_id, clock = new_id or self.clock.new_id(), self.clock
             return self._traced(
-                fork(snapshot, histories, self.swarm, caller, new_id, clock, run=run, ceiling=ceiling)
+                fork(snapshot, histories, self.swarm, caller, fork_id, clock, run=run, ceiling=ceiling)
             )
 
         change = await self.adopt(None, decide)
+        if change is None:
+            assert made is not None
+            return await self._read_fork(made)
         return Forked(change.task, snapshot.task.seq)
+
+    async def _read_fork(self, key: TaskKey) -> Forked:
+        """Return a fork as it was when it was made. Raises TaskNotFound."""
+        [event] = await self.store.read_events(key, limit=1)
+        return Forked((await self.store.read_commit(key, 1)).task, event.extra["at"])
 
     async def adopt[T: Task | None, C: TaskChange | None](
         self,

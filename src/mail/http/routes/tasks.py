@@ -20,7 +20,7 @@ from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, proble
 from mail.http.preferences import PREFER, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
-from mail.http.submission import etag, follow_trace
+from mail.http.submission import IDEMPOTENCY_KEY, TRACE_CONTEXT, claimed, etag, follow_trace
 from mail.http.task_json import (
     TaskRecord,
     TaskSummary,
@@ -354,8 +354,8 @@ async def _await_stop(service: Service, task: Task, seconds: float) -> StillRunn
     status_code=201,
     summary="Fork a task at an event",
     response_model=ForkedTask,
-    responses=problems(400, 404, 409, 413, *PROTECTED),
-    openapi_extra=_fork_body.docs(),
+    responses=problems(400, 404, 409, 413, 422, *PROTECTED),
+    openapi_extra={**_fork_body.docs(), "parameters": [IDEMPOTENCY_KEY, TRACE_CONTEXT]},
 )
 async def fork_task(
     request: Request, caller: AdminOrUser, body: Annotated[PostFork, Depends(_fork_body)]
@@ -369,7 +369,11 @@ async def fork_task(
     await service.refresh()
     principal = caller.principal(service.runtime.swarm.name)
     ceiling = service.ceiling(principal)
-    forked = await service.runtime.fork(principal, body.task_id, at=body.at, run=body.run, ceiling=ceiling)
+    async with claimed(request, principal, body) as claim:
+        new_id = None if claim is None else claim.task_id
+        forked = await service.runtime.fork(
+            principal, body.task_id, at=body.at, run=body.run, ceiling=ceiling, new_id=new_id
+        )
     return JSON(_describe_fork(forked, body.task_id), status_code=201)
 
 
