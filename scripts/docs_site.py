@@ -4,12 +4,15 @@
     python scripts/docs_site.py --check    write nothing; exit with 1 if it is not up to date
 
 The navigation of the site is the sections of the index. Pages link to files outside docs/, as on any page of a repository:
-these files become part of the site below `repository/`, so that no link leaves it.
+these files become part of the site below `repository/`, so that no link leaves it. So does Mermaid, which draws the diagrams: readers
+load nothing from another host.
 """
 
 import posixpath
 import re
 import sys
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,15 @@ DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 LLMS = DOCS / "llms.txt"
 OUTSIDE = "repository"
+
+MERMAID = "assets/javascripts/mermaid.min.js"
+MERMAID_PACKAGE = "artoo_mermaid"
+"""A package with that file and nothing else that we use: from the package index, as it is too large for a repository."""
+
+MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"
+"""The digest of `dist/mermaid.min.js` in Mermaid's own release 11.16.0."""
+
+MERMAID_LICENSE = Path(__file__).with_name("mermaid.LICENSE.txt")
 
 _SECTION = re.compile(r"^## (.+?)$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _STEP = re.compile(r"^\d+\. \[(.+?)\]\((\S+?)\): (.+)$", re.MULTILINE)
@@ -56,9 +68,11 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add every file outside docs/ that a page links to, and those that they link to."""
+    """Add Mermaid, every file outside docs/ that a page links to, and those that they link to."""
     from mkdocs.structure.files import File, InclusionLevel
 
+    files.append(File.generated(config, MERMAID, abs_src_path=str(_mermaid())))
+    files.append(File.generated(config, f"{MERMAID}.LICENSE.txt", abs_src_path=str(MERMAID_LICENSE)))
     waiting = list(DOCS.rglob("*.md"))
     seen = set()
     while waiting:
@@ -72,6 +86,27 @@ def on_files(files: Any, config: Any) -> Any:
                 if target.endswith(".md"):
                     waiting.append(ROOT / target)
     return files
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Load Mermaid on pages with diagrams, before the theme would load it from another host."""
+    if 'class="mermaid"' not in html:
+        return html
+    source = posixpath.relpath(MERMAID, posixpath.dirname(page.url) or ".")
+    return f'{html}\n<script src="{source}"></script>'
+
+
+def _mermaid() -> Path:
+    """Return the path of Mermaid. Raises RuntimeError if it is not installed, or not the release that we know."""
+    package = find_spec(MERMAID_PACKAGE)
+    if package is None or package.origin is None:
+        raise RuntimeError("Mermaid is not installed: python3 scripts/dev.py tools docs")
+    path = Path(package.origin).parent / "assets" / Path(MERMAID).name
+    if (digest := sha256(path.read_bytes()).hexdigest()) != MERMAID_SHA256:
+        raise RuntimeError(
+            f"{path} has the SHA-256 {digest}; compare it with that of Mermaid's release, and set MERMAID_SHA256"
+        )
+    return path
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

@@ -87,7 +87,17 @@ def test_every_page_and_link_of_the_site(tmp_path: Path) -> None:
     environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, encoding="utf-8", check=False)
     assert built.returncode == 0, built.stderr
-    assert '<pre class="mermaid">' in (tmp_path / "architecture.html").read_text(encoding="utf-8")
+    pages = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")}
+    assert '<pre class="mermaid">' in pages[tmp_path / "architecture.html"]
+    for path, html in pages.items():
+        loaded = re.findall(r"""<(?:script|link|img)\b[^>]*?\s(?:src|href)=["']?([^"'\s>]+)""", html)
+        assert not [source for source in loaded if "//" in source], path
+        mermaid = [n for n, source in enumerate(loaded) if source.endswith("/mermaid.min.js")]
+        assert len(mermaid) == ('class="mermaid"' in html), path
+        if mermaid:  # before the theme's own script, which would load it from another host
+            assert (path.parent / loaded[mermaid[0]]).is_file()
+            assert mermaid[0] < next(n for n, source in enumerate(loaded) if "/bundle." in source)
+    assert (tmp_path / "assets/javascripts/mermaid.min.js.LICENSE.txt").is_file()
     assert (tmp_path / "repository" / "spec" / "SPEC.html").is_file()
 
 

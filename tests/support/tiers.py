@@ -41,6 +41,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/client/test_client_document.py": "full",
     "tests/contract/test_contract_store_snapshots.py::TestHistoriesOfANewTask::test_all_are_there[dynamodb": "full",
     "tests/contract/test_contract_store_snapshots.py::TestHistoriesOfANewTask::test_nothing_of_a_task_that_is_there_changes[dynamodb": "full",
+    "tests/contract/test_contract_store_snapshots.py::TestTurns::test_what_is_read_does_not_grow_with_the_task[dynamodb": "full",
     "tests/contract/test_contract_store_snapshots.py::TestFork": "full",
     "tests/contract/test_contract_store_snapshots.py::TestFork::test_a_fork_of_any_moment_comes_to_an_answer[sqlite-memory]": "fast",
     "tests/contract/test_contract_store_machine.py": "full",
