@@ -312,3 +312,16 @@ def test_a_swarm_is_served_on_its_database(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def test_what_an_agent_does_is_in_its_swarm_and_in_the_prompts_of_its_team() -> None:
+    finder = Agent("finder", "You search.", model="openai/gpt-5-mini", description="finds books")
+    other = Agent("other", "You help.", model="openai/gpt-5-mini")
+    lead = Agent("lead", "You answer.", model="openai/gpt-5-mini", team=[finder, other])
+    agents = {agent.name: agent for agent in Swarm(lead).template.agents}
+    assert {name: agent.spec.description for name, agent in agents.items()} == {
+        "lead": "",
+        "finder": "finds books",
+        "other": "",
+    }
+    assert agents["lead"].agent_params["system"].endswith("\n- finder: finds books\n- other")

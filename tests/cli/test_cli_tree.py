@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from mail.cli.output import Output, printable
+from mail.cli.swarms import show_agents
 from mail.cli.views.events import MAXIMUM_DEPTH, Node, read_tree, show_tree
 from mail.cli.views.tasks import read_task, show_task
 
@@ -113,3 +114,11 @@ def test_a_task_shows_which_swarms_it_waits_for() -> None:
     lines = stream.getvalue().splitlines()
     assert "waits for   math@b, until 2026-01-31T09:00:00+00:00" in lines
     assert "waits for   swarm c, until 2026-01-31T08:05:00+00:00; the last attempt failed: 503 later" in lines
+
+
+def test_agents_and_what_they_do() -> None:
+    agent = {"comm_targets": ["b"], "actions": [], "enable_entrypoint": False}
+    agents = [{**agent, "name": "b"}, {**agent, "name": "a", "description": "leads"}]
+    stream = io.StringIO()
+    show_agents({"entrypoint": "a", "agents": agents}, Output(stream))
+    assert stream.getvalue().splitlines() == ["a\tby default\tb\t-\tleads", "b\tno\tb\t-\t-"]

@@ -26,6 +26,7 @@ async def test_the_swarm_as_its_callers_see_it() -> None:
             core = swarm.agents[agent["name"]]
             assert agent == {
                 "name": agent["name"],
+                "description": "",
                 "comm_targets": list(core.comm_targets),
                 "actions": list(core.actions),
                 "mcp_tools": [],
@@ -70,6 +71,7 @@ SWARM = {
     "agents": [
         {
             "name": "clerk",
+            "description": "sells umbrellas",
             "factory": "python::mail.factories:LiteLLMSupervisorFunction",
             "agent_params": {
                 "llm": "openai/gpt-5-mini",
@@ -109,8 +111,9 @@ async def test_models_and_tools_without_prompts_and_secrets() -> None:
         ["stock"],
         ["help"],
     )
+    assert agent["description"] == "sells umbrellas"
     assert (action["description"], action["needs_approval"]) == ("Pay a customer back", True)
-    assert not [secret for secret in ("hush", "umbrellas", "stock.example") if secret in response.text]
+    assert not [secret for secret in ("hush", "Sell umbrellas", "stock.example") if secret in response.text]
     assert refused.status_code == 403
     assert shown["agents"][0]["system_prompt"].startswith("Sell umbrellas.")
     assert "1234" not in str(shown)

@@ -1,10 +1,12 @@
 """The MAIL tools in the hands of an agent: what each does, and what a wrong call is answered."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.decisions.help import write_guide
+from mail.core.protocol.mail_tools import MAIL_TOOLS, Help
 from mail.core.task.events import EventKind
 from mail.testing.agents import (
     Call,
@@ -186,6 +188,18 @@ class TestHelp:
         assert "worker" in guide
         assert "example" in guide
         assert "send_request" not in guide
+
+    def test_identity_says_what_the_others_do(self) -> None:
+        swarm = build_swarm({"supervisor": answering, "worker": answering, "other": answering})
+        supervisor = replace(swarm.agents["supervisor"], comm_targets=("worker", "other", "desk@b"))
+        asked = Help(get_summary=False, get_identity=True)
+        before = write_guide(asked, "supervisor", supervisor, swarm)
+        assert "You can write to: worker, other, desk@b.\nYour actions" in before
+        worker = replace(swarm.agents["worker"], description="digs holes")
+        told = replace(swarm, agents={**swarm.agents, "worker": worker})
+        assert write_guide(asked, "supervisor", supervisor, told) == before.replace(
+            "desk@b.\n", "desk@b.\n- worker: digs holes\n"
+        )
 
     async def test_tools(self) -> None:
         guide = await self.guide(get_summary=False, get_tool_help=["send_interrupt", "nonsense"])

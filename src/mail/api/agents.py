@@ -48,6 +48,7 @@ class _Agent:
         self.mcp = spec.mcp
         self.strict_tools = spec.strict_tools
         self.approve = spec.approve
+        self.description = spec.description
         self._validate()
 
     @property
@@ -68,6 +69,7 @@ class _Agent:
             mcp=self.mcp,
             strict_tools=self.strict_tools,
             approve=self.approve,
+            description=self.description,
         )
 
     def _validate(self) -> None:
@@ -126,6 +128,7 @@ class MAILAgent(_Agent):
         mcp: MCPOption = (),
         strict_tools: bool | None = None,
         approve: bool | Sequence[str] = False,
+        description: str = "",
     ) -> None:
         is_supervisor = not isinstance(factory, str) and _supervises(factory)
         spec = AgentSpec(
@@ -142,6 +145,7 @@ class MAILAgent(_Agent):
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
             approve=read_approve(f"agent {name!r}", approve),
+            description=description,
         )
         self._set_up(spec, actions, function)
 
@@ -216,6 +220,7 @@ class MAILAgentTemplate(_Agent):
         mcp: MCP servers whose tools it may call (see `mail.mcp.servers.read_servers`).
         strict_tools: whether text without a tool call is an error, instead of an answer; None for the swarm's setting.
         approve: its actions and MCP tools of which a person must approve each call, by name; True for all.
+        description: what it does, for people and for the agents that may write to it.
         allowed_prefixes: the modules that references may name; None for all.
 
     Raises ConfigurationError for invalid settings.
@@ -238,6 +243,7 @@ class MAILAgentTemplate(_Agent):
         mcp: MCPOption = (),
         strict_tools: bool | None = None,
         approve: bool | Sequence[str] = False,
+        description: str = "",
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
         if can_complete_tasks is None:
@@ -261,6 +267,7 @@ class MAILAgentTemplate(_Agent):
             mcp=read_servers(f"agent {name!r}", mcp),
             strict_tools=strict_tools,
             approve=read_approve(f"agent {name!r}", approve),
+            description=description,
         )
         self._set_up(spec, actions, allowed_prefixes)
 

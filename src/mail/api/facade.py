@@ -79,7 +79,7 @@ class Agent:
         tool_format: the API of the model: `responses`, or `completions`, the default if an option needs it.
         exclude_tools: MAIL tools that it may not call.
         comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
-        description: what it does, for the agents that may write to it.
+        description: what it does, for people and for the agents that may write to it.
         sequential: whether its actions run one after the other.
         strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
         approve: its actions and MCP tools of which a person must approve each call, by name; True for all.
@@ -176,6 +176,7 @@ class Agent:
             strict_tools=self.strict_tools,
             approve=self.approve,
             mcp=self.mcp,
+            description=self.description,
         )
 
     def instructions(self, team: Mapping[str, str], *, completes: bool) -> str:

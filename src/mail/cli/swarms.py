@@ -98,16 +98,16 @@ def show_agents(answer: Mapping[str, Any], output: Output) -> None:
     """Print a line per agent, the entrypoint first: whom it writes to, and its actions."""
     entrypoint = answer["entrypoint"]
     agents = sorted(answer["agents"], key=lambda agent: agent["name"] != entrypoint)
-    rows = [
-        (
-            agent["name"],
-            _role(agent, entrypoint),
-            ", ".join(agent["comm_targets"]),
-            ", ".join(agent["actions"]),
-        )
-        for agent in agents
-    ]
-    output.table(("agent", "takes messages", "writes to", "actions"), rows)
+    columns: dict[str, list[str]] = {
+        "agent": [agent["name"] for agent in agents],
+        "takes messages": [_role(agent, entrypoint) for agent in agents],
+        "writes to": [", ".join(agent["comm_targets"]) for agent in agents],
+        "actions": [", ".join(agent["actions"]) for agent in agents],
+        "description": [agent.get("description", "") for agent in agents],
+    }
+    if not any(columns["description"]):
+        del columns["description"]
+    output.table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
 def _role(agent: Mapping[str, Any], entrypoint: str) -> str:

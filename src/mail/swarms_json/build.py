@@ -210,6 +210,7 @@ def agent_spec(
         mcp=mcp,
         strict_tools=entry.strict_tools,
         approve=entry.approve,
+        description=entry.description,
     )
 
 
@@ -322,6 +323,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 sequential=agent.sequential,
                 strict_tools=agent.strict_tools or None,
                 approve=agent.approve if isinstance(agent.approve, bool) else sorted(agent.approve),
+                description=agent.description,
             )
             for name, agent in swarm.agents.items()
         ],

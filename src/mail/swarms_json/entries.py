@@ -114,6 +114,11 @@ class AgentEntry(Entry):
         exclude_if=_is_empty,
         description="Actions and MCP tools of which a person must approve each call, by name; true for all.",
     )
+    description: str = Field(
+        default="",
+        exclude_if=_is_empty,
+        description="What it does, for people and for the agents that may write to it.",
+    )
 
 
 class SwarmEntry(Entry):
@@ -184,6 +189,7 @@ class AgentSpec:
         mcp: the servers whose tools it may call, with those of the swarm.
         strict_tools: whether text without a tool call is an error; None for the swarm's setting.
         approve: actions and MCP tools of which a person must approve each call; True for all.
+        description: what it does, for people and for the agents that may write to it.
     """
 
     name: str
@@ -200,6 +206,7 @@ class AgentSpec:
     mcp: tuple[ToolServer, ...] = ()
     strict_tools: bool | None = None
     approve: bool | list[str] = False
+    description: str = ""
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -230,6 +237,7 @@ class AgentSpec:
             mcp_servers=tuple(server.name for server in self.mcp),
             strict_tools=bool(self.strict_tools),
             approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
+            description=self.description,
         )
 
 

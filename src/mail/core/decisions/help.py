@@ -38,6 +38,9 @@ def _identity(name: str, agent: AgentCore, swarm: SwarmCore) -> str:
         f"You {'can' if agent.can_complete_tasks else 'can not'} complete tasks.",
         f"The entrypoint of the swarm is '{swarm.entrypoint}'.",
     ]
+    targets = [target for target in agent.comm_targets if target in swarm.agents]
+    described = [(target, swarm.agents[target].description) for target in targets]
+    lines[3:3] = [f"- {target}: {description}" for target, description in described if description]
     return "\n".join(lines)
 
 

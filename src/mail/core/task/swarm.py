@@ -196,6 +196,7 @@ class AgentCore:
         mcp_servers: names of the MCP servers whose tools it provides.
         strict_tools: whether text without a tool call is an error (`mail.core.decisions.text_answers`).
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
+        description: what it does, for people and for the agents that may write to it.
     """
 
     function: AgentFunction
@@ -211,6 +212,7 @@ class AgentCore:
     mcp_servers: Sequence[str] = ()
     strict_tools: bool = False
     approve: bool | frozenset[str] = False
+    description: str = ""
 
     @property
     def model(self) -> str | None:

@@ -18,6 +18,7 @@ class AgentInfo(Answered):
     """An agent as callers see it."""
 
     name: str
+    description: str = Field(description="What it does; empty if the swarm doesn't say.")
     comm_targets: list[str] = Field(
         description="The agents that it may write to; `agent@swarm` in other swarms."
     )
@@ -135,6 +136,7 @@ def _describe(swarm: SwarmCore, *, prompts: bool) -> dict[str, object]:
         "agents": [
             {
                 "name": name,
+                "description": agent.description,
                 "comm_targets": list(agent.comm_targets),
                 "actions": list(agent.actions),
                 "mcp_tools": [] if agent.tool_source is None else list(agent.tool_source.known().actions),
