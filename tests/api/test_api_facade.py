@@ -325,3 +325,16 @@ def test_what_an_agent_does_is_in_its_swarm_and_in_the_prompts_of_its_team() -> 
         "other": "",
     }
     assert agents["lead"].agent_params["system"].endswith("\n- finder: finds books\n- other")
+
+
+async def test_a_task_that_has_failed_has_nothing_to_approve() -> None:
+    async def broken(*_: Any) -> Any:
+        raise AgentUnavailable("no key")
+
+    async with Swarm(Agent("clerk", function=broken)) as swarm:
+        with pytest.raises(TaskFailed, match="no key"):
+            await swarm.aask("Refund order 7.", task_id="t")
+        with pytest.raises(
+            BadRequest, match="task 't' has failed; it waits for no tool result: send it a message"
+        ):
+            await swarm.aapprove("t")

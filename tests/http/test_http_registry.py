@@ -71,7 +71,14 @@ async def test_register_list_and_forget(knowing: HTTPServer, beta: PeerServer) -
     )
     assert response.status_code == 200
     note = "it is recognised by the id of its token for this server: 'beta' or, as for every swarm without a caller_id, 'agent'"
-    assert response.json() == {"status": "registered", "swarm_name": "beta", "notes": [note]}
+    ends = (
+        "as it contains a token, this entry expires after a day, and when this server stops; to keep it, set "
+        "SWARM_AUTH_TOKEN_BETA where this server runs, and register the swarm without auth_token"
+    )
+    assert response.json() == {"status": "registered", "swarm_name": "beta", "notes": [note, ends]}
+    kept = await register(knowing, name="beta", base_url=beta.url, auth_token="t0ken", volatile=True)
+    assert kept.json()["notes"] == [note], "it was asked for"
+    await register(knowing, name="beta", base_url=beta.url, auth_token="t0ken", metadata={"team": "b"})
     entry = (await swarms(knowing))["beta"]
     assert (entry["base_url"], entry["version"], entry["is_active"]) == (beta.url, "7", True)
     assert (entry["swarm_description"], entry["keywords"]) == ("it plays", ["play"])

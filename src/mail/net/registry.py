@@ -164,6 +164,11 @@ class SwarmRegistry:
         own, *common = self._caller_ids(peer)
         others = f" or, as for every swarm without a caller_id, {common[0]!r}" if common else ""
         notes.append(f"it is recognised by the id of its token for this server: {own!r}{others}")
+        if volatile is None and expires is None and peer.volatile:
+            notes.append(
+                "as it contains a token, this entry expires after a day, and when this server stops; to keep it, set "
+                f"{variable_for(peer.name)} where this server runs, and register the swarm without auth_token"
+            )
         return Registered(name=peer.name, notes=tuple(notes))
 
     async def unregister_swarm(self, swarm_name: str) -> bool:

@@ -156,7 +156,8 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
     if view.steps is not None:
         yield "steps", f"{view.steps} of {view.max_steps}, in generation {view.generation}"
     if view.task_message_queue:
-        yield "mail", f"{len(view.task_message_queue)} messages wait"
+        count = len(view.task_message_queue)
+        yield "mail", "1 message waits" if count == 1 else f"{count} messages wait"
     if view.dead_letters:
         yield "dead", f"{len(view.dead_letters)} messages could not be processed; mail dead-letter lists them"
     total = view.usage.get("total", {})

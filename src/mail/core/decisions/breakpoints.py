@@ -135,7 +135,10 @@ def waiting_breakpoint(draft: Draft) -> Breakpoint:
     """Return the breakpoint at which the task waits. Raises NotPaused."""
     waiting = draft.before.generation.breakpoint
     if waiting is None or draft.status is not TaskStatus.PAUSED:
-        raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
+        status = "has failed" if draft.status is TaskStatus.FAILED else f"is {draft.status.value}"
+        raise NotPaused(
+            f"task {draft.task_id!r} {status}; it waits for no tool result: send it a message instead"
+        )
     return waiting
 
 
