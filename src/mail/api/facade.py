@@ -65,11 +65,11 @@ STOP_SECONDS = 5.0
 
 
 class Agent:
-    """An agent: a language model with instructions, actions and a team.
+    """An agent: a language model with a system prompt, actions and a team.
 
     Args:
         name: its address in the swarm.
-        system: its instructions.
+        system: its system prompt; the swarm adds how to answer, and whom the agent may write to.
         model: its language model, by its name in litellm: `openai/gpt-5-mini`.
         actions: the actions that it may call: made by `@action`, or functions that could be.
         team: the agents that it may write to, and which may write to it.
@@ -179,8 +179,8 @@ class Agent:
             description=self.description,
         )
 
-    def instructions(self, team: Mapping[str, str], *, completes: bool) -> str:
-        """Return the system prompt of the agent's model: its own, and how to work with these other agents.
+    def system_prompt(self, team: Mapping[str, str], *, completes: bool) -> str:
+        """Return the whole system prompt: the agent's own, and how to work with these other agents.
 
         `team` has what the agents do, by name; `completes` says whether the agent may complete tasks.
         """
@@ -196,7 +196,7 @@ class Agent:
         """Return the factory of the agent's function, and its parameters."""
         if self.model is not None:
             kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
-            system = self.instructions(team, completes=completes)
+            system = self.system_prompt(team, completes=completes)
             return kind, {"llm": self.model, "system": system, **self.options}
         if self.factory is not None:
             own = {"system": self.system} if self.system else {}

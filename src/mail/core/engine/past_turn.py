@@ -52,13 +52,13 @@ class AgentSetup:
 
     Attributes:
         model: the name of its model; None for an agent function without one.
-        system: its system prompt; None for an agent function without one.
+        system_prompt: its system prompt; None for an agent function without one.
         tools: the declarations of the tools that it may call in the turn.
         has_more_tools: whether it also gets tools of MCP servers, which only a turn looks up.
     """
 
     model: str | None
-    system: str | None
+    system_prompt: str | None
     tools: Sequence[Mapping[str, Any]]
     has_more_tools: bool
 
@@ -225,7 +225,7 @@ def _setup(swarm: SwarmCore, name: str, task: Task) -> AgentSetup | None:
         return None
     return AgentSetup(
         model=agent.model,
-        system=agent.system_prompt,
+        system_prompt=agent.system_prompt,
         tools=copy_context().run(_tools, swarm, agent, name, task),
         has_more_tools=agent.tool_source is not None,
     )

@@ -124,10 +124,10 @@ async def get_swarm(
         raise Forbidden("system prompts are for the role admin; leave out `prompts`")
     service = service_of(request)
     await service.refresh()
-    return JSON(_describe(service.runtime.swarm, prompts=prompts))
+    return JSON(_describe(service.runtime.swarm, system_prompts=prompts))
 
 
-def _describe(swarm: SwarmCore, *, prompts: bool) -> dict[str, object]:
+def _describe(swarm: SwarmCore, *, system_prompts: bool) -> dict[str, object]:
     return {
         "name": swarm.name,
         "version": swarm.version,
@@ -146,7 +146,7 @@ def _describe(swarm: SwarmCore, *, prompts: bool) -> dict[str, object]:
                 "model": agent.model,
                 "mcp_servers": list(agent.mcp_servers),
                 "exclude_tools": sorted(agent.exclude_tools),
-                **(without_secrets({"system_prompt": agent.system_prompt}) if prompts else {}),
+                **(without_secrets({"system_prompt": agent.system_prompt}) if system_prompts else {}),
             }
             for name, agent in swarm.agents.items()
         ],

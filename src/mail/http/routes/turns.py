@@ -157,7 +157,7 @@ def _setup(caller: Caller, turn: PastTurn) -> dict[str, Any] | None:
         return None
     return {
         "model": setup.model,
-        "system": without_secrets(setup.system) if caller.role == "admin" else None,
+        "system": without_secrets(setup.system_prompt) if caller.role == "admin" else None,
         "tools": setup.tools,
         "has_more_tools": setup.has_more_tools,
     }
