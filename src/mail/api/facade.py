@@ -700,7 +700,7 @@ class Swarm(Generic[Output]):
             raise QuestionOpen(
                 f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",
                 error.calls,
-            ) from error
+            ) from None
 
     async def _decide(
         self,
@@ -751,7 +751,10 @@ class Swarm(Generic[Output]):
             if self._home is None:
                 self._home = _Home()
                 self._home.run(self.running.runtime.start())
-        return self._home.run(work)
+        try:
+            return self._home.run(work)
+        except MAILError as error:  # of the question, not of this program: leave out the frames of the other thread
+            raise error.with_traceback(None)  # noqa: B904  # it is the same error
 
 
 def _schema(output_type: Any) -> OutputSchema | None:
