@@ -753,7 +753,9 @@ class Swarm(Generic[Output]):
                 self._home.run(self.running.runtime.start())
         try:
             return self._home.run(work)
-        except MAILError as error:  # of the question, not of this program: leave out the frames of the other thread
+        except (
+            MAILError
+        ) as error:  # of the question, not of this program: leave out the frames of the other thread
             raise error.with_traceback(None)  # noqa: B904  # it is the same error
 
 
