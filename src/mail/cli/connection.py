@@ -116,13 +116,13 @@ def connect(
         "verbose": verbose or configured.verbose,
     }
     given = ClientConfig.model_validate(settings, context=AS_GIVEN)
-    return _client(server or configured_server(config), api_key, given)
+    return _client(configured_server(config) if server is None else server, api_key, given)
 
 
 def connect_anonymously(server: str | None, *, timeout: float) -> CommandClient:
     """Return a client that sends no key, even if one is configured. Raises typer.BadParameter."""
     client = _client(
-        server or configured_server(),
+        configured_server() if server is None else server,
         None,
         ClientConfig.model_validate({"timeout": timeout}, context=AS_GIVEN),
     )

@@ -72,7 +72,7 @@ class Line:
         """Return id and time, kind, who → whom and text, padded so that lines align."""
         parties = f"{self.who} → {self.whom}" if self.whom else self.who
         number = f"{self.id:>4}  " if self.id else ""
-        return f"{number}{_duration(self.seconds)}", f"{self.kind:<20}", f"{parties:<27}", self.text
+        return f"{number}{_duration(self.seconds)}", f"{self.kind:<14}", f"{parties:<27}", self.text
 
 
 class Stopwatch:

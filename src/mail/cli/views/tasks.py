@@ -160,14 +160,13 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
     if view.task_message_queue:
         yield "mail", counted(len(view.task_message_queue), "waiting message")
     if view.dead_letters:
-        yield (
-            "dead",
-            f"{counted(len(view.dead_letters), 'message')} could not be processed; mail dead-letter list shows them",
-        )
+        them = "it" if len(view.dead_letters) == 1 else "them"
+        number = counted(len(view.dead_letters), "message")
+        yield "dead", f"{number} could not be processed; mail dead-letter list shows {them}"
     total = view.usage.get("total", {})
     if total.get("calls"):
         tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"
-        yield "usage", f"{total['calls']} calls of models, {tokens}, {total['cost']:.4f} USD"
+        yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {total['cost']:.4f} USD"
     for awaited in view.waiting_for:
         yield "waits for", str(awaited)
     for worker in view.working or ():
