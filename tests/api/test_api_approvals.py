@@ -206,6 +206,23 @@ class TestSwarms:
             swarm.approve(replace(answer, pending=()))
         swarm.close()
 
+    def test_a_task_id_decides_on_several_calls_only_if_told_to(self) -> None:
+        swarm = paying(2, 4)
+        answer = swarm.ask("Pay")
+        for decide in (swarm.approve, swarm.reject):
+            with pytest.raises(
+                BadApproval,
+                match=r"2 calls wait for approval: pay \(call_id '.+'\), pay .*; give the call_id of one, or set all$",
+            ):
+                decide(answer.task_id)
+        with pytest.raises(BadApproval, match="not both"):
+            swarm.approve(answer, call_id=answer.pending[0].call_id, all=True)
+        done = swarm.approve(answer.task_id, all=True)
+        assert done.text.endswith("SUCCESS: paid 2 to Ann and SUCCESS: paid 4 to Ann")
+        answer = swarm.ask("Pay")
+        assert swarm.reject(answer, all=True, reason="no").text.count("a person has rejected this call") == 2
+        swarm.close()
+
     def test_a_question_drops_the_calls(self) -> None:
         swarm = paying(2)
         paused = swarm.ask("Pay")

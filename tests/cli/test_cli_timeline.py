@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mail.cli.views.events import Line, Stopwatch, printer, read_data, read_line
+from mail.cli.views.events import Line, LineReader, Stopwatch, printer, read_data, read_line
 from mail.errors import MAILError
 
 MESSAGE = {
@@ -57,7 +57,7 @@ def test_a_default_subject_is_left_out() -> None:
             "a",
             "agent 'a' is awaiting a new message: b",
         ),
-        ("action_complete", "action complete (caller = w):\n84", "w", "action complete (caller = w): 84"),
+        ("action_complete", "action complete (caller = w):\n84", "w", "84"),
         ("help_called", "something else", "", "something else"),
     ],
 )
@@ -90,7 +90,7 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     piped, terminal = io.StringIO(), Terminal()
     printer(piped)(line)
     printer(terminal)(line)
-    assert piped.getvalue().startswith("   12.3 ms  new_message           a → b  ")
+    assert piped.getvalue().startswith("   12.3 ms  new_message     a → b  ")
     assert "\x1b[" not in piped.getvalue()
     assert "\x1b[" in terminal.getvalue()
     assert terminal.getvalue().count("\n") == 1
@@ -123,3 +123,76 @@ def test_nothing_in_a_line_is_obeyed_by_a_terminal() -> None:
     line = read_line("new_message", event(full_message=message), 0)
     assert line.text == "�[2J | b�"
     assert read_line("tool_call", event("a call", agent="\x9bx", tool_name="t\x1b"), 0).who == "�x"
+
+
+def tool_call(name: str, **extra: Any) -> tuple[str, dict[str, Any]]:
+    return "tool_call", event(agent="w", tool_name=name, tool_args={}, **extra)
+
+
+def test_an_action_is_one_line_with_its_begin_its_result_and_its_duration() -> None:
+    timing = {"began": "2026-01-31T08:00:02Z", "seconds": 4.0}
+    woken = {
+        "msg_type": "broadcast",
+        "message": {
+            "sender": {"address_type": "system", "address": "s"},
+            "recipients": [{"address": "w"}],
+            "subject": "::action_complete::",
+            "body": "slow: done",
+        },
+    }
+    reader = LineReader()
+    reader.read("new_message", event(full_message=MESSAGE), "1")
+    lines = [
+        reader.read(kind, data, str(n))
+        for n, (kind, data) in enumerate(
+            [
+                tool_call("slow", timing=timing),
+                (
+                    "action_call",
+                    event("agent w executing action tool: slow with args: {'n': 1}", agent="w", after=0.5),
+                ),
+                ("action_complete", event("action complete (caller = w):\ndone", agent="w", seconds=3.0)),
+                tool_call("bad"),
+                (
+                    "action_call",
+                    event("agent w executing action tool: bad with args: {}", agent="w", after=0.5),
+                ),
+                ("action_error", event("action error (caller = w):\nboom", agent="w", seconds=0.001)),
+                ("action_error", event("action error (caller = w):\nno such tool", agent="w")),
+                ("new_message", event(full_message=woken)),
+            ],
+            2,
+        )
+    ]
+    assert [line for line in lines if line is not None] == [
+        Line(2.5, "action", "w", "", "slow {'n': 1} → done (3.0 s)", "4"),
+        Line(2.5, "action_error", "w", "", "bad {} → boom", "7"),
+        Line(0, "action_error", "w", "", "no such tool", "8"),
+    ]
+    assert Line(2.5, "action", "w", "", "x", "4").columns()[0].startswith("   4  ")
+
+
+def test_a_pause_is_not_called_complete() -> None:
+    reader = LineReader()
+    asked = event("agent w used breakpoint tools ask with args: {}", agent="w")
+    assert reader.read("breakpoint_tool_call", asked, "2") is None
+    calls = '[{"name": "ask", "arguments": "{\\"question\\": \\"may I?\\"}", "id": "c"}]'
+    line = reader.read("task_complete", {"timestamp": "", "response": calls}, "3")
+    assert line is not None
+    assert (line.kind, line.text, line.id) == ("paused", "w asks: may I?", "3")
+    answered = reader.read(
+        "breakpoint_action_complete", event("breakpoint action complete (caller = w):\nyes", agent="w"), "4"
+    )
+    assert answered is not None
+    assert (answered.kind, answered.text) == ("answered", "yes")
+
+
+def test_the_systems_subjects_are_words() -> None:
+    payload = {
+        **MESSAGE["message"],  # type: ignore[dict-item]
+        "sender": {"address_type": "system", "address": "s"},
+        "subject": "::tool_call_error::",
+    }
+    line = LineReader().read("new_message", event(full_message={**MESSAGE, "message": payload}))
+    assert line is not None
+    assert line.text == "tool call error | two lines"

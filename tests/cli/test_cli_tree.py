@@ -49,7 +49,8 @@ def test_what_was_done_is_below_who_asked_for_it() -> None:
             note("tool_call", "boss", "agent boss called send_request"),
             message("boss", "a", request="2", body="ask a"),
             message("boss", "b", request="3", body="ask b"),
-            note("action_call", "b", "agent b executing action tool: t"),
+            note("action_call", "b", "agent b executing action tool: t with args: {}"),
+            note("action_complete", "b", "action complete (caller = b):\n84"),
             message("b", "boss", request="3", body="b says", kind="response"),
             message("a", "boss", request="2", body="a says", kind="response"),
             end("done"),
@@ -58,7 +59,7 @@ def test_what_was_done_is_below_who_asked_for_it() -> None:
     assert outline(roots) == [
         (
             "plan",
-            [("ask a", ["a says"]), ("ask b", ["agent b executing action tool: t", "b says"]), "done"],
+            [("ask a", ["a says"]), ("ask b", ["t {} → 84", "b says"]), "done"],
         )
     ]
 
@@ -76,7 +77,7 @@ def test_every_message_from_outside_begins_a_tree() -> None:
     )
     assert outline(roots) == [
         ("one", ["first"]),
-        ("two", [("tell all", ["action complete (caller = b): 84"]), "second"]),
+        ("two", [("tell all", ["84"]), "second"]),
     ]
 
 

@@ -88,7 +88,14 @@ def test_a_message_as_text_names_its_new_task(piped: Piped) -> None:
     assert "user → supervisor  6*7" in rest
     assert "  supervisor → math  6*7" in rest
     assert "    math → supervisor  Re: 6*7 | 6*7 = 42." in rest
-    assert sum("new_message" in line for line in rest) >= 4
+    timeline = [line.split(maxsplit=4) for line in rest if " ms  " in line]
+    assert [words[3] for words in timeline] == [
+        "new_message", "await_message", "new_message", "action", "new_message", "task_complete",
+    ]  # fmt: skip
+    assert timeline[3][4].split(maxsplit=1) == ["math", "calculate_expression {'expression': '6*7'} → 42"]
+    ids = [int(words[0]) for words in timeline]
+    assert ids == sorted(set(ids))
+    assert "::" not in done.stdout
 
 
 def test_a_stream_and_watching_it_again(piped: Piped) -> None:

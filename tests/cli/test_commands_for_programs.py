@@ -17,7 +17,8 @@ def test_tokens_are_listed_and_revoked(tmp_path: Path) -> None:
     assert [(each["role"], each["id"]) for each in listed] == [("user", "alice"), ("admin", "bob")]
     as_text = run_mail("token", "list", cwd=tmp_path).stdout
     assert [line.split("\t") for line in as_text.splitlines()] == [
-        [each["number"], each["role"], each["id"], each["created"], "never"] for each in listed
+        ["number", "role", "id", "created", "expires"],
+        *([each["number"], each["role"], each["id"], each["created"], "never"] for each in listed),
     ]
     for token in (alice["token"], bob["token"]):
         assert token not in as_text

@@ -81,8 +81,9 @@ def test_reply_names_the_commands_that_decide(tmp_path: Path) -> None:
 
 def test_agents(server: ServerProcess, tmp_path: Path) -> None:
     lines = run(server, tmp_path, "agents").stdout.splitlines()
-    assert lines[0] == "supervisor\tby default\tweather, math\task_human"
-    assert lines[1] == "weather\tno\tsupervisor\tget_weather_forecast"
+    assert lines[0] == "agent\ttakes messages\twrites to\tactions"
+    assert lines[1] == "supervisor\tby default\tweather, math\task_human"
+    assert lines[2] == "weather\tno\tsupervisor\tget_weather_forecast"
 
 
 @pytest.mark.parametrize(

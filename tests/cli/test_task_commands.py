@@ -28,8 +28,8 @@ def run_task(server: ServerProcess, folder: Path, *arguments: str) -> subprocess
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The rows of a table without a terminal, by their first cells."""
-    return {cells[0]: cells[1:] for cells in (line.split("\t") for line in text.splitlines())}
+    """The rows of a table without a terminal, by their first cells, without the headings."""
+    return {cells[0]: cells[1:] for cells in (line.split("\t") for line in text.splitlines()[1:])}
 
 
 def test_list(tasks: ServerProcess, tmp_path: Path) -> None:
@@ -53,12 +53,15 @@ def test_show(tasks: ServerProcess, tmp_path: Path) -> None:
     tree = lines[lines.index("") + 1 :]
     assert tree[0] == "user → supervisor  weather in Oslo"
     assert tree[1].startswith("  supervisor → weather")
-    assert tree[2].startswith("    weather action_call")
+    assert tree[2].startswith("    weather action  get_weather_forecast {'location': 'Oslo'")
+    assert " → " in tree[2]
     assert tree[-1].startswith("  task_complete")
     record = json.loads(run_task(tasks, tmp_path, "show", "weather-task", "--json").stdout)
     assert record["task_id"] == "weather-task"
     events = run_task(tasks, tmp_path, "show", "weather-task", "--events").stdout
-    assert events.count(" ms  ") == len(record["events"])
+    ids = [line.split()[0] for line in events.splitlines() if " ms  " in line]
+    assert set(ids) < {event["id"] for event in record["events"]}
+    assert ids[-1] == record["events"][-1]["id"]
 
 
 def test_show_says_what_a_task_waits_for(tasks: ServerProcess, tmp_path: Path) -> None:
@@ -160,7 +163,10 @@ def refused(folder: Path, *arguments: str, **env: str) -> tuple[int, str]:
 
 
 def test_what_is_missing_is_said(server: ServerProcess, tmp_path: Path) -> None:
-    assert "default: http://localhost:8000" in run_mail("task", "list", "--help", cwd=tmp_path).stdout
+    shown = " ".join(run_mail("task", "list", "--help", cwd=tmp_path).stdout.split())
+    assert (
+        "[default: the server that mail.toml configures for this machine, or http://localhost:8000]" in shown
+    )
     assert refused(tmp_path, "list", "--server", server.url)[0] == 1
     assert refused(tmp_path, "list", "--server", server.url, "--api-key", "nonsense")[0] == 1
     assert refused(tmp_path, "list", "--server", "localhost")[0] == 2

@@ -40,14 +40,16 @@ def mail(crew: ServerProcess, tmp_path: Path) -> Any:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    return {cells[0]: cells[1:] for cells in (line.split("\t") for line in text.splitlines())}
+    return {cells[0]: cells[1:] for cells in (line.split("\t") for line in text.splitlines()[1:])}
 
 
 def test_inbox(mail: Any) -> None:
     listed = rows(mail("inbox", "--limit", "100"))
     assert listed["a-1"][:3] == ["done", "worker-1", "-"]
-    assert listed["a-1"][-1] == "done"
+    assert listed["a-1"][4:] == ["done", "an easy one"]
     assert listed["done"][:3] == ["completed", "-", "-"]
+    assert listed["done"][4] == "-", "the id is not repeated"
+    assert listed["done"][5] not in ("-", "")
     assert listed["p-1"][:3] == ["stuck", "worker-1", "2 pending"]
     answer = json.loads(mail("inbox", "--json", "--limit", "100"))
     assert [each["thread_id"] for each in answer["threads"]] == list(listed)
@@ -55,7 +57,7 @@ def test_inbox(mail: Any) -> None:
 
 def test_choosing(mail: Any) -> None:
     assert set(rows(mail("inbox", "--pending"))) == {"p-1"}
-    assert mail("inbox", "--overdue") == ""
+    assert rows(mail("inbox", "--overdue")) == {}
     late = rows(mail("inbox", "--overdue", "--ack-within", "0"))
     assert late["p-1"][2] == "2 pending, 2 overdue"
     assert set(rows(mail("inbox", "--bead", "a-2"))) == {"a-2"}

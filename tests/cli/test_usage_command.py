@@ -61,7 +61,9 @@ def run_usage(server: ServerProcess, folder: Path, *flags: str, role: str = "use
     env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[role]}
     done = run_mail("usage", *flags, cwd=folder, env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    return [line.split("\t") for line in done.stdout.splitlines()]
+    headings, *rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert headings[1:] == ["calls", "tokens in", "cached", "tokens out", "USD", "unpriced"]
+    return rows
 
 
 def usd(calls: int) -> str:
@@ -138,8 +140,8 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
     done = forkserver.run(command, cwd=tmp_path, env=environment(), given=lines)
     rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
     assert [row[:2] for row in rows] == [
-        [PRICED, "3"], [UNPRICED, "1"], ["all", "4"],
-        ["long", "3"], ["all", "3"],
+        ["model", "calls"], [PRICED, "3"], [UNPRICED, "1"], ["all", "4"],
+        ["task", "calls"], ["long", "3"], ["all", "3"],
     ]  # fmt: skip
     refused, moment = done.stderr.splitlines()
     assert "--by" in refused

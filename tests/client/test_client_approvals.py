@@ -84,6 +84,10 @@ async def test_several_calls_are_not_decided_by_accident() -> None:
         assert refused.value.status == 409
         assert "SUCCESS: sent 1" in (await client.approve("t"))["response"]
         await client.post_message("go", task_id="u")
+        unnamed = {"kwargs": {"approvals": {"decision": "approve"}}, "resume_from": "breakpoint_tool_call"}
+        refused = await server.post(body="", task_id="u", **unnamed)
+        assert refused.status_code == 400
+        assert "2 calls wait for approval: send (call_id" in refused.json()["detail"]
         assert (await client.approve("u", all=True))["response"] == "SUCCESS: sent 0 | SUCCESS: sent 1"
 
 

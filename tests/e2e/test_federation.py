@@ -117,8 +117,8 @@ def test_the_documented_sample(tmp_path: Path) -> None:
                 response = client.post("/swarms", json=sent)
             assert response.status_code == 200, response.text
             assert response.json()["notes"][0] == (
-                f"it is recognised by the id of its token for this server: '{peer}' or, as for every swarm without a "
-                "caller_id, 'agent'"
+                f"its token for this server must have the id '{peer}' or 'agent'; to accept only one id, register it "
+                "with a caller_id"
             )
         for server in servers.values():
             answer = server.ask(QUESTION)

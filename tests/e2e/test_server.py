@@ -30,17 +30,24 @@ def test_first_run_prints_a_token_per_role_once(tmp_path: Path) -> None:
         assert server.ask("12*(3+4)") == "12*(3+4) = 84."
 
 
-def test_first_run_listens_on_loopback_unless_told_otherwise(tmp_path: Path) -> None:
+def test_every_run_listens_on_loopback_unless_told_otherwise(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:  # without a mail.toml the host is 0.0.0.0
-        assert server.url.startswith("http://127.0.0.1:")
-        assert "--host" in server.output
-        server.stop()
-        server.start()
-        assert server.url.startswith("http://localhost:")
+        for _ in range(2):
+            assert server.url.startswith("http://127.0.0.1:")
+            assert "Only programs on this machine can connect" in server.output
+            assert "add --host 0.0.0.0, or set host in mail.toml" in server.output
+            server.stop()
+            server.start()
     (tmp_path / "mail.db").unlink()
-    with ServerProcess(tmp_path, "--host", "0.0.0.0") as server:
+    (tmp_path / "mail.toml").write_text('[server]\nhost = "0.0.0.0"\n', encoding="utf-8")
+    with ServerProcess(tmp_path) as server:
         assert server.tokens
         assert server.url.startswith("http://localhost:")
+        assert "Only programs on this machine" not in server.output
+    (tmp_path / "mail.toml").unlink()
+    services = {"AUTH_ENDPOINT": "http://127.0.0.1:9/login", "TOKEN_INFO_ENDPOINT": "http://127.0.0.1:9/info"}
+    with ServerProcess(tmp_path, env=services) as server:
+        assert server.url.startswith("http://localhost:"), "the documented default, for others"
 
 
 def test_streams_what_wire_says(tmp_path: Path) -> None:

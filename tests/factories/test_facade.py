@@ -1,6 +1,8 @@
 """`Agent` and `Swarm` with language models: the short way to a swarm, against a stub of the providers."""
 
 import asyncio
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from support.ollama_stub import ollama
 from mail import Agent, LiveEvent, Swarm, action
 from mail.core.task.events import EventKind
 from mail.errors import BadRequest, ConfigurationError, TaskFailed
+from mail.factories.providers import find_missing_key
 
 MODEL = "openai/gpt-5-mini"
 ROOT = Path(__file__).parents[2]
@@ -197,6 +200,48 @@ async def ask(swarm: Swarm) -> Answer:
 
 Swarm(lead, nam="x")
 """
+
+
+HELLO = """
+import sys
+from mail import Agent, Swarm
+try:
+    Swarm(Agent("lead", "You answer.", model="openai/gpt-5-mini")).ask("Hi")
+finally:
+    print("litellm" in sys.modules)
+"""
+
+
+def test_a_missing_key_is_named_without_litellm_and_in_few_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("OPENAI_")]:
+        monkeypatch.delenv(name)
+    done = subprocess.run(
+        [sys.executable, "-c", HELLO], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.stdout == "False\n"
+    *frames, last = done.stderr.splitlines()
+    assert re.fullmatch(
+        r"mail\.errors\.TaskFailed: task '[-\w]+': agent 'lead' has failed: openai/gpt-5-mini has no API key: "
+        r"set OPENAI_API_KEY where this agent runs",
+        last,
+    )
+    assert sum(line.startswith("  File ") for line in frames) == 3
+
+
+def test_a_key_may_be_somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "litellm", raising=False)
+    for name in [name for name in os.environ if name.startswith("OPENAI_")]:
+        monkeypatch.delenv(name)
+    assert find_missing_key(MODEL) is not None
+    assert find_missing_key("ollama/llama3") is None
+    (tmp_path / ".env").touch()
+    assert find_missing_key(MODEL) is None
+    (tmp_path / ".env").unlink()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1234/v1")
+    assert find_missing_key(MODEL) is None
 
 
 def test_type_checkers_know_what_ask_returns(tmp_path: Path) -> None:

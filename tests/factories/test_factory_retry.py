@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
 from support.llm_stub import (
@@ -42,7 +43,8 @@ from mail.errors import (
     Subject,
 )
 from mail.factories import LiteLLMAgentFunction
-from mail.factories.failures import retry_after
+from mail.factories.failures import classify, retry_after
+from mail.factories.models import load_litellm
 from mail.factories.retry import ATTEMPTS, Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.testing.rig import Rig
 
@@ -85,6 +87,11 @@ def test_waits_double_up_to_a_limit_and_chance_shortens_them() -> None:
 def test_the_provider_knows_best_when_to_come_back() -> None:
     assert POLICY.decide(Failure(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.0) == Retry(20.0)
     assert POLICY.decide(Failure(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.5) == Retry(21.0)
+    too_long = Failure(Cause.RATE_LIMIT, 429, 3600.0)
+    assert POLICY.decide(too_long, 1, None, 0.0) == Stop()
+    assert error_for(too_long, "openai/gpt-5", 1).detail.endswith(
+        "(HTTP 429; its provider says to retry after 3600 s)"
+    )
 
 
 def test_nothing_is_tried_for_which_there_is_no_time() -> None:
@@ -119,6 +126,17 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 )
 def test_retry_after_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, NOW) == seconds
+
+
+def test_a_header_of_the_causing_response_counts(stub: LLMStub) -> None:
+    """For some providers, such as Cohere, litellm's own error has no headers."""
+    litellm = load_litellm()
+    response = httpx.Response(429, headers={"Retry-After": "7"}, request=httpx.Request("POST", stub.url))
+    error = litellm.RateLimitError("slow down", "cohere", "command-r")
+    error.__cause__ = httpx.HTTPStatusError("429", request=response.request, response=response)
+    failure = classify(litellm, error, supervisor(CHAT[0]).request([prompt()]))
+    assert failure is not None
+    assert (failure.cause, failure.retry_after) == (Cause.RATE_LIMIT, 7.0)
 
 
 # ------------------------------------------------------------------------------------------------ through litellm

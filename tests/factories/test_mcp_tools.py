@@ -26,7 +26,7 @@ from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
-from mail.errors import ConfigurationError
+from mail.errors import BadApproval, ConfigurationError
 from mail.mcp import sessions, tools
 from mail.mcp.servers import read_servers
 from mail.mcp.sessions import Sessions
@@ -131,6 +131,8 @@ async def test_approval(stub: LLMStub, url: str) -> None:
     async with Swarm(Agent("lead", "You add.", model=MODEL, mcp=desk, approve=["add"])) as swarm:
         question = await swarm.aask("2+40?")
         assert [(each.name, each.needs_approval) for each in question.pending] == [("desk_add", True)]
+        with pytest.raises(BadApproval, match=r"^desk_add does not take these arguments: .*a: .*integer"):
+            await swarm.aapprove(question, arguments={"a": "three", "b": 40})
         assert (await swarm.aapprove(question, arguments={"a": 3, "b": 40})).text == "done"
     (result,) = [item["output"] for item in stub.requests[1].body["input"] if "output" in item]
     assert result.startswith('SUCCESS: a person has changed the arguments to {"a": 3, "b": 40}.')

@@ -70,7 +70,7 @@ async def test_register_list_and_forget(knowing: HTTPServer, beta: PeerServer) -
         knowing, name="beta", base_url=beta.url, auth_token="t0ken", metadata={"team": "b"}
     )
     assert response.status_code == 200
-    note = "it is recognised by the id of its token for this server: 'beta' or, as for every swarm without a caller_id, 'agent'"
+    note = "its token for this server must have the id 'beta' or 'agent'; to accept only one id, register it with a caller_id"
     ends = (
         "as it contains a token, this entry expires after a day, and when this server stops; to keep it, set "
         "SWARM_AUTH_TOKEN_BETA where this server runs, and register the swarm without auth_token"
@@ -132,7 +132,7 @@ async def test_what_must_be_set_is_told(knowing: HTTPServer, beta: PeerServer) -
         knowing, name="beta", base_url=beta.url, auth_token="t0ken", volatile=False, caller_id="b", auth=None
     )
     note, known_as = response.json()["notes"]
-    assert known_as == "it is recognised by the id of its token for this server: 'b'"
+    assert known_as == "its token for this server must have the id 'b'"
     assert note.startswith("set SWARM_AUTH_TOKEN_BETA where this server runs")
     assert "t0ken" not in note
 

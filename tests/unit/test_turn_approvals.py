@@ -197,7 +197,7 @@ async def test_calls_are_decided_one_by_one_and_run_together() -> None:
             AlreadyDecided, match=rf"'{second}': pay was rejected by user:\w+@\w+: no; this stands"
         ):
             await decide(rig, paused, {"decision": "approve", "call_id": second})
-        done = await decide(rig, paused, {"decision": "approve"})
+        done = await decide(rig, paused, {"decision": "approve", "all": True})
     assert done.answer == (
         "SUCCESS: paid a | ERROR: a person has rejected this call, and it was not run: no | SUCCESS: paid c"
     )

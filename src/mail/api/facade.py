@@ -483,6 +483,7 @@ class Swarm(Generic[Output]):
         answer: Answer | str,
         *,
         call_id: str | None = None,
+        all: bool = False,  # noqa: A002  # as `--all`
         arguments: Mapping[str, Any] | None = None,
         reason: str = "",
         timeout: float | None = ANSWER_SECONDS,
@@ -492,8 +493,9 @@ class Swarm(Generic[Output]):
 
         Args:
             answer: the answer with the pending calls, or the id of its task.
-            call_id: the call; by default, all calls that wait in `answer`. With the id of a task, all its calls on which
-                nobody has decided when the decision arrives, including those that you have not seen.
+            call_id: the call; by default, the calls that wait in `answer`, or the only one that waits in the task.
+            all: whether to decide on all calls of the task on which nobody has decided when the decision arrives,
+                including those that you have not seen.
             arguments: arguments for the call, in place of the model's.
             reason: a note for the task's timeline.
             output_type: the type of the answer; by default that of the question that led to `answer`.
@@ -504,6 +506,7 @@ class Swarm(Generic[Output]):
         work = self.aapprove(
             answer,
             call_id=call_id,
+            all=all,
             arguments=arguments,
             reason=reason,
             timeout=timeout,
@@ -516,6 +519,7 @@ class Swarm(Generic[Output]):
         answer: Answer | str,
         *,
         call_id: str | None = None,
+        all: bool = False,  # noqa: A002  # as `--all`
         arguments: Mapping[str, Any] | None = None,
         reason: str = "",
         timeout: float | None = ANSWER_SECONDS,
@@ -527,7 +531,7 @@ class Swarm(Generic[Output]):
             "arguments": None if arguments is None else dict(arguments),
             "reason": reason,
         }
-        return await self._decide(answer, call_id, given, timeout, output_type)
+        return await self._decide(answer, call_id, given, timeout, output_type, is_for_all=all)
 
     def reject(
         self,
@@ -535,14 +539,17 @@ class Swarm(Generic[Output]):
         *,
         reason: str = "",
         call_id: str | None = None,
+        all: bool = False,  # noqa: A002  # as `--all`
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
     ) -> Any:
         """Reject a call that waits for approval, so that it does not run, and wait for the answer.
 
-        The agent reads the reason. `answer` and `call_id` are those of `approve`. Returns and raises as `approve`.
+        The agent reads the reason. `answer`, `call_id` and `all` are those of `approve`. Returns and raises as `approve`.
         """
-        work = self.areject(answer, reason=reason, call_id=call_id, timeout=timeout, output_type=output_type)
+        work = self.areject(
+            answer, reason=reason, call_id=call_id, all=all, timeout=timeout, output_type=output_type
+        )
         return self._wait(work, "reject")
 
     async def areject(
@@ -551,12 +558,13 @@ class Swarm(Generic[Output]):
         *,
         reason: str = "",
         call_id: str | None = None,
+        all: bool = False,  # noqa: A002  # as `--all`
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
     ) -> Any:
         """Reject a call that waits for approval; see `reject`."""
         given = {"decision": "reject", "reason": reason}
-        return await self._decide(answer, call_id, given, timeout, output_type)
+        return await self._decide(answer, call_id, given, timeout, output_type, is_for_all=all)
 
     @overload
     def stream(
@@ -693,7 +701,7 @@ class Swarm(Generic[Output]):
             raise QuestionOpen(
                 f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",
                 error.calls,
-            ) from error
+            ) from None
 
     async def _decide(
         self,
@@ -702,16 +710,18 @@ class Swarm(Generic[Output]):
         given: Mapping[str, Any],
         timeout: float | None,
         output_type: Any,
+        *,
+        is_for_all: bool,
     ) -> Any:
-        """Decide on one call, or on the pending calls of `answer`, but not on calls that the caller has not seen."""
+        """Decide on one call, on the pending calls of `answer`, or on all calls of the task."""
         calls: list[str | None] = [call_id]
-        if call_id is None and isinstance(answer, Answer):
+        if call_id is None and not is_for_all and isinstance(answer, Answer):
             calls = [call.call_id for call in answer.pending if call.is_undecided]
             if not calls:
                 raise BadApproval(f"task {answer.task_id!r}: no call in this answer needs approval")
             if len(calls) > 1 and given.get("arguments") is not None:
                 raise BadApproval("several calls wait; name the call_id of the one with these arguments")
-        approvals = [{**given, "call_id": each} for each in calls]
+        approvals = [{**given, "call_id": each, "all": is_for_all} for each in calls]
         return await self._resume(answer, timeout, output_type, approvals=approvals)
 
     async def _resume(
@@ -742,7 +752,12 @@ class Swarm(Generic[Output]):
             if self._home is None:
                 self._home = _Home()
                 self._home.run(self.running.runtime.start())
-        return self._home.run(work)
+        try:
+            return self._home.run(work)
+        except (
+            MAILError
+        ) as error:  # of the question, not of this program: leave out the frames of the other thread
+            raise error.with_traceback(None)  # noqa: B904  # it is the same error
 
 
 def _schema(output_type: Any) -> OutputSchema | None:

@@ -16,7 +16,7 @@ from mail.cli.examples import epilog
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output, printable
 from mail.cli.repl.commands import COMMANDS
-from mail.cli.session import DEFAULT_SERVER, Session, exit_code
+from mail.cli.session import Session, exit_code
 from mail.cli.version import version
 from mail.server.__main__ import server
 
@@ -27,7 +27,7 @@ GROUPS = {
 }
 
 CONNECTION = {
-    "server": (ServerOption, DEFAULT_SERVER),
+    "server": (ServerOption, None),
     "api_key": (ApiKey, None),
     "timeout": (Timeout, None),
     "config": (ConfigPath, None),

@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperCommand
 
 from mail.cli.completion import complete_tasks
-from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerUrl, Timeout
+from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, ServerUrl, Timeout, choose_server
 from mail.cli.output import Output
-from mail.cli.session import DEFAULT_SERVER, Session, exit_code
+from mail.cli.session import Session, exit_code
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class ClientCommand(TyperCommand):
 
 
 def client(
-    url: ServerUrl,
+    url: ServerUrl = None,
+    server: ServerOption = None,
     api_key: ApiKey = None,
     command: Annotated[
         list[str] | None,
@@ -64,7 +65,7 @@ def client(
     from mail.cli.repl.commands import Grammar
     from mail.cli.repl.shell import GivenLines, PlainLines, is_interactive
 
-    session = _session(url, api_key, timeout, config, as_json=as_json, verbose=verbose)
+    session = _session(choose_server(url, server), api_key, timeout, config, as_json=as_json, verbose=verbose)
     if command is None and is_interactive():
         _prompt(session, Grammar.MIXED)
     else:
@@ -72,7 +73,8 @@ def client(
 
 
 def chat(
-    url: ServerUrl = DEFAULT_SERVER,
+    url: ServerUrl = None,
+    server: ServerOption = None,
     api_key: ApiKey = None,
     task_id: Annotated[
         str | None,
@@ -96,7 +98,7 @@ def chat(
     from mail.cli.repl.commands import Grammar
     from mail.cli.repl.shell import PlainLines, is_interactive
 
-    session = _session(url, api_key, timeout, config, as_json=as_json, verbose=False)
+    session = _session(choose_server(url, server), api_key, timeout, config, as_json=as_json, verbose=False)
     session.slash = "/"
     if is_interactive():
         _prompt(session, Grammar.CHAT, task_id)
@@ -105,7 +107,7 @@ def chat(
 
 
 def _session(
-    url: str,
+    server: str | None,
     api_key: str | None,
     timeout: float | None,
     config: Path | None,
@@ -115,7 +117,7 @@ def _session(
 ) -> Session:
     from mail.cli.connection import connect
 
-    mail_client = connect(url, api_key, timeout=timeout, verbose=verbose, config=config)
+    mail_client = connect(server, api_key, timeout=timeout, verbose=verbose, config=config)
     _log(verbose=mail_client.config.verbose)
     return Session(mail_client, Output(sys.stdout, as_json))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mail.cli.session import DEFAULT_SERVER, SERVER_VARIABLE
+from mail.cli.session import SERVER_VARIABLE
 
 if TYPE_CHECKING:
     from mail.client import MAILClient
@@ -46,7 +46,7 @@ def _ask(
     from mail.cli.connection import connect
 
     given = context.params
-    server = given.get("server") or given.get("url") or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+    server = given.get("url") or given.get("server") or os.environ.get(SERVER_VARIABLE)
 
     async def found() -> list[tuple[str, str]]:
         async with asyncio.timeout(TIMEOUT), connect(server, given.get("api_key"), timeout=TIMEOUT) as client:

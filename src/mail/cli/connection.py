@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import typer
 
 from mail.cli.program import program
+from mail.cli.session import configured_server
 from mail.client import EventStream, MAILClient
 from mail.client.connection import read_server
 from mail.client.errors import InvalidConnection, ServerUnreachable
@@ -95,14 +96,16 @@ def is_on_this_machine(base_url: str) -> bool:
 
 
 def connect(
-    server: str,
+    server: str | None = None,
     api_key: str | None = None,
     *,
     timeout: float | None = None,
     verbose: bool = False,
     config: Path | None = None,
 ) -> CommandClient:
-    """Return a client of the server on the command line. Raises typer.BadParameter, ConfigurationError.
+    """Return a client of the server on the command line, or of the configured one.
+
+    Raises typer.BadParameter, ConfigurationError.
 
     The server of a swarm:// link never gets the key of the environment: anybody can make such a link, and
     `mail register` lets browsers open it.
@@ -112,12 +115,17 @@ def connect(
         "timeout": configured.timeout if timeout is None else timeout,
         "verbose": verbose or configured.verbose,
     }
-    return _client(server, api_key, ClientConfig.model_validate(settings, context=AS_GIVEN))
+    given = ClientConfig.model_validate(settings, context=AS_GIVEN)
+    return _client(configured_server(config) if server is None else server, api_key, given)
 
 
-def connect_anonymously(server: str, *, timeout: float) -> CommandClient:
+def connect_anonymously(server: str | None, *, timeout: float) -> CommandClient:
     """Return a client that sends no key, even if one is configured. Raises typer.BadParameter."""
-    client = _client(server, None, ClientConfig.model_validate({"timeout": timeout}, context=AS_GIVEN))
+    client = _client(
+        configured_server() if server is None else server,
+        None,
+        ClientConfig.model_validate({"timeout": timeout}, context=AS_GIVEN),
+    )
     client.api_key = None
     return client
 

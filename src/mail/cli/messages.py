@@ -81,7 +81,8 @@ async def message(session: Session, given: Namespace) -> None:
         stopwatch = await stopwatch_for(session.client, str(shown["task_id"]), first, session.output)
         lines, show_line = LineReader(stopwatch), printer(session.output.stream)
         for event in events:
-            show_line(lines.read(event["event"], event["data"]))
+            if (line := lines.read(event["event"], event["data"], event["id"])) is not None:
+                show_line(line)
         session.output.text("")
     questions = asked_in(answer["response"], events) if shown["status"] is Status.PAUSED else ()
     if not questions or not session.output.is_terminal:

@@ -1,11 +1,12 @@
 """The typer options that several commands share."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mail.cli.session import SERVER_VARIABLE
+from mail.cli.session import DEFAULT_SERVER, SERVER_VARIABLE
 
 if TYPE_CHECKING:
     from mail.config import StorageConfig
@@ -19,8 +20,16 @@ ConfigPath = Annotated[
 
 URL_FORMS = "http://host:port, https://host, host:port or swarm://connect?server=host"
 
-ServerUrl = Annotated[str, typer.Argument(metavar="URL", envvar=SERVER_VARIABLE, help=URL_FORMS)]
-ServerOption = Annotated[str, typer.Option("--server", metavar="URL", envvar=SERVER_VARIABLE, help=URL_FORMS)]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar=SERVER_VARIABLE,
+        help=f"{URL_FORMS}. [default: the server that mail.toml configures for this machine, or {DEFAULT_SERVER}]",
+    ),
+]
+ServerUrl = Annotated[str | None, typer.Argument(metavar="URL", help="The same as --server.")]
 
 ApiKey = Annotated[
     str | None,
@@ -56,6 +65,14 @@ SwarmOfDatabase = Annotated[
         help="The swarm, where several servers run in this folder and no database is configured.",
     ),
 ]
+
+
+def choose_server(url: str | None, server: str | None) -> str | None:
+    """Return the server that the command line names; None for none. Raises typer.BadParameter if it names two."""
+    is_named = server is not None and server != os.environ.get(SERVER_VARIABLE)
+    if url is not None and is_named and url != server:
+        raise typer.BadParameter("name the server once, as URL or with --server", param_hint="--server")
+    return server if url is None else url
 
 
 def load_storage(config: Path | None, database: str | None, swarm: str | None) -> "StorageConfig":

@@ -55,9 +55,9 @@ class Output:
             self.write(printable(text))
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print rows: on a terminal in columns, cut to its width; else uncut, separated by tabs."""
+        """Print headings and rows: on a terminal in columns, cut to its width; else uncut, separated by tabs."""
         if not self.is_terminal:
-            for row in rows:
+            for row in (headings, *rows):
                 self.write("\t".join(_one_cell(cell) for cell in row))
             return
         from rich.cells import cell_len
@@ -93,6 +93,11 @@ class Output:
 def one_line(text: Any) -> str:
     """Return text as one line without control characters."""
     return printable(" ".join(str(text).split()))
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things as people write it; `plural` is for nouns that take more than an s."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _one_cell(text: str) -> str:

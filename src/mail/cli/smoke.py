@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerUrl
+from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, ServerUrl, choose_server
 from mail.cli.output import Output, one_line
 from mail.errors import MAILError
 
@@ -35,7 +35,8 @@ class Failed(MAILError):
 
 
 def smoke(
-    url: ServerUrl,
+    url: ServerUrl = None,
+    server: ServerOption = None,
     stream_url: Annotated[
         str | None,
         typer.Option(help="Where events are streamed, if at another URL: StreamUrl of a deployment on AWS."),
@@ -57,8 +58,9 @@ def smoke(
     from mail.cli.connection import connect
 
     output = Output(sys.stdout, as_json)
+    server = choose_server(url, server)
     client, streaming = (
-        connect(each, api_key, timeout=timeout, config=config) for each in (url, stream_url or url)
+        connect(each, api_key, timeout=timeout, config=config) for each in (server, stream_url or server)
     )
 
     async def run() -> list[Check]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mail.cli.command import Command, Completes, Namespace, json_object, json_text, option, positional, switch
-from mail.cli.options import AsJson, ServerUrl
+from mail.cli.options import AsJson, ServerOption, ServerUrl, choose_server
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def ping(
-    url: ServerUrl,
+    url: ServerUrl = None,
+    server: ServerOption = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -25,7 +26,7 @@ def ping(
 
     from mail.cli.connection import connect_anonymously
 
-    client = connect_anonymously(url, timeout=timeout)
+    client = connect_anonymously(choose_server(url, server), timeout=timeout)
     health, problem = asyncio.run(_get_health(client))
     shown = f"✗ {problem}" if problem else f"✓ {health['swarm_name']} is {health['status']}"
     output = Output(sys.stdout, as_json)

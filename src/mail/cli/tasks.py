@@ -104,6 +104,13 @@ def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> 
         session.show_status(task_id, status, questions=questions)
 
 
+def show_turn(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a turn."""
+    from mail.cli.views import turns
+
+    turns.show_turn(answer, output)
+
+
 def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
     """Print that a task is cancelled, and what of it has not stopped yet."""
     left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
@@ -140,7 +147,7 @@ COMMANDS = (
         handler=show,
         arguments=(
             TASK,
-            switch("-e", "--events", help="Show every event in order, instead of the tree."),
+            switch("-e", "--events", help="Show the events in order, instead of the tree."),
             option("--at", metavar="ID", type=int, help="The task as of the event with this id."),
         ),
     ),
@@ -148,7 +155,9 @@ COMMANDS = (
         name="task-turn",
         shell_name="task turn",
         summary="Show what an agent read and replied in a turn, and its tools.",
+        details="On a terminal as text; in a pipe as JSON.",
         operation="get_turn",
+        view=show_turn,
         arguments=(
             TASK,
             positional("seq", "The id of an event of the turn.", metavar="ID", type=int, minimum=1),

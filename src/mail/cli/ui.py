@@ -4,14 +4,21 @@ import os
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mail.cli.options import URL_FORMS, ApiKey, AsJson, ConfigPath, Database, SwarmOfDatabase
+from mail.cli.options import (
+    ApiKey,
+    AsJson,
+    ConfigPath,
+    Database,
+    ServerOption,
+    ServerUrl,
+    SwarmOfDatabase,
+    choose_server,
+)
 from mail.cli.output import Output
-from mail.cli.session import SERVER_VARIABLE
 from mail.cli.token import run, token_storage
 from mail.errors import BadRequest, MAILError
 
@@ -40,16 +47,8 @@ class _Page:
 
 
 def ui(
-    server: Annotated[
-        str | None,
-        typer.Option(
-            "--server",
-            metavar="URL",
-            envvar=SERVER_VARIABLE,
-            help=f"{URL_FORMS}. [default: the configured server on this machine]",
-            show_default=False,
-        ),
-    ] = None,
+    url: ServerUrl = None,
+    server: ServerOption = None,
     api_key: ApiKey = None,
     role: Annotated[
         PageRole | None,
@@ -80,7 +79,8 @@ def ui(
         for name, value in (("--role", role), ("--id", caller_id), ("--database", database))
         if value is not None
     ]
-    client = connect(server or _configured_server(config), api_key, config=config)
+    server = choose_server(url, server)
+    client = connect(server, api_key, config=config)
     if api_key is not None and chosen:
         raise typer.BadParameter(
             f"{chosen[0]} is not for a link that is made with an API key", param_hint=chosen[0]
@@ -98,15 +98,6 @@ def ui(
     output.result({"url": page.url, **page.fields}, lambda: output.write(f"{page.url}\n{page.note}"))
     if browser and not _open(page.url) and not as_json:
         output.write("No browser was found here; open the address yourself.")
-
-
-def _configured_server(config: Path | None) -> str:
-    """Return the URL of the server that is configured for this machine."""
-    from mail.config import load_config
-
-    server = load_config(config).server
-    host = "127.0.0.1" if server.host in ("", "0.0.0.0", "::") else server.host  # noqa: S104 - can't be called
-    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
 def _caller(role: PageRole, caller_id: str | None) -> "Caller":

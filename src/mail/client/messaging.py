@@ -420,7 +420,7 @@ class Messaging(Connection):
     ) -> JSONObject:
         if call_id is None and not is_for_all:
             call_id = await self._only_call(task_id)
-        given = {**given, "call_id": call_id}
+        given = {**given, "call_id": call_id, "all": is_for_all or None}
         approval = {name: value for name, value in given.items() if value not in (None, "")}
         return await self.post_message(
             "",
@@ -433,7 +433,7 @@ class Messaging(Connection):
     async def _only_call(self, task_id: str) -> str:
         """Return the id of the call that waits for approval. Raises SeveralCalls, and InvalidRequest if none waits.
 
-        A decision without an id is one on all calls, also on those that wait by the time it arrives.
+        Another call could wait by the time that a decision without an id arrives.
         """
         task = await self._ask("get_task", task_id=task_id, fields="summary")
         waiting = [

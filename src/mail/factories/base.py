@@ -18,8 +18,8 @@ from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
 from mail.factories.models import ModelRequest, get_litellm, preload, traits_of
 from mail.factories.options import check_options, common_options, resolve_options
-from mail.factories.providers import find_problems
-from mail.factories.retry import RetryPolicy
+from mail.factories.providers import find_missing_key, find_problems
+from mail.factories.retry import RetryPolicy, error_for
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
 
 if TYPE_CHECKING:
@@ -203,10 +203,18 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def problems(self) -> list[str]:
         """Return what would make the first call of the model fail, with the remedies; imports litellm."""
-        has_key = not {"api_key", "api_base", "base_url"}.isdisjoint(self.options)
-        return find_problems(self.llm, PROXY_VARIABLE if self.use_proxy else None, has_key=has_key)
+        proxy = PROXY_VARIABLE if self.use_proxy else None
+        return find_problems(self.llm, proxy, has_key=self._has_own_access)
+
+    @property
+    def _has_own_access(self) -> bool:
+        """Whether the options say where the model is or with which key to call it."""
+        return not {"api_key", "api_base", "base_url"}.isdisjoint(self.options)
 
     async def _run(self, messages: History, tool_choice: ToolChoice) -> AgentOutput:
+        is_usual = not self.use_proxy and not self._has_own_access and "extra_headers" not in self.options
+        if is_usual and (failure := find_missing_key(self.llm)):
+            raise error_for(failure, self.llm, 1)
         await get_litellm()  # needed for the model's traits
         request = self.request(messages, tool_choice)
         if not (self.stream_tokens and self.print_llm_streams):

@@ -177,10 +177,13 @@ def _codes(error: BaseException) -> list[Any]:
 
 
 def _headers(error: Exception) -> Mapping[str, str]:
-    found = getattr(error, "litellm_response_headers", None)
-    if not found:
-        found = getattr(getattr(error, "response", None), "headers", None)
-    return {str(name).lower(): str(value) for name, value in dict(found or {}).items()}
+    """Return the headers of the response that an error stands for; for some providers, only its causes have them."""
+    headers: dict[str, str] = {}
+    for each in _chain(error):
+        response = getattr(each, "response", None)
+        for found in (getattr(response, "headers", None), getattr(each, "litellm_response_headers", None)):
+            headers |= {str(name).lower(): str(value) for name, value in dict(found or {}).items()}
+    return headers
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

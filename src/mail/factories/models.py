@@ -64,6 +64,9 @@ def load_litellm() -> Any:
                 warnings.filterwarnings("ignore", message, UserWarning)
             litellm.telemetry = False
             litellm.suppress_debug_info = True  # otherwise it prints advice to the console for every error
+            litellm.disable_hf_tokenizer_download = (
+                True  # it only estimates tokens, and without a network it retries
+            )
             litellm.disable_aiohttp_transport = True  # its sessions outlive the event loops they belong to
             _loaded.append(litellm)
         return _loaded[0]

@@ -1,8 +1,11 @@
 """Providers of models, as litellm knows them: the provider of a name, and the environment variables that it needs."""
 
 import os
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -46,6 +49,29 @@ CREDENTIALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Variables of credentials that are not called `<PROVIDER>_API_KEY`."""
+
+
+KEY_ONLY = frozenset({"anthropic", "deepseek", "gemini", "groq", "mistral", "openai", "xai"})
+"""Providers whose settings are environment variables that begin like those of `credentials_of`."""
+
+
+def find_missing_key(llm: str) -> Failure | None:
+    """Return the failure of a first call of the model for which the environment has no key; None if it may have one.
+
+    Does not import litellm, which takes seconds. litellm reads a file `.env`, if there is one.
+    """
+    provider, _, _ = llm.partition("/")
+    if provider not in KEY_ONLY or "litellm" in sys.modules:
+        return None
+    variables = credentials_of(provider)
+    prefixes = tuple(f"{name.partition('_')[0]}_" for name in variables)
+    package = find_spec("litellm")
+    if package is None or package.origin is None or any(name.startswith(prefixes) for name in os.environ):
+        return None
+    folders = {*Path(package.origin).parents, Path.cwd(), *Path.cwd().parents}
+    if any((folder / ".env").exists() for folder in folders):
+        return None
+    return Failure(Cause.NO_KEY, variables=variables[:1])
 
 
 def find_problems(llm: str, proxy_variable: str | None = None, *, has_key: bool = False) -> list[str]:

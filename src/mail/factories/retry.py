@@ -85,14 +85,15 @@ class RetryPolicy:
     """The retry policy for model calls.
 
     Delays double from `first` to `longest` seconds, minus up to a half at random, so that agents which failed
-    together don't retry together. A provider's requested delay is respected, plus up to a tenth. No attempt starts with
-    less than `least` seconds left.
+    together don't retry together. A provider's requested delay is respected, plus up to a tenth; if it is longer than
+    `patience` seconds, there is no retry. No attempt starts with less than `least` seconds left.
     """
 
     attempts: Mapping[Cause, int] = field(default_factory=lambda: ATTEMPTS)
     first: float = 1.0
     longest: float = 30.0
     least: float = 1.0
+    patience: float = 600.0
 
     def decide(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
         """Decide whether to retry after the failure of an attempt, numbered from 1.
@@ -102,6 +103,8 @@ class RetryPolicy:
         if attempt >= self.attempts.get(failure.cause, 0):
             return Stop()
         if failure.retry_after is not None:
+            if failure.retry_after > self.patience:
+                return Stop()
             after = failure.retry_after * (1 + 0.1 * chance)
         else:
             after = min(self.first * 2 ** (attempt - 1), self.longest) * (1 - 0.5 * chance)
@@ -157,6 +160,8 @@ def error_for(
     tries = f"{status} {which}".strip() if attempts > 1 else status
     if attempts > 1 and seconds >= 1:
         tries += f", last after {seconds:.0f} s"
+    if failure.retry_after:
+        tries += f"; its provider says to retry after {failure.retry_after:.0f} s"
     return kind(
         text.format(
             llm=llm,

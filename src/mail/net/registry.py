@@ -162,8 +162,8 @@ class SwarmRegistry:
         for note in notes:
             logger.warning("swarm %s: %s", peer.name, note)
         own, *common = self._caller_ids(peer)
-        others = f" or, as for every swarm without a caller_id, {common[0]!r}" if common else ""
-        notes.append(f"it is recognised by the id of its token for this server: {own!r}{others}")
+        others = f" or {common[0]!r}; to accept only one id, register it with a caller_id" if common else ""
+        notes.append(f"its token for this server must have the id {own!r}{others}")
         if volatile is None and expires is None and peer.volatile:
             notes.append(
                 "as it contains a token, this entry expires after a day, and when this server stops; to keep it, set "

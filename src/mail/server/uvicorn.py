@@ -29,7 +29,7 @@ from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
 from mail.config.database import AUTO, USUAL_FILE
-from mail.config.models import DEFAULT_FILE
+from mail.config.models import DEFAULT_FILE, is_host_configured
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
@@ -221,7 +221,7 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
             if checks:
                 _check_in_background(system.swarm, system.entry)
 
-        asyncio.run(_serve(system, is_host_given="host" in flags, on_ready=on_ready))
+        asyncio.run(_serve(system, host=_host(config, flags), on_ready=on_ready))
 
 
 def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
@@ -231,7 +231,16 @@ def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[]
     """
     _exit_on_signals()
     _set_up(config)
-    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), is_host_given=True, on_ready=on_ready))
+    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), host=config.host, on_ready=on_ready))
+
+
+def _host(config: ServerConfig, flags: Mapping[str, Any]) -> str:
+    """Return the host to listen on: this machine only, if nobody has chosen another and the tokens are the server's own.
+
+    A server with an external authentication service was set up for others, and has the documented default.
+    """
+    is_chosen = "host" in flags or is_host_configured()
+    return config.host if is_chosen or not bootstrap.issues_tokens(os.environ) else LOOPBACK
 
 
 def _exit_on_signals() -> None:
@@ -244,13 +253,10 @@ def _exit_cleanly(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(0)
 
 
-async def _serve(
-    system: LocalSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
-) -> None:
+async def _serve(system: LocalSystem, *, host: str, on_ready: Callable[[], object] = lambda: None) -> None:
     config = system.config
     try:
         is_first_run = system.issues_tokens and not await system.documents.has_tokens()
-        host = LOOPBACK if is_first_run and not is_host_given else config.host
         with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
@@ -261,10 +267,6 @@ async def _serve(
                 else ""
             )
             ready += f"\nOpen {link or f'{url}/ui'}" + _database_note(config) + _advice(config, host)
-            if host != config.host:
-                ready += (
-                    f"\nThis first run listens on this machine only, not on {config.host}; --host decides"
-                )
 
             def announce() -> None:
                 _say(ready)
@@ -314,7 +316,12 @@ def _database_note(config: ServerConfig) -> str:
 
 
 def _advice(config: ServerConfig, host: str) -> str:
-    """Return what the operator of a server that is open to the network should know about swarms near it."""
+    """Return what the operator should know about who can reach the server, and whom it can reach."""
+    if host != config.host:
+        return (
+            "\nOnly programs on this machine can connect. To accept connections from other machines, "
+            f"add --host {config.host}, or set host in mail.toml"
+        )
     if config.interswarm.allow_private_addresses != "auto" or bootstrap.may_call_private(config, host):
         return ""
     return (
@@ -353,7 +360,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         flags = {**flags, "database": backend.place}
         config = config.with_overrides(database=backend.place)
     is_first_run = asyncio.run(_is_first_run(config))
-    host = config.host if "host" in flags or not is_first_run else LOOPBACK
+    host = _host(config, flags)
     with listen(host, config.port) as listener:
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
         os.environ["BASE_URL"] = base_url(host, listener)

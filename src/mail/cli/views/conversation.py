@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.output import Output, one_line, printable
+from mail.cli.output import Output, counted, one_line, printable
 from mail.cli.views.events import Stopwatch, read_line
 from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
 
@@ -45,7 +45,7 @@ class Steps:
         if message is not None:
             shown, noun = f"{line.who} → {line.whom}  {one_line(message['message']['body'])}", "message"
         elif kind == "action_call":
-            name, _, arguments = line.text.partition("action tool: ")[2].partition(" with args: ")
+            name, _, arguments = line.text.partition(" ")
             shown, noun = f"{line.who} runs {name}  {arguments}", "action"
         elif kind in ("agent_error", "action_error", "interswarm_message_error"):
             shown, noun = line.text, "error"
@@ -57,7 +57,7 @@ class Steps:
 
     def summary(self) -> str:
         """Return how many steps there were, and how long they took; empty for none."""
-        counts = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in self._counts.items()]
+        counts = [counted(count, noun) for noun, count in self._counts.items()]
         return ", ".join((*counts, f"{self.seconds:.1f} s")) if counts else ""
 
 

@@ -1,16 +1,16 @@
 """Views of a task's events: as a timeline, as a tree, or as they arrive in a stream."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from mail.cli.output import Output, one_line
 from mail.cli.session import Status, status_after
-from mail.cli.views.live import Durations, StatusLine
+from mail.cli.views.live import SHORT, Durations, StatusLine, duration
 from mail.cli.views.questions import Question, read_questions
 from mail.errors import MAILError
 
@@ -27,10 +27,8 @@ _PIPED_WIDTH = 160
 
 STYLES = {
     "new_message": "bold cyan",
-    "tool_call": "dim",
-    "action_call": "yellow",
-    "action_complete": "yellow",
-    "task_complete_call": "green",
+    "await_message": "dim",
+    "action": "yellow",
     "task_complete": "bold green",
     "agent_error": "red",
     "action_error": "red",
@@ -43,10 +41,17 @@ STYLES = {
 MAXIMUM_DEPTH = 8
 """The deepest level of a tree; deeper requests, of agents that keep writing to each other, stay on this level."""
 
-NOT_IN_TREE = frozenset(
-    {"tool_call", "await_message", "task_complete_call", "help_called", "breakpoint_tool_call"}
-)
+NOT_SHOWN = frozenset({"tool_call", "task_complete_call", "breakpoint_tool_call"})
+"""Kinds of event that another event repeats: the message, the action, the answer or the question."""
+
+NOT_IN_TREE = frozenset({"await_message", "help_called"})
 """Kinds of event that add nothing to a tree. The timeline shows them."""
+
+_REPEATED = frozenset({"::action_complete::", "::action_error::"})
+"""Subjects of messages by which the system wakes an agent with results that other events have shown."""
+
+_RUNNING = re.compile(r".* executing action tool: (?P<name>\S+) with args: (?P<arguments>.*)", re.DOTALL)
+"""The description of an `action_call` (SPEC, section 9)."""
 
 Address = tuple[str, str]
 """The type of an address, and the address."""
@@ -54,19 +59,20 @@ Address = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event, `seconds` after the task's first one; `whom` is empty if it has no recipient."""
+    """An event, `seconds` after the task's first one; `whom` is empty if it has no recipient, `id` if it is unknown."""
 
     seconds: float
     kind: str
     who: str
     whom: str
     text: str
-    is_pause: bool = False
+    id: str = ""
 
     def columns(self) -> tuple[str, str, str, str]:
-        """Return time, kind, who → whom and text, padded so that lines align."""
+        """Return id and time, kind, who → whom and text, padded so that lines align."""
         parties = f"{self.who} → {self.whom}" if self.whom else self.who
-        return _duration(self.seconds), f"{self.kind:<20}", f"{parties:<27}", self.text
+        number = f"{self.id:>4}  " if self.id else ""
+        return f"{number}{_duration(self.seconds)}", f"{self.kind:<14}", f"{parties:<27}", self.text
 
 
 class Stopwatch:
@@ -77,11 +83,15 @@ class Stopwatch:
 
     def read(self, data: Mapping[str, Any]) -> float:
         """Return the seconds of an event; 0 if it has no timestamp."""
+        return self.at(data.get("timestamp"))
+
+    def at(self, timestamp: object) -> float:
+        """Return the seconds of a timestamp; 0 if it isn't one."""
         try:
-            time = datetime.fromisoformat(data["timestamp"])
+            time = datetime.fromisoformat(timestamp)  # type: ignore[arg-type]  # a TypeError then
             self._begun = self._begun or time
             return (time - self._begun).total_seconds()
-        except (KeyError, TypeError, ValueError):  # TypeError: only one of them has an offset
+        except (TypeError, ValueError):  # TypeError: only one of them has an offset
             return 0.0
 
 
@@ -96,6 +106,14 @@ def read_data(text: str) -> dict[str, Any]:
         return dict(json.loads(text))
     except (TypeError, ValueError) as error:
         raise MAILError(f"the server sent an invalid event: {text[:100]!r}") from error
+
+
+_WITH_RESULT = {
+    "action_complete": "action_complete",
+    "action_error": "action_error",
+    "breakpoint_action_complete": "answered",
+}
+"""Kinds whose description is a title, and a result below it; and the words for them."""
 
 
 def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
@@ -113,27 +131,70 @@ def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
     if "tool_name" in extra:
         arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
         return Line(seconds, kind, who, "", one_line(f"{extra['tool_name']} {arguments}"))
-    return Line(seconds, kind, who, "", one_line(description))
+    if kind == "action_call" and (running := _RUNNING.fullmatch(description)):
+        return Line(seconds, kind, who, "", one_line(f"{running['name']} {running['arguments']}"))
+    if kind in _WITH_RESULT:
+        description = description.partition("\n")[2] or description
+    if kind == "await_message":
+        description = extra.get("reason") or description
+    return Line(seconds, _WITH_RESULT.get(kind, kind), who, "", one_line(description))
 
 
 class LineReader:
-    """Summarizes the events of a task, in their order: times count from the first one, and pauses are in words."""
+    """Summarizes the events of a task, in their order, without repetitions: an action is one line, and so is a pause.
+
+    Times count from the first event; that of an action is when it began.
+    """
 
     def __init__(self, stopwatch: Stopwatch | None = None) -> None:
         self._stopwatch = stopwatch or Stopwatch()
         self._asking_agent: str | None = None
+        self._began: dict[str, float] = {}
+        self._actions: dict[str, Line] = {}
 
-    def read(self, kind: str, data: Mapping[str, Any]) -> Line:
-        """Return the line of an event."""
-        line = read_line(kind, data, self._stopwatch.read(data))
+    def read(self, kind: str, data: Mapping[str, Any], event_id: str | None = None) -> Line | None:
+        """Return the line of an event; None if other events show the same."""
+        extra = data.get("extra_data") or {}
+        line = replace(read_line(kind, data, self._stopwatch.read(data)), id=one_line(event_id or ""))
+        if "timing" in extra:
+            self._began[line.who] = self._stopwatch.at(extra["timing"].get("began"))
         if kind == "breakpoint_tool_call":
             self._asking_agent = line.who
+        elif kind == "action_call":
+            if "after" in extra and line.who in self._began:
+                line = replace(line, seconds=self._began[line.who] + extra["after"])
+            self._actions[line.who] = line
+            return None
+        elif kind in ("action_complete", "action_error") and line.who in self._actions:
+            return self._action(line, kind, extra)
         elif "response" in data:
             asking_agent, self._asking_agent = self._asking_agent, None
             questions = () if asking_agent is None else read_questions(str(data["response"]), asking_agent)
             if questions:
-                return replace(line, text="; ".join(map(str, questions)), is_pause=True)
-        return line
+                return replace(line, kind="paused", text="; ".join(map(str, questions)))
+        return None if kind in NOT_SHOWN or _is_repeated(extra) else line
+
+    def _action(self, line: Line, kind: str, extra: Mapping[str, Any]) -> Line:
+        """Return the line of an action that has ended."""
+        begun = self._actions.pop(line.who)
+        seconds = extra.get("seconds") or 0.0
+        took = f" ({duration(seconds)})" if seconds >= SHORT else ""
+        return replace(
+            begun,
+            kind="action" if kind == "action_complete" else kind,
+            text=f"{begun.text} → {line.text}{took}",
+            id=line.id,
+        )
+
+
+def _is_repeated(extra: Mapping[str, Any]) -> bool:
+    """Return whether an event is a message that only wakes agents or ends the task, which other events show."""
+    message = extra.get("full_message")
+    if message is None:
+        return False
+    payload = message["message"]
+    is_systems = payload["sender"]["address_type"] == "system"
+    return message["msg_type"] == "broadcast_complete" or (is_systems and payload["subject"] in _REPEATED)
 
 
 def printer(stream: TextIO) -> Callable[[Line], None]:
@@ -173,6 +234,8 @@ def _duration(seconds: float) -> str:
 
 def _words(payload: Mapping[str, Any]) -> str:
     subject, body = one_line(payload["subject"]), one_line(payload["body"])
+    if payload["sender"]["address_type"] == "system":
+        subject = subject.strip(":").replace("_", " ")
     return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
 
 
@@ -212,22 +275,23 @@ class _Reader:
 
     def read(self, kind: str, data: Mapping[str, Any]) -> None:
         line = self._lines.read(kind, data)
+        if line is None:
+            return
         message = (data.get("extra_data") or {}).get("full_message")
         if message is not None:
             self._read_message(line, message)
         elif "response" in data:
-            shown = replace(line, kind="paused") if line.is_pause else line
-            self._add(shown, self.roots[-1] if self.roots else None)
+            self._add(line, self.roots[-1] if self.roots else None)
         elif kind not in NOT_IN_TREE:
             self._add(line, self._at_work.get(("agent", line.who)))
 
     def _read_message(self, line: Line, message: Mapping[str, Any]) -> None:
         """Add an answer below its request, and any other message below the last message to its sender.
 
-        Messages of the system to agents are left out, and so is the end of the task: other events show both.
+        Messages of the system to agents are left out.
         """
         payload = message["message"]
-        if payload["sender"]["address_type"] == "system" or message["msg_type"] == "broadcast_complete":
+        if payload["sender"]["address_type"] == "system":
             return
         request = payload.get("request_id", "")
         last = self._at_work.get(_address(payload["sender"]))
@@ -373,9 +437,12 @@ class Timeline:
         if self._lines is None:
             stopwatch = await stopwatch_for(self._client, self._task_id, event.id, self._output)
             self._lines = LineReader(stopwatch)
-        line = self._lines.read(kind, data)
-        with self._status.hidden():
-            self._output.result({"event": kind, "id": event.id, "data": data}, partial(self._show, line))
+        line = self._lines.read(kind, data, event.id)
+        if self._output.as_json:
+            self._output.result({"event": kind, "id": event.id, "data": data})
+        elif line is not None:
+            with self._status.hidden():
+                self._show(line)
 
     async def run(self) -> None:
         if self._output.is_terminal:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mail.cli.output import Output, one_line
+from mail.cli.output import Output, counted, one_line
 from mail.cli.views.events import LineReader, Stopwatch, printer, read_data, read_tree, show_tree
 from mail.cli.views.live import SHORT, Durations, duration
 from mail.cli.views.questions import Question, questions_of
@@ -18,6 +18,7 @@ class RecordedEvent(BaseModel):
 
     event: str
     data: str
+    id: str | None = None
 
 
 class UserQuestion(BaseModel):
@@ -143,8 +144,9 @@ def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
         show_tree(read_tree(view.timeline()), output)
         return
     lines, show = LineReader(), printer(output.stream)
-    for kind, data in view.timeline():
-        show(lines.read(kind, data))
+    for event in view.events:
+        if (line := lines.read(event.event, read_data(event.data), event.id)) is not None:
+            show(line)
 
 
 def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
@@ -156,14 +158,15 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
     if view.steps is not None:
         yield "steps", f"{view.steps} of {view.max_steps}, in generation {view.generation}"
     if view.task_message_queue:
-        count = len(view.task_message_queue)
-        yield "mail", "1 message waits" if count == 1 else f"{count} messages wait"
+        yield "mail", counted(len(view.task_message_queue), "waiting message")
     if view.dead_letters:
-        yield "dead", f"{len(view.dead_letters)} messages could not be processed; mail dead-letter lists them"
+        them = "it" if len(view.dead_letters) == 1 else "them"
+        number = counted(len(view.dead_letters), "message")
+        yield "dead", f"{number} could not be processed; mail dead-letter list shows {them}"
     total = view.usage.get("total", {})
     if total.get("calls"):
         tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"
-        yield "usage", f"{total['calls']} calls of models, {tokens}, {total['cost']:.4f} USD"
+        yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {total['cost']:.4f} USD"
     for awaited in view.waiting_for:
         yield "waits for", str(awaited)
     for worker in view.working or ():

@@ -29,6 +29,7 @@ class ThreadTaskView(BaseModel):
     task_id: str
     status: str
     state: str
+    title: str | None = None
 
 
 class SummaryView(BaseModel):
@@ -58,6 +59,11 @@ class SummaryView(BaseModel):
         if self.bead_id:
             return self.state
         return self.tasks[0].status if self.tasks else ""
+
+    @property
+    def subject(self) -> str:
+        """The title of the bead; without one, that of the newest task."""
+        return self.title or (self.tasks[0].title or "" if self.tasks else "")
 
     @property
     def waits(self) -> str:
@@ -113,7 +119,7 @@ def show_threads(answer: Mapping[str, Any], output: Output) -> None:
         output.text("no threads")
     else:
         rows = (_row(each, output) for each in view.threads)
-        output.table(("thread", "state", "worker", "waits", "updated", "task"), rows)
+        output.table(("thread", "state", "worker", "waits", "updated", "task", "title"), rows)
     if view.next_cursor and output.is_terminal:
         output.text(f"There are more threads: --cursor {view.next_cursor}", style="dim")
 
@@ -153,7 +159,8 @@ def _row(view: SummaryView, output: Output) -> tuple[str, ...]:
         view.worker,
         view.waits,
         output.time(view.updated_at),
-        view.task_ids[0],
+        "" if view.task_ids[0] == view.thread_id else view.task_ids[0],
+        view.subject,
     )
 
 

@@ -37,13 +37,15 @@ class GivenApproval(Value):
     """A person's decision on a call that waits for approval.
 
     Attributes:
-        call_id: the call; None for all calls on which nobody has decided yet.
+        call_id: the call; None for the one that waits, or for those that `all` means.
+        all: whether to decide on all calls on which nobody has decided yet.
         arguments: those to run the call with, in place of the model's.
         reason: the agent reads it if the call is rejected.
     """
 
     decision: Literal["approve", "edit", "reject"]
     call_id: str | None = None
+    all: bool = False
     arguments: dict[str, Any] | None = None
     reason: str = Field(default="", max_length=MAX_REASON)
 
@@ -63,11 +65,20 @@ def decide(
     approvals: dict[str, Approval] = {}
     for each in given:
         chosen = [call for call in held if _is_meant(each, call)]
+        if not chosen and each.call_id is None:
+            raise BadApproval("all calls that need approval are decided")
         if not chosen:
             ids = ", ".join(repr(call.call_id) for call in held)
             raise BadApproval(f"call_id {each.call_id!r} is none of the calls that wait for approval: {ids}")
+        if each.call_id is not None and each.all:
+            raise BadApproval("give a decision a call_id, or all, but not both")
         if len(chosen) > 1 and each.arguments is not None:
             raise BadApproval("several calls wait; name the call_id of the one with these arguments")
+        if len(chosen) > 1 and not each.all:
+            ids = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in chosen)
+            raise BadApproval(
+                f"{len(chosen)} calls wait for approval: {ids}; give the call_id of one, or set all"
+            )
         for call in chosen:
             if call.approval is not None:
                 raise AlreadyDecided(
@@ -75,7 +86,7 @@ def decide(
                 )
             if call.call_id in approvals:
                 raise BadApproval(f"call_id {call.call_id!r} has two decisions")
-            approvals[call.call_id] = _approval(draft.swarm, caller, each, call)
+            approvals[call.call_id] = _approval(draft.swarm, caller, waiting.agent, each, call)
     return _with_approvals(draft, waiting, approvals)
 
 
@@ -83,7 +94,9 @@ def _is_meant(given: GivenApproval, call: PausedCall) -> bool:
     return call.is_undecided if given.call_id is None else call.call_id == given.call_id
 
 
-def _approval(swarm: SwarmCore, caller: Principal, given: GivenApproval, call: PausedCall) -> Approval:
+def _approval(
+    swarm: SwarmCore, caller: Principal, agent: str, given: GivenApproval, call: PausedCall
+) -> Approval:
     """Return the decision on one call. Raises BadApproval for arguments that the action does not take."""
     is_approved = given.decision != "reject"
     if given.arguments is None:
@@ -91,13 +104,13 @@ def _approval(swarm: SwarmCore, caller: Principal, given: GivenApproval, call: P
             raise BadApproval(f"to edit the call {call.call_id!r}, give its new arguments")
     elif not is_approved:
         raise BadApproval(f"the call {call.call_id!r} is rejected; leave out its arguments")
-    elif problem := _find_problem(swarm, call.name, given.arguments):
+    elif problem := _find_problem(swarm, agent, call.name, given.arguments):
         raise BadApproval(f"{call.name} does not take these arguments: {problem}")
     return Approval(is_approved=is_approved, by=str(caller), reason=given.reason, arguments=given.arguments)
 
 
-def _find_problem(swarm: SwarmCore, name: str, arguments: Mapping[str, Any]) -> str:
-    action = swarm.actions.get(name)
+def _find_problem(swarm: SwarmCore, agent: str, name: str, arguments: Mapping[str, Any]) -> str:
+    action = swarm.actions.get(name) or swarm.known_tool(agent, name)
     return "" if action is None else action.find_problem(arguments)
 
 

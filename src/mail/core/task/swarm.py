@@ -315,6 +315,11 @@ class SwarmCore:
         """Return the agent with this name; an agent that always fails if this version of the swarm lacks it."""
         return self.agents.get(name) or AgentCore(function=_gone)
 
+    def known_tool(self, agent: str, name: str) -> ActionCore | None:
+        """Return a tool that an agent's source had last (`ToolSource.known`); None if it had none with this name."""
+        source = self.agent(agent).tool_source
+        return None if source is None else source.known().actions.get(name)
+
     def closing_agent(self, entrypoint: str) -> str:
         """Return the agent that must finish a task begun at `entrypoint`: that agent if it can, else the first that can."""
         supervisors = [name for name, agent in self.agents.items() if agent.can_complete_tasks]

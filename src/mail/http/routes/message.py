@@ -41,7 +41,11 @@ class CallApproval(Given):
         description="`approve` to run the call, `edit` to run it with other arguments, or `reject`."
     )
     call_id: str | None = Field(
-        default=None, description="The call; by default, all calls on which nobody has decided yet."
+        default=None, description="The call; not needed if only one waits for a decision."
+    )
+    all: bool = Field(
+        default=False,
+        description="Whether to decide on all calls on which nobody has decided yet; needed for several without `call_id`.",
     )
     arguments: dict[str, Any] | None = Field(
         default=None, description="The arguments to run the call with, instead of the model's."

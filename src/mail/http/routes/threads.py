@@ -55,6 +55,7 @@ class ThreadTask(BaseModel):
     task_id: str
     status: TaskStatus
     state: BeadState = Field(description="The state of the thread's bead in this task.")
+    title: str | None = Field(description="The beginning of the task's first message.")
 
 
 class ThreadSummary(Summary):
@@ -459,7 +460,10 @@ class Reader:
             task_ids=tuple(portion.task.task_id for portion in portions),
             tasks=tuple(
                 ThreadTask(
-                    task_id=portion.task.task_id, status=portion.task.status, state=portion.summary.state
+                    task_id=portion.task.task_id,
+                    status=portion.task.status,
+                    state=portion.summary.state,
+                    title=portion.task.title,
                 )
                 for portion in portions
             ),
