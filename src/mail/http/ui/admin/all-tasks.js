@@ -10,7 +10,7 @@ import { allTasks } from "./requests.js";
 
 const PAGE = 50;
 const MOST = 1000;
-const COLUMNS = [["Task", "wide"], ["Caller"], ["State"], ["Started", "nowrap"], ["Steps", "number"], ["Cost", "number"]];
+const COLUMNS = [["Task", "wide"], ["Caller"], ["State"], ["Started", "nowrap"], ["Entries", "number"], ["Cost", "number"]];
 const STATES = ["running", "paused", "completed", "failed", "cancelled"];
 
 /** Return `role:id` of a task's owner, `role:id@swarm`. */
@@ -40,7 +40,7 @@ export function AllTasks({ caller }) {
             callerOf(task.task_owner),
             html`<span class="row"><${StatusChip} status=${task.status} /><${Dead} count=${task.dead_letters.length} /></span>`,
             html`<${Ago} time=${task.start_time} />`,
-            task.steps,
+            task.seq.toLocaleString("en"),
             formatCost(task.usage.total) || "–",
           ])} />`
         : html`<${Empty} title=${tasks.length ? "No task matches" : "No tasks yet"} />`}

@@ -4,7 +4,7 @@ import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { WorkButton } from "../components/button.js";
 import { Chip } from "../components/chip.js";
-import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
+import { Clock, Elapsed, formatTook } from "../components/duration.js";
 import { Code } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
@@ -122,7 +122,7 @@ function History({ entries, onEntry }) {
     <ol class="history">
       ${some.map((entry) => html`<li key=${`${entry.seq} ${entry.kind}`} class=${`entry-${entry.kind} ${entry.isError ? "is-error" : ""}`}>
         <p class="entry-head"><span>${TITLES[entry.kind](entry)}</span>
-          ${entry.seconds !== undefined && html`<span class="quiet">${formatSeconds(entry.seconds)}</span>`}
+          ${entry.seconds !== undefined && html`<span class="quiet">${formatTook(entry.seconds)}</span>`}
           <span class="space"></span><span class="quiet"><${Clock} time=${entry.time} /></span>
           ${onEntry && html`<button type="button" class="link-button entry-number" aria-label=${`Entry ${entry.seq} in the trace`} onClick=${() => onEntry(entry.seq)}>${entry.seq}</button>`}
         </p>

@@ -16,7 +16,7 @@ function Facts({ record }) {
     ["Started", new Date(record.start_time).toLocaleString()],
     ["Owner", record.task_owner],
     ["Entrypoint", record.entrypoint],
-    ["Steps", `${record.steps} of ${record.max_steps}`],
+    ["Steps", `${record.steps} of ${record.max_steps}${record.generation > 1 ? " since it was resumed" : ""}`],
     record.generation > 1 && ["Generation", record.generation],
     record.remote_swarms.length > 0 && ["Other swarms", record.remote_swarms.join(", ")],
     record.budget && ["Budget", Object.entries(record.budget).filter(([, limit]) => limit !== null).map(([name, limit]) => `${limit} ${name}`).join(", ")],

@@ -25,7 +25,7 @@ function TaskItem({ record, isOpen }) {
   </li>`;
 }
 
-export function TaskPane({ list, open, navigate }) {
+export function TaskPane({ list, open, caller }) {
   useStore(list);
   const [search, setSearch] = useState("");
   const shown = list.records.filter((record) => matches(record, search));
@@ -51,7 +51,9 @@ export function TaskPane({ list, open, navigate }) {
         ${shown.map((record) => html`<${TaskItem} key=${record.task_id} record=${record} isOpen=${record.task_id === open} />`)}
       </ul>
       ${list.isLoading && !list.problem && html`<${Loading} />`}
-      ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"} />`}
+      ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
+        ${caller.role === "admin" && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
+      <//>`}
       ${list.cursor && html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`}
     </nav>
   `;
