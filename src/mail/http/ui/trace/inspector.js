@@ -3,7 +3,7 @@
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
-import { Elapsed, formatSeconds, formatTook } from "../components/duration.js";
+import { Ago, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
 import { Inspector } from "../components/inspector.js";
 import { Code, Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
@@ -89,10 +89,14 @@ function Tools({ setup }) {
   `;
 }
 
-function Setup({ setup, caller }) {
+/** `committed` is when the turn was stored. */
+function Setup({ setup, committed, caller }) {
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
+  const isNewer = setup.loaded && Date.parse(setup.loaded) > Date.parse(committed);
   return html`
-    <p class="quiet small-text">As the swarm is set up now, which may be different from then.</p>
+    ${isNewer
+      ? html`<${Notice} tone="warn">An admin has loaded another version of the swarm since this turn, <${Ago} time=${setup.loaded} />. Prompt and tools are those of the new version.<//>`
+      : html`<p class="quiet small-text">As the swarm is set up now${setup.loaded ? "; this version was loaded before the turn" : ", which may be different from then"}.</p>`}
     <h3>System prompt</h3>
     ${setup.system ? html`<${Code} text=${setup.system} />` : html`<p class="quiet">${caller.role !== "admin" && setup.model ? "Only admins may see the prompts of agents." : "It has none."}</p>`}
     <h3>Tools</h3>
@@ -133,7 +137,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
       ${turn.omitted > 0 && html`<p class="row quiet small-text">${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
       <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} />`,
+    setup: () => html`<${Setup} setup=${turn.setup} committed=${turn.committed} caller=${caller} />`,
     record: () => html`<${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />`,
   };
   return html`
