@@ -42,7 +42,14 @@ export function TaskHead({ session, navigate }) {
   const [hasDetails, setDetails] = useState(false);
   const record = session.shown;
   const usage = record && formatUsage(record.usage.total);
-  const cancel = () => session.cancel().catch((problem) => Object.assign(session, { problem }).changed());
+  const cancel = async () => {
+    try {
+      await session.cancel();
+      document.getElementById("main").focus({ preventScroll: true }); // the button disappears
+    } catch (problem) {
+      Object.assign(session, { problem }).changed();
+    }
+  };
   return html`
     <div class="task-head">
       <${BackButton} navigate=${navigate} />
