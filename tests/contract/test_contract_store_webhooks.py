@@ -130,6 +130,7 @@ async def test_webhooks_are_their_callers(records: ServerDocuments) -> None:
     assert await records.set_webhook("user:a@s", FIRST, limit=2)
     assert await records.webhooks("user:a@s") == [FIRST, SECOND]
     assert await records.webhooks("user:b@s") == []
+    assert await records.all_webhooks() == [("user:a@s", FIRST), ("user:a@s", SECOND)]
     assert await records.delete_webhook("user:b@s", FIRST.id) is False
     assert await records.delete_webhook("user:a@s", FIRST.id) is True
     assert await records.delete_webhook("user:a@s", FIRST.id) is False

@@ -164,7 +164,7 @@ def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str
     expect(page.locator(".edge.is-last")).to_have_count(1)
     shoot("graph-live")
     studio.step(5)
-    expect(page.locator(".edge-count")).to_have_text(["2", "2"])
+    expect(page.locator(".edge-count")).to_have_text(["1⇄1", "1⇄1"])
     expect(page.locator(".edge.is-undeclared .edge-arrow")).to_have_count(2)  # the answer has come back
     expect(page.locator(".node.is-working")).to_have_count(0)
 

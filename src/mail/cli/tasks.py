@@ -199,6 +199,7 @@ COMMANDS = (
                 minimum=0,
                 help="Seconds to wait until everything has stopped. [default: 10]",
             ),
+            option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
         ),
     ),
     Command(

@@ -3,20 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli.command import Command, Completes, option, positional
+from mail.cli.command import Command, Completes, option, positional, switch
 from mail.cli.output import Output
 
 
 def show_webhooks(answer: Mapping[str, Any], output: Output) -> None:
     """Print a line per webhook; for the webhooks of a task, with their delivery state."""
-    rows = [(hook["id"], _state(hook), ", ".join(hook["events"]), hook["url"]) for hook in answer["webhooks"]]
+    rows = [
+        (hook["id"], _state(hook), ", ".join(hook["events"]), _place(hook)) for hook in answer["webhooks"]
+    ]
     if not rows and output.is_terminal:
         output.text("no webhooks")
         return
     output.table(("id", "state", "events", "url"), rows)
 
 
+def _place(webhook: Mapping[str, Any]) -> str:
+    return webhook["url"] if "url" in webhook else f"{webhook['host']} of {webhook['caller']}"
+
+
 def _state(webhook: Mapping[str, Any]) -> str:
+    if "failing" in webhook:
+        return f"{webhook['tasks']} tasks, {webhook['waiting']} wait, {webhook['failing']} fail"
     if "delivered_to" not in webhook:
         return "registered"
     if webhook["waits_to"] is None:
@@ -42,6 +50,7 @@ COMMANDS = (
                 help="Only the webhooks of this task.",
                 completes=Completes.TASK,
             ),
+            switch("--all", help="The webhooks of all callers. For admins."),
         ),
     ),
     Command(
@@ -66,8 +75,12 @@ COMMANDS = (
         name="webhook-delete",
         shell_name="webhook delete",
         summary="Delete a webhook. Tasks that began with it keep it.",
+        details="For another caller's webhook, --caller also removes it from the tasks that have it.",
         operation="delete_webhook",
         view=lambda answer, output: output.text(f"webhook {answer['id']} is deleted"),
-        arguments=(positional("webhook_id", "The id, as the list shows it.", metavar="ID"),),
+        arguments=(
+            positional("webhook_id", "The id, as the list shows it.", metavar="ID"),
+            option("--caller", help="The caller who has it, such as user:ann, if it is not you. For admins."),
+        ),
     ),
 )

@@ -145,6 +145,16 @@ class MAILClient(Messaging):
         """
         return await self._ask("get_turn", task_id=task_id, seq=seq, limit=limit)
 
+    async def get_turns(self, task_id: str, *, caller: str | None = None) -> list[JSONObject]:
+        """Return all turns of a task that are over: agents, times, tokens, cost and states, no text.
+
+        Admins can name another `caller`, the owner of the task (`user:ann`).
+        """
+        none: list[JSONObject] = []
+        return await self._ask_pages(
+            "get_turns", none, lambda found, page: found + page["turns"], task_id=task_id, caller=caller
+        )
+
     async def fork_task(
         self, task_id: str, at: int | None = None, *, run: bool = False, idempotency_key: str | None = None
     ) -> JSONObject:
@@ -160,14 +170,16 @@ class MAILClient(Messaging):
         headers = {IDEMPOTENCY_KEY: idempotency_key}
         return await repeat(lambda: self._ask("fork_task", headers, **request))
 
-    async def cancel_task(self, task_id: str, reason: str = "", *, wait: float | None = None) -> JSONObject:
-        """Cancel a running or paused task; a message resumes it.
+    async def cancel_task(
+        self, task_id: str, reason: str = "", *, wait: float | None = None, caller: str | None = None
+    ) -> JSONObject:
+        """Cancel a running or paused task; a message resumes it. Admins can name another `caller`, its owner.
 
         The server waits up to `wait` seconds (None: ten) until everything has stopped. The answer's `stopped` says
         whether it has; if not, the answer lists what still runs.
         """
         headers = {} if wait is None else {"Prefer": f"wait={wait:.0f}"}
-        return await self._ask("cancel_task", headers, task_id=task_id, reason=reason)
+        return await self._ask("cancel_task", headers, task_id=task_id, reason=reason, caller=caller)
 
     async def get_usage(
         self,
@@ -300,9 +312,9 @@ class MAILClient(Messaging):
 
     # --------------------------------------------------------------------------------------------- webhooks
 
-    async def get_webhooks(self, task_id: str | None = None) -> JSONObject:
-        """Return the caller's registered webhooks, or those of a task with their delivery state."""
-        return await self._ask("get_webhooks", task_id=task_id)
+    async def get_webhooks(self, task_id: str | None = None, *, all: bool = False) -> JSONObject:  # noqa: A002 - the server's name for it
+        """Return the caller's registered webhooks, or those of a task with their delivery state; for admins, `all`."""
+        return await self._ask("get_webhooks", task_id=task_id, all=all)
 
     async def register_webhook(
         self, url: str, secret_ref: str | None = None, events: Sequence[str] | None = None
@@ -315,9 +327,12 @@ class MAILClient(Messaging):
         kinds = None if events is None else list(events)
         return await self._ask("register_webhook", url=url, secret_ref=secret_ref, events=kinds)
 
-    async def delete_webhook(self, webhook_id: str) -> JSONObject:
-        """Delete a registered webhook; tasks that began with it keep it."""
-        return await self._ask("delete_webhook", webhook_id=webhook_id)
+    async def delete_webhook(self, webhook_id: str, *, caller: str | None = None) -> JSONObject:
+        """Delete a registered webhook; tasks that began with it keep it.
+
+        Admins who name another `caller` disable it, in that caller's newest tasks as well.
+        """
+        return await self._ask("delete_webhook", webhook_id=webhook_id, caller=caller)
 
     # ----------------------------------------------------------------------------------------------- swarms
 

@@ -85,6 +85,7 @@ OPERATIONS = {
         # Servers in use read the id from the body, which proxies drop.
         Operation("get_task", "GET", "/task", repeated=("task_id",)),
         Operation("get_turn", "GET", "/task/turn"),
+        Operation("get_turns", "GET", "/task/turns", cursor="x-next-cursor"),
         Operation("watch_task", "GET", "/task/stream"),
         Operation("fork_task", "POST", "/task/fork"),
         Operation("cancel_task", "POST", "/task/cancel"),

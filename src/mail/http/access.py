@@ -1,5 +1,6 @@
 """Access to routes by role: `caller: AdminOrUser` in a route's signature checks and documents it."""
 
+import logging
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -12,6 +13,8 @@ from mail.core.protocol.address import Principal
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Forbidden
 from mail.http.service import service_of
+
+logger = logging.getLogger(__name__)
 
 
 class RoleGate(SecurityBase):
@@ -58,3 +61,19 @@ def chosen_instance(caller: Caller, whose: str | None, swarm: str) -> str | None
     if principal.swarm != swarm:
         raise BadRequest(f"{whose!r} is a caller of another swarm; name one of {swarm!r}")
     return str(principal)
+
+
+def named_instance(caller: Caller, whose: str | None, swarm: str) -> str:
+    """Return the principal whose task or webhook a request names: the caller itself, or for admins `whose`.
+
+    Raises Forbidden and BadRequest as `chosen_instance`.
+    """
+    own = str(caller.principal(swarm))
+    return own if whose is None else chosen_instance(caller, whose, swarm) or own
+
+
+def audit(caller: Caller, swarm: str, instance: str, action: str, *about: str) -> None:
+    """Log what an admin does to something of another caller; for callers' own things there is no line."""
+    own = str(caller.principal(swarm))
+    if instance != own:
+        logger.warning(f"%s {action} of %s", own, *about, instance)

@@ -30,6 +30,7 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import OpenUserQuestion, PausedCall
 from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import TaskNotFound
+from mail.http.access import named_instance
 from mail.http.bodies import Answered
 from mail.http.service import Service
 
@@ -207,13 +208,16 @@ class TaskRecord(TaskSummary):
     )
 
 
-async def load_task(service: Service, caller: Caller, task_id: str) -> Task:
-    """Return the caller's task. Raises TaskNotFound, also for tasks of other callers."""
+async def load_task(service: Service, caller: Caller, task_id: str, whose: str | None = None) -> Task:
+    """Return the caller's task or, for admins, that of the caller `whose`.
+
+    Raises TaskNotFound, also for tasks of other callers, Forbidden and BadRequest.
+    """
     CURRENT_TASK.set(task_id)
     runtime = service.runtime
-    task = await runtime.store.load(TaskKey(str(caller.principal(runtime.swarm.name)), task_id))
+    task = await runtime.store.load(TaskKey(named_instance(caller, whose, runtime.swarm.name), task_id))
     if task is None:
-        raise TaskNotFound(f"you have no task {task_id!r}")
+        raise TaskNotFound(f"{'you have' if whose is None else f'{whose} has'} no task {task_id!r}")
     return task
 
 

@@ -51,12 +51,18 @@ class CurrentSwarm:
         self._configured_digest = sha256(configured.model_dump_json().encode()).hexdigest()
         self._entry = configured
         self._text: str | None = None
+        self._loaded: str | None = None
         self._fresh_until = 0.0
 
     @property
     def entry(self) -> SwarmEntry:
         """The entry that the swarm was built from."""
         return self._entry
+
+    @property
+    def loaded(self) -> str | None:
+        """When an admin loaded the swarm, in ISO 8601; None for the configured one."""
+        return self._loaded
 
     async def load(self, text: str) -> SwarmEntry:
         """Replace the swarm, in every process of the server; running tasks continue with it.
@@ -68,14 +74,11 @@ class CurrentSwarm:
             entry, core = await self.check(text)
         except ConfigurationError as error:
             raise BadRequest(error.detail) from error
+        text, loaded = entry.model_dump_json(), self._runtime.clock.now().isoformat()
         await self._documents.set_loaded_swarm(
-            LoadedSwarm(
-                text=entry.model_dump_json(),
-                loaded=self._runtime.clock.now().isoformat(),
-                replaces=self._configured_digest,
-            )
+            LoadedSwarm(text=text, loaded=loaded, replaces=self._configured_digest)
         )
-        self._adopt(entry, core, entry.model_dump_json())
+        self._adopt(entry, core, text, loaded)
         logger.warning("an admin has loaded another version of swarm %s: %s", entry.name, entry.version)
         return entry
 
@@ -110,7 +113,7 @@ class CurrentSwarm:
             return
         try:
             entry = validate_swarm_from_swarms_json(json.loads(loaded.text))
-            self._adopt(entry, await self._built(entry), loaded.text)
+            self._adopt(entry, await self._built(entry), loaded.text, loaded.loaded)
         except (ConfigurationError, ValueError):
             logger.exception("the swarm that was loaded on %s can't be built here", loaded.loaded)
         else:
@@ -126,8 +129,8 @@ class CurrentSwarm:
         """Build a swarm in a thread: imports run code, and references may fetch URLs."""
         return await asyncio.to_thread(self._build, entry)
 
-    def _adopt(self, entry: SwarmEntry, core: SwarmCore, text: str | None) -> None:
-        self._entry, self._text = entry, text
+    def _adopt(self, entry: SwarmEntry, core: SwarmCore, text: str | None, loaded: str | None = None) -> None:
+        self._entry, self._text, self._loaded = entry, text, loaded
         self._runtime.swarm = core
 
 

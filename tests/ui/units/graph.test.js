@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { firstSentence } from "./ui/graph/agent.js";
 import { layout, linesOf } from "./ui/graph/layout.js";
-import { CALLER, graphOf, neighbours } from "./ui/graph/model.js";
+import { CALLER, graphOf, mailNote, neighbours, toolNote } from "./ui/graph/model.js";
 
 const agent = (name, comm_targets = []) => ({ name, comm_targets });
 const swarmOf = (...agents) => ({ name: "here", entrypoint: agents[0].name, agents });
@@ -119,4 +120,19 @@ test("mail of a task adds its caller and undeclared pairs, and no edge for an an
 test("long names are broken after separators, and shown whole", () => {
   assert.deepEqual(linesOf("quarterly-financial-report-summarizer"), ["quarterly-financial-", "report-summarizer"]);
   assert.deepEqual(linesOf("a".repeat(30)), ["a".repeat(26), "aaaa"]);
+});
+
+test("a node says which tools its agent has, and how much mail it has got and sent", () => {
+  assert.equal(toolNote({ actions: [] }), "");
+  assert.equal(toolNote({ actions: [], mcp_servers: ["files"], mcp_tools: [] }), "MCP tools");
+  assert.equal(toolNote({ actions: ["dig"], mcp_tools: [] }), "dig");
+  assert.equal(toolNote({ actions: ["dig"], mcp_servers: ["files"], mcp_tools: ["files_read"] }), "2 tools");
+  assert.equal(mailNote({ received: 3, sent: 2 }), "3 in · 2 out");
+});
+
+test("the first sentence of a prompt describes its agent", () => {
+  assert.equal(firstSentence("You dig for gold. Never stop.\nAsk ann."), "You dig for gold.");
+  assert.equal(firstSentence("  Version 1.5 of the digger\nDig."), "Version 1.5 of the digger");
+  assert.equal(firstSentence(null), "");
+  assert.equal(firstSentence("word ".repeat(80)).length, 200);
 });

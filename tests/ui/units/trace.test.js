@@ -11,6 +11,7 @@ import { indexOf, lastGood, messageOf, momentsOf } from "./ui/trace/moments.js";
 import { makeScale, ticksOf } from "./ui/trace/scale.js";
 import { readSpans } from "./ui/trace/spans.js";
 import { flatten, readTree } from "./ui/trace/tree.js";
+import { durationOf } from "./ui/trace/waterfall.js";
 
 const ZERO = Date.parse("2026-01-01T00:00:00Z");
 const iso = (ms) => new Date(ZERO + ms).toISOString();
@@ -66,7 +67,7 @@ test("spans", () => {
     ["wait", "boss", "waits for digger", 4, 4, 1_000, 3_200],
     ["turn", "digger", "calls dig", 5, 8, 1_500, 2_900],
     ["action", "digger", "dig", 6, 7, 1_700, 2_700],
-    ["turn", "digger", "answers boss", 9, 10, 3_100, 3_100],
+    ["turn", "digger", "answers boss", 9, 10, 3_000, 3_100],
     ["turn", "boss", "completes the task", 11, 12, 3_200, 3_900],
     ["end", null, "the answer", 12, 12, 4_000, 4_000],
   ]);
@@ -75,6 +76,25 @@ test("spans", () => {
   assert.deepEqual([asks.usage, model.usage, model.attempts, model.parent], [usage, usage, 2, asks.id]);
   assert.deepEqual([asks.queued - ZERO, asks.reads, digs.reads, answers.reads, completes.reads], [0, 1, 4, 8, 10]);
   assert.deepEqual([digs.status, action.status, answers.status, answers.isTimed], ["failed", "failed", "ok", false]);
+});
+
+test("the times of spans agree with each other, though the record rounds them and leaves some out", () => {
+  const { spans } = readSpans(task(
+    [0, mail("ann", "boss", "go", "r1")],
+    [20, ["tool_call", { agent: "boss", tool_name: "await_message" }], mail("boss", "digger", "dig", "r2"), mail("boss", "digger", "again", "r3")],
+    [50, ["tool_call", { agent: "digger", tool_name: "dig", timing: timing(40, 0.002) }], ["action_call", { agent: "digger", after: 0.002 }], ["action_complete", { agent: "digger", seconds: 0.001 }]],
+    [60, ["tool_call", { agent: "digger", tool_name: "send_response" }]],
+    [9_000, ["tool_call", { agent: "boss", tool_name: "await_message" }]],
+  ));
+  const rows = spans.filter(({ kind }) => kind === "turn" || kind === "action").map((span) => [span.agent, span.kind, span.begin - ZERO, span.end - ZERO, durationOf(span)]);
+  assert.deepEqual(rows, [
+    ["boss", "turn", 0, 20, "≤ 20 ms"],
+    ["digger", "turn", 40, 42, "2 ms"],
+    ["digger", "action", 41, 42, "1 ms"],
+    ["digger", "turn", 42, 60, "≤ 18 ms"], // its last turn ended then
+    ["boss", "turn", 8_000, 9_000, "≤ 1.0 s"], // a longer turn would have its times
+  ]);
+  assert.equal(durationOf({ kind: "action", begin: 5, end: 5 }), "< 1 ms");
 });
 
 test("the mail that an agent reads is the most urgent", () => {

@@ -19,6 +19,7 @@ PEERS = "PEER"
 """The partition of peers, by name."""
 
 WEBHOOKS = "WEBHOOKS"
+"""The sort key of a caller's webhooks, and the partition that lists these callers."""
 
 _LISTED = {Kind.TOKEN: TOKENS, Kind.PEER: PEERS}
 """The partitions whose sort keys are the keys of documents."""
@@ -82,15 +83,22 @@ class DynamoDBDocuments:
 
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
         if kind is Kind.WEBHOOK:
-            item = await self._table.get(_webhooks_of(*partition), "webhooks")
-            found = {} if item is None else item["webhooks"]["M"]
-            return [Document((*partition, name), {"record": text["S"]}) for name, text in found.items()]
+            callers = partition or [item["SK"]["S"] for item in await self._list(WEBHOOKS)]
+            return [document for caller in callers for document in await self._read_map(caller)]
+        return [_document((item["SK"]["S"],), item) for item in await self._list(_LISTED[kind])]
+
+    async def _list(self, partition: str) -> list[Item]:
         pages = self._table.query(
             KeyConditionExpression="PK = :partition",
-            ExpressionAttributeValues={":partition": string(_LISTED[kind])},
+            ExpressionAttributeValues={":partition": string(partition)},
             ConsistentRead=True,
         )
-        return [_document((item["SK"]["S"],), item) async for page in pages for item in page]
+        return [item async for page in pages for item in page]
+
+    async def _read_map(self, caller: str) -> list[Document]:
+        item = await self._table.get(_webhooks_of(caller), "webhooks")
+        found = {} if item is None else item["webhooks"]["M"]
+        return [Document((caller, name), {"record": text["S"]}) for name, text in found.items()]
 
     async def _update(self, key: Key, document: Document, condition: PutIf, now: float) -> None:
         values = {f":{name}": string(text) for name, text in document.fields.items()}
@@ -111,6 +119,7 @@ class DynamoDBDocuments:
 
     async def _put_in_map(self, caller: str, webhook: str, record: str, limit: int | None) -> bool:
         key, values = _webhooks_of(caller), {":record": string(record)}
+        await self._table.update((WEBHOOKS, caller), "REMOVE #expires_at", "", {})
         await self._table.update(
             key, "SET #webhooks = if_not_exists(#webhooks, :none)", "", {":none": {"M": {}}}
         )

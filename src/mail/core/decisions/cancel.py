@@ -45,7 +45,10 @@ class StillRunning:
 
 
 def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, clock: Clock) -> TaskChange | None:
-    """Cancel a running or paused task; return None if it is cancelled already. Raises NotCancellable."""
+    """Cancel a running or paused task, the caller's own or, for an admin, another caller's.
+
+    Return None if it is cancelled already. Raises NotCancellable.
+    """
     if task.status is TaskStatus.CANCELLED:
         return None
     if task.status not in (TaskStatus.RUNNING, TaskStatus.PAUSED):

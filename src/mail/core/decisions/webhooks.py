@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
@@ -105,7 +106,8 @@ def settle(
     hook_id = hook_of(claim.mailbox) or ""
     draft = Draft(task, swarm, clock)
     draft.end_claim(claim)
-    hook = draft.webhooks[hook_id]
+    is_removed = hook_id not in draft.webhooks  # by an admin, meanwhile
+    hook = draft.webhooks.get(hook_id) or claim.task.webhooks[hook_id]
     attempts = hook.failures + 1
     is_moved = hook.after != claim.task.webhooks[hook_id].after
     if batch.sent:
@@ -115,6 +117,10 @@ def settle(
         attempts = 1
         after = hook.after if is_moved else batch.sent[-1]
         hook = replace(hook, after=after, failures=0, retry_at=0.0)
+    if is_removed:
+        if not batch.sent:
+            draft.emit(EventKind.WEBHOOK_ERROR, f"webhook {hook.shown} is removed", hook=hook_id)
+        return draft.seal()
     if batch.failed is not None:
         first = hook.after + 1 if is_moved else batch.failed
         hook = _fail(draft, hook_id, hook, batch.failed, first, batch.reply, attempts, retry_seconds)
@@ -153,6 +159,18 @@ def _fail(
     mailbox = hook_mailbox(hook_id)
     draft.dead_letter(mailbox, reply.reason, attempts, message=None, message_seq=first, upto=hook.upto)
     return replace(hook, after=hook.upto, failures=0, retry_at=0.0)
+
+
+def remove(task: Task, swarm: SwarmCore, hook_id: str, by: Principal, clock: Clock) -> TaskChange | None:
+    """Remove a webhook, so that it receives no more events of the task; None if the task doesn't have it."""
+    hook = task.webhooks.get(hook_id)
+    if hook is None:
+        return None
+    draft = Draft(task, swarm, clock)
+    del draft.webhooks[hook_id]
+    reason = f"removed by {by}"
+    draft.emit(EventKind.WEBHOOK_ERROR, f"webhook {hook.shown} was {reason}", hook=hook_id, reason=reason)
+    return draft.seal()
 
 
 def rewind(draft: Draft, hook_id: str, seq: int) -> None:

@@ -141,6 +141,15 @@ class ServerDocuments:
             WebhookRecord.model_validate_json(document.fields["record"]) for document in documents
         )
 
+    async def all_webhooks(self) -> list[tuple[str, WebhookRecord]]:
+        """Return the registered webhooks of all callers, each with its caller (`role:id@swarm`), in order of the callers."""
+        documents = await self._documents.find(Kind.WEBHOOK)
+        found = [
+            (document.key[0], WebhookRecord.model_validate_json(document.fields["record"]))
+            for document in documents
+        ]
+        return sorted(found, key=lambda each: (each[0], each[1].created, each[1].id))
+
     async def set_webhook(self, caller: str, webhook: WebhookRecord, *, limit: int) -> bool:
         """Store a webhook in place of the one with its id; return False if the caller has `limit` more already."""
         document = Document((caller, webhook.id), {"record": webhook.model_dump_json()})

@@ -4,9 +4,11 @@ Everything comes from the record: the turn's commit, the state of the task befor
 Nothing is stored for it. Only the system prompt and the tools are those of the swarm as it is now.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import copy_context
-from typing import Any, Protocol, runtime_checkable
+from itertools import groupby
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from mail.core.decisions.manual import compressed
 from mail.core.engine.turn import before_results
@@ -35,6 +37,12 @@ NOT_A_TURN = frozenset(
     }
 )
 """Events about an agent that others have caused."""
+
+
+FAILURES = frozenset(
+    {EventKind.AGENT_ERROR, EventKind.ACTION_ERROR, EventKind.DEAD_LETTER, EventKind.TASK_ERROR}
+)
+"""Events of a turn in which something failed."""
 
 
 @runtime_checkable
@@ -90,6 +98,50 @@ class PastTurn:
     omitted: int
     output: History | None
     setup: AgentSetup | None
+
+
+@value
+class TurnSummary:
+    """What a turn was, without anything that was read or written in it.
+
+    Attributes:
+        first, last, committed, timing, usage: as in `PastTurn`.
+        state: `ok`, `failed` for a turn with an error, or `discarded` for a turn of a cancelled task.
+        actions: how many actions it ran.
+        failed_actions: how many of them failed.
+    """
+
+    agent: str
+    first: int
+    last: int
+    committed: str
+    state: Literal["ok", "failed", "discarded"]
+    timing: Mapping[str, Any] | None
+    usage: Mapping[str, Any] | None
+    actions: int
+    failed_actions: int
+
+
+def summarize_turns(events: Iterable[Event]) -> list[TurnSummary]:
+    """Return the turns among the events of whole commits, in their order."""
+    commits = (list(some) for _, some in groupby(events, key=lambda event: event.timestamp))
+    return [_summary(event, commit) for commit in commits if (event := _event_of_turn(commit)) is not None]
+
+
+def _summary(event: Event, commit: Sequence[Event]) -> TurnSummary:
+    kinds = Counter(each.kind for each in commit)
+    failed = not FAILURES.isdisjoint(kinds)
+    return TurnSummary(
+        agent=event.extra["agent"],
+        first=commit[0].seq,
+        last=commit[-1].seq,
+        committed=event.timestamp,
+        state="discarded" if kinds[EventKind.TURN_DISCARDED] else "failed" if failed else "ok",
+        timing=event.extra.get("timing"),
+        usage=event.extra.get("usage"),
+        actions=kinds[EventKind.ACTION_CALL],
+        failed_actions=kinds[EventKind.ACTION_ERROR],
+    )
 
 
 async def read_turn(

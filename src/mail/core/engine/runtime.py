@@ -22,7 +22,7 @@ from mail.core.decisions.quotas import NO_QUOTAS, Quotas
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
-from mail.core.decisions.webhooks import attach, called_by
+from mail.core.decisions.webhooks import attach, called_by, remove
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
 from mail.core.engine.histories import HistoryCache
@@ -317,13 +317,15 @@ class Runtime:
             raise Forbidden(f"swarm {self.swarm.name!r} could not answer swarm {source!r}: {obstacle}")
         return bool(known_ids)
 
-    async def cancel(self, caller: Principal, task_id: str, reason: str = "") -> Task:
-        """Cancel a caller's task (`mail.core.decisions.cancel`); a cancelled task stays as it is.
+    async def cancel(
+        self, caller: Principal, task_id: str, reason: str = "", *, instance: str | None = None
+    ) -> Task:
+        """Cancel a caller's task (`mail.core.decisions.cancel`), or one of another `instance`.
 
-        When this returns, no turn begins any more, and agents that take one here are no longer waited for. Raises
+        A cancelled task stays as it is. When this returns, no turn begins any more, and agents that take one here are no longer waited for. Raises
         TaskNotFound, NotCancellable.
         """
-        key = TaskKey(str(caller), task_id)
+        key = TaskKey(instance or str(caller), task_id)
         CURRENT_TASK.set(task_id)
         before = await load_task(self.store, key)
         change = await self.adopt(before, lambda task: cancel(task, self.swarm, caller, reason, self.clock))
@@ -332,6 +334,13 @@ class Runtime:
             if is_discarded(task, leased.turn):
                 leased.interrupt()
         return task
+
+    async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
+        """Remove a webhook from a task; return whether the task had it."""
+        CURRENT_TASK.set(task.task_id)
+        return None is not await self.adopt(
+            task, lambda task: remove(task, self.swarm, webhook_id, caller, self.clock)
+        )
 
     async def still_running(self, task: Task) -> StillRunning:
         """Return the agents and swarms of a cancelled task that have not stopped yet."""

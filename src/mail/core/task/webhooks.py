@@ -66,6 +66,12 @@ def in_order(webhooks: Iterable[WebhookRecord]) -> list[WebhookRecord]:
     return sorted(webhooks, key=lambda webhook: (webhook.created, webhook.id))
 
 
+def host_of(url: str) -> str:
+    """Return the scheme, host and port of a URL: no user, path or query, which may be secrets."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
 @value(kw_only=True)
 class TaskWebhook:
     """A webhook of a task, with its position in the timeline.
@@ -93,8 +99,7 @@ class TaskWebhook:
     @property
     def shown(self) -> str:
         """The URL for display, without its query and user, which may be secrets."""
-        url = urlsplit(self.url)
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+        return host_of(self.url) + urlsplit(self.url).path
 
     def wants(self, event: Event) -> bool:
         """Return whether it receives an event; events about webhooks and their dead letters are never sent."""

@@ -13,7 +13,7 @@ from mail.core.engine.runtime import Forked
 from mail.core.protocol.message import TaskId
 from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest, Forbidden
-from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.access import AdminOrUser, audit, chosen_instance, named_instance
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.large_answers import answer
 from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
@@ -67,6 +67,10 @@ class PostCancel(Given):
     task_id: TaskId
     reason: Annotated[str, StringConstraints(max_length=MAX_REASON)] = Field(
         default="", description="Reason, for the task's timeline and other swarms."
+    )
+    caller: str | None = Field(
+        default=None,
+        description="The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins.",
     )
 
 
@@ -310,12 +314,15 @@ async def cancel_task(
     """End a running or paused task. It keeps its messages, and a new message resumes it.
 
     No new turn begins, running turns are discarded, and the other swarms of the task are informed. Answers when all of
-    that is done, or after ten seconds (`Prefer: wait=N` for another time).
+    that is done, or after ten seconds (`Prefer: wait=N` for another time). Admins can cancel the tasks of others; the
+    task's timeline and the server's log then name them.
     """
     service = service_of(request)
     await service.refresh()
-    principal = caller.principal(service.runtime.swarm.name)
-    task = await service.runtime.cancel(principal, body.task_id, body.reason)
+    swarm = service.runtime.swarm.name
+    instance = named_instance(caller, body.caller, swarm)
+    task = await service.runtime.cancel(caller.principal(swarm), body.task_id, body.reason, instance=instance)
+    audit(caller, swarm, instance, "cancelled task %s", body.task_id)
     preferred = read_preference(request.headers.getlist("prefer")).wait
     limits = (CANCEL_TIMEOUT if preferred is None else preferred, service.wait_limit(request))
     seconds = min(limit for limit in limits if limit is not None)

@@ -1,7 +1,8 @@
-"""`GET /task/turn`: a turn of an agent that is over, with what its model read and replied."""
+"""Turns that are over: all turns of a task in short, and one with what its model read and replied."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
 from fastapi.responses import Response
@@ -9,16 +10,16 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.auth.keys import Caller
-from mail.core.engine.past_turn import PastTurn, read_turn
+from mail.core.engine.past_turn import PastTurn, read_turn, summarize_turns
 from mail.core.protocol.message import TaskId
 from mail.core.task.usage import Usage
-from mail.http.access import AdminOrUser
-from mail.http.bodies import Answered
+from mail.http.access import AdminOrUser, audit
+from mail.http.bodies import JSON, Answered
 from mail.http.large_answers import answer
-from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
 from mail.http.service import service_of
-from mail.http.task_json import QueuedMessage, load_task
+from mail.http.task_json import EVENT_PAGE_BYTES, QueuedMessage, load_task, page_headers
 from mail.swarms_json.current import without_secrets
 
 MAX_ENTRIES = 1000
@@ -64,6 +65,33 @@ class AgentSetting(Answered):
     has_more_tools: bool = Field(
         description="Whether it also gets tools of MCP servers, which only a turn looks up."
     )
+    loaded: str | None = Field(
+        description="When an admin loaded this version of the swarm; null for the configured one."
+    )
+
+
+class TurnSummary(Answered):
+    """What a turn was, without anything that was read or written in it."""
+
+    agent: str
+    first: int = Field(description="The id (seq) of the first event of the turn.")
+    last: int = Field(description="The id of the last one.")
+    committed: str = Field(description="When the turn was stored.")
+    state: Literal["ok", "failed", "discarded"] = Field(
+        description="`failed` if the agent, an action or the task failed in it; `discarded` if the task was cancelled."
+    )
+    timing: TurnTimes | None = Field(description="Null for a quick turn without a model or an action.")
+    usage: Usage | None = Field(description="What its models have cost; null if it has called none.")
+    actions: int = Field(description="How many actions it ran.")
+    failed_actions: int = Field(description="How many of them failed.")
+
+
+class Turns(Answered):
+    """A page of the turns of a task, in their order."""
+
+    task_id: str
+    caller: str = Field(description="The owner of the task.")
+    turns: list[TurnSummary]
 
 
 class TurnRecord(Answered):
@@ -96,6 +124,41 @@ router = make_router("tasks")
 
 
 @router.get(
+    "/task/turns",
+    summary="List the turns of a task",
+    response_model=Turns,
+    responses={200: {"description": "The turns.", "headers": PAGE_HEADERS}, **problems(400, 404, *PROTECTED)},
+)
+async def get_turns(
+    request: Request,
+    caller: AdminOrUser,
+    task_id: Annotated[TaskId, Query(description="The task.")],
+    of: Annotated[
+        str | None,
+        Query(
+            alias="caller",
+            description="The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins.",
+        ),
+    ] = None,
+    cursor: Annotated[int, Query(ge=0, le=MAX_SEQ, description="The previous page's next cursor.")] = 0,
+) -> JSON:
+    """Return the turns that are over, a page at a time: agents, times, tokens, cost and states, no text.
+
+    For admins, also those of other callers' tasks; the server's log then names them.
+    """
+    service = service_of(request)
+    task = await load_task(service, caller, task_id, of)
+    runtime = service.runtime
+    audit(caller, runtime.swarm.name, task.instance, "read the turns of task %s", task_id)
+    events = await runtime.store.read_events(task.key, after=cursor, max_bytes=EVENT_PAGE_BYTES)
+    last = events[-1].seq if events else task.seq
+    query = {"task_id": task_id} | ({"caller": of} if of else {})
+    headers = page_headers(request, "/task/turns", query, str(last) if last < task.seq else None)
+    turns = [asdict(turn) for turn in summarize_turns(events)]
+    return JSON({"task_id": task_id, "caller": task.instance, "turns": turns}, headers=headers)
+
+
+@router.get(
     "/task/turn",
     summary="Inspect a turn of a task",
     response_model=TurnRecord,
@@ -119,10 +182,12 @@ async def get_turn(
     task = await load_task(service, caller, task_id)
     runtime = service.runtime
     turn = await read_turn(runtime.store, runtime.swarm, task.key, seq, limit=limit, max_bytes=HISTORY_BYTES)
-    return await answer(service.large_answers, caller, _pieces(caller, task_id, turn), advice=SHORTER)
+    loaded = service.served.loaded if service.served is not None else None
+    pieces = _pieces(caller, task_id, turn, loaded)
+    return await answer(service.large_answers, caller, pieces, advice=SHORTER)
 
 
-async def _pieces(caller: Caller, task_id: str, turn: PastTurn) -> AsyncGenerator[bytes]:
+async def _pieces(caller: Caller, task_id: str, turn: PastTurn, loaded: str | None) -> AsyncGenerator[bytes]:
     """Yield the turn as `TurnRecord`, in pieces of JSON: histories may be large."""
     record = {
         "task_id": task_id,
@@ -143,7 +208,7 @@ async def _pieces(caller: Caller, task_id: str, turn: PastTurn) -> AsyncGenerato
         ],
         "omitted": turn.omitted,
         "output": turn.output,
-        "setup": _setup(caller, turn),
+        "setup": _setup(caller, turn, loaded),
     }
     yield to_json(record)[:-1] + b',"history":['
     for n, entry in enumerate(turn.history):
@@ -151,7 +216,7 @@ async def _pieces(caller: Caller, task_id: str, turn: PastTurn) -> AsyncGenerato
     yield b"]}"
 
 
-def _setup(caller: Caller, turn: PastTurn) -> dict[str, Any] | None:
+def _setup(caller: Caller, turn: PastTurn, loaded: str | None) -> dict[str, Any] | None:
     setup = turn.setup
     if setup is None:
         return None
@@ -160,4 +225,5 @@ def _setup(caller: Caller, turn: PastTurn) -> dict[str, Any] | None:
         "system": without_secrets(setup.system_prompt) if caller.role == "admin" else None,
         "tools": setup.tools,
         "has_more_tools": setup.has_more_tools,
+        "loaded": loaded,
     }

@@ -9,13 +9,16 @@ from pydantic import Field
 
 from mail.core.engine.webhooks import NO_WEBHOOKS
 from mail.core.protocol.message import TaskId
-from mail.core.task.webhooks import MAX_HOOKS, TaskWebhook, Webhook, WebhookRecord
-from mail.errors import BadRequest, WebhookNotFound
-from mail.http.access import AdminOrUser
+from mail.core.task.webhooks import MAX_HOOKS, TaskWebhook, Webhook, WebhookRecord, host_of
+from mail.errors import BadRequest, Forbidden, WebhookNotFound
+from mail.http.access import AdminOrUser, audit, named_instance
 from mail.http.bodies import EVERY, JSON, Answered, GivenWebhook, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
-from mail.http.service import service_of
+from mail.http.service import Service, service_of
 from mail.http.task_json import load_task
+
+NEWEST = 200
+"""How many of the newest tasks are searched for the webhooks of all callers."""
 
 
 class RegisteredWebhook(Answered):
@@ -41,10 +44,27 @@ class WebhookState(Answered):
     next_try: str | None = Field(description="Time of the next attempt, in ISO 8601; null for immediately.")
 
 
-class Webhooks(Answered):
-    """The caller's webhooks or, with `task_id`, those of a task."""
+class CallersWebhook(Answered):
+    """A webhook of any caller, as admins see it: without the path of its URL, and without the name of its secret."""
 
-    webhooks: list[RegisteredWebhook | WebhookState]
+    id: str
+    caller: str = Field(description="The caller whose tasks' events it receives.")
+    host: str = Field(description="The scheme and host of its URL.")
+    is_signed: bool = Field(description="Whether its requests are signed.")
+    events: list[str]
+    created: str | None = Field(
+        description="Time of the registration, in ISO 8601; null for a webhook of single tasks only."
+    )
+    tasks: int = Field(description=f"How many of the newest {NEWEST} tasks of all callers have it.")
+    waiting: int = Field(description="In how many of them events wait to be sent.")
+    failing: int = Field(description="In how many of them the next event could not be sent so far.")
+    next_try: str | None = Field(description="Time of the next attempt of these; null for none.")
+
+
+class Webhooks(Answered):
+    """The caller's webhooks or, with `task_id`, those of a task; for admins, with `all`, those of all callers."""
+
+    webhooks: list[RegisteredWebhook | WebhookState | CallersWebhook]
 
 
 class WebhookDeleted(Answered):
@@ -52,6 +72,9 @@ class WebhookDeleted(Answered):
 
     status: Literal["deleted"]
     id: str
+    tasks: int = Field(
+        default=0, description="From how many tasks it was removed; only for admins who name a caller."
+    )
 
 
 router = make_router("webhooks")
@@ -71,15 +94,59 @@ async def get_webhooks(
     task_id: Annotated[
         TaskId | None, Query(description="Those of this task, with their delivery state.")
     ] = None,
+    every: Annotated[
+        bool, Query(alias="all", description="Those of all callers, with their delivery state. For admins.")
+    ] = False,
 ) -> JSON:
     """Return the webhooks that the caller has registered, the oldest first; or those of one of the caller's tasks."""
     service = service_of(request)
+    if every:
+        if caller.role != "admin" or task_id is not None:
+            raise Forbidden("all lists the webhooks of all callers, for the role admin; leave out task_id")
+        return JSON({"webhooks": await _describe_all(service)})
     if task_id is None:
         registered = await service.documents.webhooks(str(caller.principal(service.runtime.swarm.name)))
         return JSON({"webhooks": [_describe_registered(webhook) for webhook in registered]})
     task = await load_task(service, caller, task_id)
     now = service.runtime.clock.now().timestamp()
     return JSON({"webhooks": [_describe_state(name, hook, now) for name, hook in task.webhooks.items()]})
+
+
+async def _describe_all(service: Service) -> list[dict[str, Any]]:
+    """Return the webhooks of all callers: those that are registered, and those of the newest tasks."""
+    runtime = service.runtime
+    suffix = f"@{runtime.swarm.name}"
+    found: dict[tuple[str, str], Webhook | TaskWebhook] = {}
+    created: dict[tuple[str, str], str] = {}
+    states: dict[tuple[str, str], list[TaskWebhook]] = {}
+    for instance, webhook in await service.documents.all_webhooks():
+        if instance.endswith(suffix):
+            found[instance, webhook.id] = webhook
+            created[instance, webhook.id] = webhook.created
+    for task in (await runtime.store.list_tasks(None, limit=NEWEST)).tasks:
+        for webhook_id, hook in task.webhooks.items() if task.instance.endswith(suffix) else ():
+            found.setdefault((task.instance, webhook_id), hook)
+            states.setdefault((task.instance, webhook_id), []).append(hook)
+    lines = []
+    for (instance, webhook_id), either in sorted(found.items(), key=lambda item: item[0]):
+        hooks = states.get((instance, webhook_id), [])
+        failing = [hook for hook in hooks if hook.is_waiting and hook.failures]
+        next_try = min((hook.retry_at for hook in failing), default=None)
+        lines.append(
+            {
+                "id": webhook_id,
+                "caller": instance,
+                "host": host_of(either.url),
+                "is_signed": bool(either.secret_ref),
+                "events": [kind.value for kind in either.events] or [EVERY],
+                "created": created.get((instance, webhook_id)),
+                "tasks": len(hooks),
+                "waiting": sum(hook.is_waiting for hook in hooks),
+                "failing": len(failing),
+                "next_try": None if next_try is None else datetime.fromtimestamp(next_try, UTC).isoformat(),
+            }
+        )
+    return lines
 
 
 def _describe_registered(webhook: WebhookRecord) -> dict[str, Any]:
@@ -146,11 +213,34 @@ async def post_webhook(
     responses=problems(400, 404, *PROTECTED),
 )
 async def delete_webhook(
-    request: Request, caller: AdminOrUser, webhook_id: Annotated[str, Path(description="The webhook.")]
+    request: Request,
+    caller: AdminOrUser,
+    webhook_id: Annotated[str, Path(description="The webhook.")],
+    of: Annotated[
+        str | None,
+        Query(
+            alias="caller",
+            description="The caller who has it, `role:id` or `role:id@swarm`, to disable it; for admins.",
+        ),
+    ] = None,
 ) -> JSON:
-    """Delete a webhook that the caller has registered. Tasks that were begun with it keep it."""
+    """Delete a webhook that the caller has registered. Tasks that were begun with it keep it.
+
+    An admin who names a `caller` disables it: it is also removed from the newest tasks of that caller, whose
+    timelines and the server's log then name the admin.
+    """
     service = service_of(request)
-    owner = str(caller.principal(service.runtime.swarm.name))
-    if not _ID.fullmatch(webhook_id) or not await service.documents.delete_webhook(owner, webhook_id):
-        raise WebhookNotFound(f"you have no webhook {webhook_id[:40]!r}; GET /webhooks lists yours")
-    return JSON({"status": "deleted", "id": webhook_id})
+    swarm = service.runtime.swarm.name
+    owner = named_instance(caller, of, swarm)
+    is_id = _ID.fullmatch(webhook_id) is not None
+    was_registered = is_id and await service.documents.delete_webhook(owner, webhook_id)
+    tasks = 0
+    if is_id and of is not None and caller.role == "admin":
+        audit(caller, swarm, owner, "disabled webhook %s", webhook_id)
+        page = await service.runtime.store.list_tasks(owner, limit=NEWEST)
+        for task in page.tasks:
+            tasks += await service.runtime.remove_webhook(caller.principal(swarm), task, webhook_id)
+    if not was_registered and not tasks:
+        whose = "you have" if of is None else f"{of} has"
+        raise WebhookNotFound(f"{whose} no webhook {webhook_id[:40]!r}; GET /webhooks lists yours")
+    return JSON({"status": "deleted", "id": webhook_id, **({} if of is None else {"tasks": tasks})})

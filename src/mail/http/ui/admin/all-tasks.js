@@ -1,32 +1,46 @@
 // The tasks of all callers.
 
+import { Confirm } from "../components/dialog.js";
 import { StatusChip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { Empty } from "../components/notice.js";
 import { formatCost } from "../components/usage.js";
 import { html, useState } from "../html.js";
-import { Field, More, Page, Small, Table, useData } from "./page.js";
-import { allTasks } from "./requests.js";
+import { Field, More, Page, Small, Table, perform, useData, useNotice } from "./page.js";
+import { allTasks, cancelTask } from "./requests.js";
+import { TurnsDialog } from "./turns.js";
 
 const PAGE = 50;
 const MOST = 1000;
-const COLUMNS = [["Task", "wide"], ["Caller"], ["State"], ["Started", "nowrap"], ["Steps", "number"], ["Cost", "number"]];
+const COLUMNS = [["Task", "wide"], ["Caller"], ["State"], ["Started", "nowrap"], ["Entries", "number"], ["Cost", "number"], ["", "actions"]];
+const CANCELLABLE = new Set(["running", "paused"]);
 const STATES = ["running", "paused", "completed", "failed", "cancelled"];
 
 /** Return `role:id` of a task's owner, `role:id@swarm`. */
 export const callerOf = (owner) => owner.slice(0, owner.lastIndexOf("@"));
+
+const keyOf = (task) => `${task.task_owner}#${task.task_id}`;
 
 export function AllTasks({ caller }) {
   const [status, setStatus] = useState("");
   const [search, setSearch] = useState("");
   const [limit, setLimit] = useState(PAGE);
   const data = useData(() => allTasks({ status, limit }), { about: [status, limit], every: 5 });
+  const [open, setOpen] = useState(null); // the task whose turns are shown
+  const [doomed, setDoomed] = useState(null);
+  const [notice, say] = useNotice();
+  const cancel = async (task) => {
+    setDoomed(null);
+    await perform(say, () => cancelTask({ task_id: task.task_id, caller: callerOf(task.task_owner) }), () => `${task.title || task.task_id} is cancelled.`);
+    await data.reload();
+  };
   const mine = `${caller.role}:${caller.id}`;
   const matches = ({ title, task_id: id, task_owner: owner }) =>
     [title ?? "", id, owner].some((text) => text.toLowerCase().includes(search.trim().toLowerCase()));
-  return html`<${Page} title="All tasks" about="Tasks of all callers, newest first. Of others' tasks you see the title, not the messages." data=${data}>${({ tasks, hasMore }) => {
+  return html`<${Page} title="All tasks" about="Tasks of all callers, newest first. You can stop others' tasks and see their turns, but not what is written in them." data=${data}>${({ tasks, hasMore }) => {
     const shown = tasks.filter(matches);
     return html`
+      ${notice}
       <div class="row admin-filters">
         <${Field} label="State" id="all-status"><select id="all-status" value=${status} onChange=${(event) => setStatus(event.currentTarget.value)}>
           <option value="">All</option>${STATES.map((state) => html`<option value=${state}>${state}</option>`)}
@@ -35,16 +49,23 @@ export function AllTasks({ caller }) {
       </div>
       ${shown.length
         ? html`<${Table} label="Tasks of all callers" columns=${COLUMNS} rows=${shown.map((task) => [
-            `${task.task_owner}#${task.task_id}`,
+            keyOf(task),
             html`<${Title} task=${task} isMine=${callerOf(task.task_owner) === mine} />`,
             callerOf(task.task_owner),
             html`<span class="row"><${StatusChip} status=${task.status} /><${Dead} count=${task.dead_letters.length} /></span>`,
             html`<${Ago} time=${task.start_time} />`,
-            task.steps,
+            task.seq.toLocaleString("en"),
             formatCost(task.usage.total) || "–",
+            html`<button type="button" class="button small" aria-label=${`Turns of ${task.title || task.task_id}`} onClick=${() => setOpen(task)}>Turns</button>
+              ${CANCELLABLE.has(task.status) && html`<button type="button" class="button small" aria-label=${`Cancel ${task.title || task.task_id}`} onClick=${() => setDoomed(task)}>Cancel</button>`}`,
           ])} />`
         : html`<${Empty} title=${tasks.length ? "No task matches" : "No tasks yet"} />`}
       <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
+      ${open && html`<${TurnsDialog} task=${tasks.find((task) => keyOf(task) === keyOf(open)) ?? open} caller=${callerOf(open.task_owner)} onClose=${() => setOpen(null)} />`}
+      ${doomed && html`<${Confirm} title="Cancel this task?" action="Cancel the task" onClose=${() => setDoomed(null)} onConfirm=${() => void cancel(doomed)}>
+        <p><strong>${doomed.title || doomed.task_id}</strong> of ${callerOf(doomed.task_owner)} stops: no turn begins any more, and the results of those that run are discarded. A new message of its owner resumes it.</p>
+        <p>Its timeline and the server's log say that you have cancelled it.</p>
+      <//>`}
     `;
   }}<//>`;
 }

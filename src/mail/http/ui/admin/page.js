@@ -1,11 +1,12 @@
 // What the pages for administrators share: data that is loaded, their frame, tables and messages.
 
+import { pauseAfter, repeat } from "../app/poll.js";
 import { Loading, Notice } from "../components/notice.js";
 import { html, useCallback, useEffect, useRef, useState } from "../html.js";
 
 /**
  * Return `{data, problem, reload}` of `load()`, which is called again when `about` changes and, with `every`, each so many
- * seconds while the page is visible. Data stays while it is loaded again.
+ * seconds while the page is visible, less often after failures. Data stays while it is loaded again.
  */
 export function useData(load, { about = [], every = 0 } = {}) {
   const [state, setState] = useState({ data: null, problem: null });
@@ -15,16 +16,17 @@ export function useData(load, { about = [], every = 0 } = {}) {
     try {
       const data = await load();
       if (mine === latest.current) setState({ data, problem: null });
+      return true;
     } catch (problem) {
       if (mine === latest.current) setState(({ data }) => ({ data, problem }));
+      return false;
     }
   }, about);
   useEffect(() => {
-    void reload();
-    const timer = every && setInterval(() => document.visibilityState === "visible" && void reload(), every * 1000);
+    const stop = every ? repeat(reload, (failures) => pauseAfter(failures, every * 1000)) : void reload();
     return () => {
       latest.current += 1;
-      clearInterval(timer);
+      stop?.();
     };
   }, [reload, every]);
   return { ...state, reload };

@@ -11,6 +11,20 @@ export async function allTasks({ limit, status, caller }) {
   return { tasks, hasMore: Boolean(response.headers.get("X-Next-Cursor")) };
 }
 
+/** Return the turns of a task that are over, without what is written in them. */
+export async function turns({ task_id, caller }) {
+  const found = [];
+  let cursor;
+  do {
+    const response = await request("GET", "task/turns", { query: { task_id, caller, cursor } });
+    found.push(...(await response.json()).turns);
+    cursor = response.headers.get("X-Next-Cursor");
+  } while (cursor);
+  return found;
+}
+
+export const cancelTask = ({ task_id, caller, reason }) => request("POST", "task/cancel", { body: { task_id, caller, reason }, headers: { Prefer: "wait=0" } });
+
 export const tokens = async () => (await read("tokens")).tokens;
 export const createToken = (role, id, expiresIn) => post("tokens", { role, id, expires_in: expiresIn });
 export const revokeToken = (number) => request("DELETE", `tokens/${encodeURIComponent(number)}`);
@@ -45,6 +59,10 @@ export async function settleLetters(action, chosen) {
 export const webhooks = async () => (await read("webhooks")).webhooks;
 export const registerWebhook = (webhook) => post("webhooks", webhook);
 export const deleteWebhook = (id) => request("DELETE", `webhooks/${encodeURIComponent(id)}`);
+
+/** Return the webhooks of all callers, without what is secret. */
+export const allWebhooks = async () => (await read("webhooks", { all: true })).webhooks;
+export const disableWebhook = async ({ id, caller }) => (await request("DELETE", `webhooks/${encodeURIComponent(id)}`, { query: { caller } })).json();
 
 /** Return the pages of usage since a time (undefined: from the start), `most` of them; `isComplete` unless there are more. */
 export async function usage({ since, most = 10 }) {

@@ -1,16 +1,23 @@
-// The administrator's own webhooks.
+// The administrator's own webhooks, and those of other callers.
 
 import { Confirm } from "../components/dialog.js";
+import { Chip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { Empty } from "../components/notice.js";
 import { html, useState } from "../html.js";
 import { Adding, Field, Page, Small, Table, perform, useData, useNotice } from "./page.js";
-import { deleteWebhook, registerWebhook, webhooks } from "./requests.js";
+import { callerOf } from "./all-tasks.js";
+import { allWebhooks, deleteWebhook, disableWebhook, registerWebhook, webhooks } from "./requests.js";
 
 const COLUMNS = [["URL", "wide"], ["Events", "breakable"], ["Secret", "breakable"], ["Created", "nowrap"], ["", "actions"]];
+const OTHERS = [["Host", "wide"], ["Caller"], ["State"], ["Secret"], ["Created", "nowrap"], ["", "actions"]];
 
 export function Webhooks({ caller }) {
-  const data = useData(webhooks);
+  const mine = `${caller.role}:${caller.id}`;
+  const data = useData(async () => {
+    const [own, all] = await Promise.all([webhooks(), allWebhooks()]);
+    return { own, others: all.filter((each) => callerOf(each.caller) !== mine) };
+  }, { every: 15 });
   const [notice, say] = useNotice();
   const [doomed, setDoomed] = useState(null);
   const remove = async (webhook) => {
@@ -18,7 +25,13 @@ export function Webhooks({ caller }) {
     await perform(say, () => deleteWebhook(webhook.id), () => "The webhook is deleted. Tasks that began with it keep it.");
     await data.reload();
   };
-  return html`<${Page} title="Webhooks" about=${`URLs that receive the events of the tasks that ${caller.role}:${caller.id} begins. Each caller has webhooks of their own.`} data=${data}>${(found) => html`
+  const [disabled, setDisabled] = useState(null);
+  const disable = async (webhook) => {
+    setDisabled(null);
+    await perform(say, () => disableWebhook({ id: webhook.id, caller: callerOf(webhook.caller) }), ({ tasks }) => `The webhook is disabled, in ${tasks === 1 ? "1 task" : `${tasks} tasks`} as well.`);
+    await data.reload();
+  };
+  return html`<${Page} title="Webhooks" about=${`URLs that receive the events of the tasks that ${mine} begins. Each caller has webhooks of their own.`} data=${data}>${({ own: found, others }) => html`
     ${notice}
     <${Adding} title="Register a webhook"><${NewWebhook} onRegistered=${() => (say("The webhook is registered, for tasks that begin from now on."), void data.reload())} /><//>
     ${found.length
@@ -31,10 +44,32 @@ export function Webhooks({ caller }) {
           html`<button type="button" class="button small" aria-label=${`Delete the webhook ${webhook.url}`} onClick=${() => setDoomed(webhook)}>Delete</button>`,
         ])} />`
       : html`<${Empty} title="No webhooks yet" />`}
+    <div class="admin-title"><h3>Webhooks of other callers</h3><p class="quiet">Of their URLs you see the host. The counts are of the newest 200 tasks of all callers.</p></div>
+    ${others.length
+      ? html`<${Table} label="Webhooks of other callers" columns=${OTHERS} rows=${others.map((webhook) => [
+          `${webhook.caller}#${webhook.id}`,
+          html`${webhook.host}<${Small}>${webhook.id}<//>`,
+          callerOf(webhook.caller),
+          html`<${State} webhook=${webhook} />`,
+          webhook.is_signed ? "signed" : "not signed",
+          webhook.created ? html`<${Ago} time=${webhook.created} />` : "in tasks only",
+          html`<button type="button" class="button small" aria-label=${`Disable the webhook ${webhook.id} of ${callerOf(webhook.caller)}`} onClick=${() => setDisabled(webhook)}>Disable</button>`,
+        ])} />`
+      : html`<p class="quiet">No other caller has one.</p>`}
+    ${disabled && html`<${Confirm} title="Disable this webhook?" action="Disable" onClose=${() => setDisabled(null)} onConfirm=${() => void disable(disabled)}>
+      <p class="breakable">${disabled.host} receives nothing more of the tasks of ${callerOf(disabled.caller)}, those that run included. Events that wait are not sent.</p>
+      <p>The timelines of these tasks and the server's log say that you have disabled it. Its owner can register it again.</p>
+    <//>`}
     ${doomed && html`<${Confirm} title="Delete this webhook?" action="Delete" onClose=${() => setDoomed(null)} onConfirm=${() => void remove(doomed)}>
       <p class="breakable">${doomed.url} receives nothing of tasks that begin from now on.</p>
     <//>`}
   `}<//>`;
+}
+
+function State({ webhook: { tasks, waiting, failing, next_try: next } }) {
+  if (failing) return html`<${Chip} tone="bad" dot>failing in ${failing}<//><${Small}>next try ${next && html`<time datetime=${next}>${new Date(next).toLocaleTimeString([], { timeStyle: "short" })}</time>`}<//>`;
+  if (waiting) return html`<${Chip} tone="busy" dot>sending<//>`;
+  return html`${tasks === 1 ? "1 task" : `${tasks} tasks`}`;
 }
 
 function NewWebhook({ onRegistered }) {

@@ -4,7 +4,7 @@ import { html, useEffect, useId, useRef } from "../html.js";
 import { IconButton } from "./button.js";
 
 /** Open while it is rendered; `onClose` is called when the reader closes it. */
-export function Dialog({ title, onClose, children }) {
+export function Dialog({ title, onClose, isWide = false, children }) {
   const dialog = useRef();
   const heading = useId();
   useEffect(() => {
@@ -21,7 +21,7 @@ export function Dialog({ title, onClose, children }) {
     onClose();
   };
   return html`
-    <dialog ref=${dialog} class="dialog" aria-labelledby=${heading} onCancel=${onCancel}>
+    <dialog ref=${dialog} class=${`dialog ${isWide ? "wide" : ""}`} aria-labelledby=${heading} onCancel=${onCancel}>
       <div class="dialog-head">
         <h2 id=${heading}>${title}</h2>
         <${IconButton} icon="close" label="Close" onClick=${onClose} />

@@ -14,6 +14,9 @@ export function formatSeconds(seconds) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
+/** Return how long something took, in words: as `formatSeconds`, and `< 1 ms` for what the record rounds to 0. */
+export const formatTook = (seconds) => (seconds < 0.0005 ? "< 1 ms" : formatSeconds(seconds));
+
 /** Return the whole seconds since a time in milliseconds, in words that don't jump about: `0 s`, `59 s`, `1 min 0 s`. */
 export const formatElapsed = (since, now) => {
   const whole = Math.max(0, Math.floor((now - since) / 1000));

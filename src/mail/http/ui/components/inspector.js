@@ -9,6 +9,8 @@ export function Inspector({ title, onClose, children }) {
   const pane = useRef();
   useEffect(() => {
     const opener = document.activeElement;
+    // A sheet covers what had the focus.
+    if (getComputedStyle(pane.current).position === "fixed") pane.current.focus({ preventScroll: true });
     return () => opener?.isConnected && opener.focus();
   }, []);
   const onKeyDown = (event) => {
@@ -22,7 +24,7 @@ export function Inspector({ title, onClose, children }) {
         <h2 id=${heading}>${title}</h2>
         <${IconButton} icon="close" label="Close the details" onClick=${onClose} />
       </div>
-      <div class="inspector-body">${children}</div>
+      <div class="inspector-body" tabindex="0" role="group" aria-label="Details">${children}</div>
     </aside>
   `;
 }

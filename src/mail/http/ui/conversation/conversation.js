@@ -111,7 +111,7 @@ function Talk({ session, swarm, caller, navigate }) {
   const left = useRef(0);
   useEffect(() => {
     // The card that had the focus is gone: the next one gets it, and not its button, which a second Enter would press.
-    if (asked.size && asked.size < left.current && document.activeElement === document.body) tail.content.current.querySelector(".question-card")?.focus({ preventScroll: true });
+    if (asked.size < left.current && document.activeElement === document.body) (tail.content.current.querySelector(".question-card") ?? tail.scroller.current).focus({ preventScroll: true });
     left.current = asked.size;
   }, [asked.size]);
   useEffect(() => {

@@ -113,11 +113,19 @@ export function Approval({ item, approveBy, session }) {
     });
   const busy = isBusy ? "true" : null;
   const card = useRef();
+  const former = useRef(null);
   useEffect(() => {
     if (mode) card.current.querySelector("textarea, input").focus();
+    else if (former.current) card.current.querySelector(`[data-mode="${former.current}"]`)?.focus();
+    former.current = mode;
   }, [mode]);
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape" || !mode) return;
+    event.stopPropagation();
+    setMode(null);
+  };
   return html`
-    <div ref=${card} class="question-card" role="group" tabindex="-1" aria-label=${`${item.name} needs your approval`}>
+    <div ref=${card} class="question-card" role="group" tabindex="-1" aria-label=${`${item.name} needs your approval`} onKeyDown=${onKeyDown}>
       <p class="question-who"><${AgentName} name=${item.agent} /> wants to run <code>${item.name}</code><${Chip} tone="warn">needs approval<//></p>
       ${mode === "edit"
         ? html`<div class="field"><label for=${id}>Arguments</label><textarea id=${id} class="mono" rows=${Math.min(text.split("\n").length + 1, 16)} spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></div>`
@@ -130,8 +138,8 @@ export function Approval({ item, approveBy, session }) {
         ${mode === null &&
         html`
           <button type="button" class="button primary" aria-busy=${busy} onClick=${() => decide("approve")}>Approve</button>
-          <button type="button" class="button" onClick=${() => setMode("edit")}>Edit</button>
-          <button type="button" class="button" onClick=${() => setMode("reject")}>Reject</button>
+          <button type="button" class="button" data-mode="edit" onClick=${() => setMode("edit")}>Edit</button>
+          <button type="button" class="button" data-mode="reject" onClick=${() => setMode("reject")}>Reject</button>
         `}
         ${mode === "edit" && html`<button type="button" class="button primary" aria-busy=${busy} onClick=${approveEdited}>Approve with these arguments</button>`}
         ${mode === "reject" && html`<button type="button" class="button danger" aria-busy=${busy} onClick=${() => decide("reject", reason ? { reason } : {})}>Reject</button>`}

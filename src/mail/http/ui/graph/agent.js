@@ -2,9 +2,8 @@
 
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
-import { WorkButton } from "../components/button.js";
 import { Chip } from "../components/chip.js";
-import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
+import { Clock, Elapsed, formatTook } from "../components/duration.js";
 import { Code } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
@@ -58,32 +57,54 @@ function Tools({ agent, swarm }) {
         ${action.description && html`<p class="tool-description">${action.description}</p>`}
       </li>`)}
     </ul>`}
-    ${agent.mcp_servers?.length > 0 && html`<p>All tools of the MCP server${agent.mcp_servers.length > 1 ? "s" : ""} ${agent.mcp_servers.join(", ")}.</p>`}
+    ${agent.mcp_servers?.length > 0 && html`<${ServerTools} servers=${agent.mcp_servers} tools=${agent.mcp_tools ?? []} />`}
     <p class="quiet small-text">
       ${own.length || agent.mcp_servers?.length ? "As well as the MAIL tools, such as " : "Only the MAIL tools, such as "}<code>send_request</code> and <code>send_response</code>${agent.exclude_tools?.length ? html`, but not ${agent.exclude_tools.join(", ")}` : ""}.
     </p>
   </section>`;
 }
 
-/** The system prompt, which the server shows to admins only, read on demand. */
-function Prompt({ name }) {
-  const [prompt, setPrompt] = useState(null);
-  const [problem, setProblem] = useState(null);
-  const read = async () => {
-    try {
-      const { agents } = await api.read("swarm", { prompts: true });
-      setPrompt(agents.find((agent) => agent.name === name)?.system_prompt ?? "");
-      setProblem(null);
-    } catch (error) {
-      setProblem(error);
-    }
-  };
+/** The tools of MCP servers; the server lists those that it has looked up for a turn, or when it started. */
+function ServerTools({ servers, tools }) {
+  const where = `the MCP server${servers.length > 1 ? "s" : ""} ${servers.join(", ")}`;
+  if (!tools.length) return html`<p>All tools of ${where}. They are listed here once the agent has worked.</p>`;
+  return html`<p>From ${where}:</p><ul class="tools server-tools">${tools.map((tool) => html`<li key=${tool}><code>${tool}</code></li>`)}</ul>`;
+}
+
+/**
+ * What the server says of an agent now, `{agent, problem}`: tools of MCP servers may have been looked up since the page was opened,
+ * and admins get its system prompt.
+ */
+function useAgent(known, isAdmin) {
+  const [state, setState] = useState({ agent: known, problem: null });
+  useEffect(() => {
+    if (!known || !(isAdmin || known.mcp_servers?.length)) return undefined;
+    const stop = new AbortController();
+    api.read("swarm", isAdmin ? { prompts: true } : {}, { signal: stop.signal }).then(
+      ({ agents }) => setState({ agent: agents.find(({ name }) => name === known.name) ?? known, problem: null }),
+      (problem) => stop.signal.aborted || setState({ agent: known, problem }),
+    );
+    return () => stop.abort();
+  }, [known?.name, isAdmin]);
+  return state.agent?.name === known?.name ? state : { agent: known, problem: null };
+}
+
+/** The first sentence of a prompt, as the description of its agent. */
+export function firstSentence(prompt) {
+  const [line = ""] = (prompt ?? "").trim().split("\n");
+  const [sentence] = /^.*?[.!?](?=\s|$)/.exec(line) ?? [line];
+  return sentence.length > 200 ? `${sentence.slice(0, 199)}…` : sentence;
+}
+
+/** The system prompt, which the server shows to admins only. */
+function Prompt({ prompt, problem }) {
+  const [isShown, setShown] = useState(false);
   return html`<section class="agent-section">
     <h3>System prompt</h3>
     ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
-    ${prompt === null && html`<p><${WorkButton} class="button small" onClick=${read}>Show the prompt<//></p>`}
-    ${prompt === "" && html`<p class="quiet">None, or its function doesn't show it.</p>`}
-    ${prompt && html`<${Code} text=${prompt} label="Copy the prompt" />`}
+    ${!isShown && html`<p><button type="button" class="button small" onClick=${() => setShown(true)}>Show the prompt</button></p>`}
+    ${isShown && !prompt && html`<p class="quiet">None, or its function doesn't show it.</p>`}
+    ${isShown && prompt && html`<${Code} text=${prompt} label="Copy the prompt" />`}
   </section>`;
 }
 
@@ -122,7 +143,7 @@ function History({ entries, onEntry }) {
     <ol class="history">
       ${some.map((entry) => html`<li key=${`${entry.seq} ${entry.kind}`} class=${`entry-${entry.kind} ${entry.isError ? "is-error" : ""}`}>
         <p class="entry-head"><span>${TITLES[entry.kind](entry)}</span>
-          ${entry.seconds !== undefined && html`<span class="quiet">${formatSeconds(entry.seconds)}</span>`}
+          ${entry.seconds !== undefined && html`<span class="quiet">${formatTook(entry.seconds)}</span>`}
           <span class="space"></span><span class="quiet"><${Clock} time=${entry.time} /></span>
           ${onEntry && html`<button type="button" class="link-button entry-number" aria-label=${`Entry ${entry.seq} in the trace`} onClick=${() => onEntry(entry.seq)}>${entry.seq}</button>`}
         </p>
@@ -169,11 +190,13 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
     if (document.activeElement === document.body) panel.current.closest("aside")?.focus();
   }, []);
   const name = localName(id, swarm.name);
-  const agent = swarm.agents.find((one) => one.name === name);
+  const isAdmin = caller?.role === "admin";
+  const { agent, problem } = useAgent(swarm.agents.find((one) => one.name === name), isAdmin);
   const task = session && activity && html`<${InTask} id=${name} session=${session} activity=${activity} onEntry=${onEntry} />`;
   if (name === CALLER) return html`<div class="agent-panel" ref=${panel}><p>The person or program that began this task and gets its answers.</p></div>`;
   return html`<div class="agent-panel" ref=${panel}>
     ${agent ? html`<${Roles} agent=${agent} swarm=${swarm} />` : html`<p class="row"><${Chip}>${name.includes("@") ? "another swarm" : "not in this version of the swarm"}<//></p>`}
+    ${agent?.system_prompt && html`<p class="agent-about">${firstSentence(agent.system_prompt)}</p>`}
     <dl class="facts-list">
       ${name.includes("@") && html`<${Fact} name="Swarm">${name.slice(name.indexOf("@") + 1)}<//>`}
       ${agent && html`<${Fact} name="Model">${agent.model ? html`<code>${agent.model}</code>` : html`<span class="quiet">None, or a function of its own</span>`}<//>`}
@@ -182,6 +205,6 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
     ${task}
     ${task && html`<section class="agent-section"><h3>Mail</h3><dl class="facts-list"><${Relations} id=${name} swarm=${swarm} activity=${activity} onAgent=${onAgent} /></dl></section>`}
     ${agent && html`<${Tools} agent=${agent} swarm=${swarm} />`}
-    ${agent && caller?.role === "admin" && html`<${Prompt} key=${name} name=${name} />`}
+    ${agent && isAdmin && html`<${Prompt} key=${name} prompt=${agent.system_prompt} problem=${problem} />`}
   </div>`;
 }

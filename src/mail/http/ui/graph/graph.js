@@ -6,7 +6,7 @@ import { IconButton } from "../components/button.js";
 import { formatElapsed, useClock } from "../components/duration.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { NODE, SMALL, layout } from "./layout.js";
-import { graphOf, modelOf, neighbours, noteOf, shortName } from "./model.js";
+import { graphOf, mailNote, modelOf, neighbours, noteOf, shortName, toolNote } from "./model.js";
 import { fit, nextNode, open, pan, reveal, stepOf, zoom } from "./viewport.js";
 
 const FONT = "600 14px system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif";
@@ -43,7 +43,7 @@ function useSize(ref) {
 
 /** The layout, computed again when the graph changes; when the pane does, only if another layout can be shown much larger. */
 function useLayout(graph, size) {
-  const shape = JSON.stringify([graph.root, graph.nodes.map(({ id, name, note, reserve }) => [id, name, note, reserve]), graph.edges.map(({ key, both }) => [key, both])]);
+  const shape = JSON.stringify([graph.root, graph.nodes.map(({ id, name, note, reserve, detail }) => [id, name, note, reserve, detail]), graph.edges.map(({ key, both }) => [key, both])]);
   const last = useRef({});
   const bucket = size && [Math.round(size.width / 80), Math.round(size.height / 80)].join();
   return useMemo(() => {
@@ -123,6 +123,9 @@ function workOf(session, id) {
   return known ? { text: "working", since: Date.parse(known.since) } : null;
 }
 
+/** The last line of an agent's node: its tools or, in a task, the room for the number of its mails. */
+const detailOf = ({ kind, agent }, isTask) => (isTask ? (kind === "caller" ? "" : "99 in · 99 out") : agent ? toolNote(agent) : "");
+
 /** The longest that usually stands below an agent's name while it works. */
 const reserveOf = ({ agent }) => (agent ? `${modelOf(agent) || "working"}  59 min 59 s` : "");
 
@@ -143,8 +146,9 @@ function describe(node, graph) {
   return [node.kind === "remote" && `in swarm ${node.swarm}`, writes && `writes to ${plural(writes, "agent")}`, reads && `gets mail from ${plural(reads, "agent")}`].filter(Boolean).join(", ");
 }
 
-function Node({ box, node, graph, work, tone, isSelected, isStop, onOpen, onFocus, onHover }) {
-  const first = (box.height - box.lines.length * 18 - (node.note || work ? 16 : 0)) / 2 + 14;
+function Node({ box, node, graph, work, detail, tone, isSelected, isStop, onOpen, onFocus, onHover }) {
+  const notes = [(node.note || work) && (work ? html`<${Working} ...${work} width=${box.width} />` : node.note), detail].filter(Boolean);
+  const first = (box.height - box.lines.length * 18 - notes.length * NODE.detail) / 2 + 14;
   const classes = ["node", `node-${node.kind}`, tone, work && "is-working", isSelected && "is-selected", node.id === graph.entrypoint && "is-entrypoint", node.agent?.can_complete_tasks && "is-supervisor"];
   const onKeyDown = (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;
@@ -161,8 +165,14 @@ function Node({ box, node, graph, work, tone, isSelected, isStop, onOpen, onFocu
     <rect class="node-box" width=${box.width} height=${box.height} rx="9" />
     <rect class=${`node-bar ${node.kind === "agent" ? `hue-${hueOf(node.id)}` : ""}`} width="4" height=${box.height - 16} x="6" y="8" rx="2" />
     ${box.lines.map((line, index) => html`<text class="node-name" x=${box.width / 2 + 4} y=${first + index * 18}>${line}</text>`)}
-    ${" "}${(node.note || work) && html`<text class="node-note" x=${box.width / 2 + 4} y=${first + box.lines.length * 18 - 1}>${work ? html`<${Working} ...${work} width=${box.width} />` : node.note}</text>`}
+    ${notes.map((note, index) => html`${" "}<text class=${work && !index ? "node-note node-work" : "node-note"} x=${box.width / 2 + 4} y=${first + box.lines.length * 18 - 1 + index * NODE.detail}>${note}</text>`)}
   </g>`;
+}
+
+/** What an agent has got and sent; "" if nothing. */
+function countsOf(activity, id) {
+  const history = activity.agents.get(id);
+  return history && (history.received || history.sent) ? mailNote(history) : "";
 }
 
 function Edge({ edge, traffic, tone }) {
@@ -173,8 +183,10 @@ function Edge({ edge, traffic, tone }) {
   </g>`;
 }
 
+/** How many messages went over an edge and, if there were some in both directions, how many in each. */
 function Count({ edge, traffic, tone }) {
-  const text = String(traffic.count);
+  const [forth, back] = traffic.from === edge.from ? [traffic.forth, traffic.back] : [traffic.back, traffic.forth];
+  const text = forth && back ? `${forth}⇄${back}` : String(traffic.count);
   const width = 12 + text.length * 7;
   return html`<g class=${`edge-count ${tone}`} transform=${`translate(${edge.label.x} ${edge.label.y})`}>
     <rect x=${-width / 2} y="-9" width=${width} height="18" rx="9" /><text y="4">${text}</text>
@@ -192,7 +204,7 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
   const mail = activity?.mail ?? [];
   const graph = useMemo(() => {
     const made = graphOf(swarm, mail, caller);
-    return { ...made, entrypoint: swarm.entrypoint, nodes: made.nodes.map((node) => ({ ...node, note: noteOf(node, swarm.entrypoint), reserve: session ? reserveOf(node) : "" })) };
+    return { ...made, entrypoint: swarm.entrypoint, nodes: made.nodes.map((node) => ({ ...node, note: noteOf(node, swarm.entrypoint), reserve: session ? reserveOf(node) : "", detail: detailOf(node, Boolean(session)) })) };
   }, [swarm, caller, activity, mail.length, Boolean(session)]);
   const drawing = useLayout(graph, size);
   const [view, move, reset] = useView(drawing, size, graph.entrypoint);
@@ -279,7 +291,7 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
             ${edges.map((edge) => html`<${Edge} key=${edge.key} edge=${edge} traffic=${activity?.edges.get(edge.key)} tone=${toneOf(edge)} />`)}
           </g>
           ${inOrder.map((box) => html`<${Node}
-            key=${box.id} box=${box} node=${nodes.get(box.id)} graph=${graph} work=${workOf(session, box.id)} tone=${near && !near.has(box.id) ? "is-far" : ""}
+            key=${box.id} box=${box} node=${nodes.get(box.id)} graph=${graph} work=${workOf(session, box.id)} detail=${activity ? countsOf(activity, box.id) : nodes.get(box.id).detail} tone=${near && !near.has(box.id) ? "is-far" : ""}
             isSelected=${box.id === selected} isStop=${box.id === firstStop} onOpen=${onAgent} onFocus=${onFocus} onHover=${setHovered}
           />`)}
           <g aria-hidden="true">
@@ -292,7 +304,7 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
       <p class="graph-legend">
         <span><svg width="30" height="10" aria-hidden="true"><path class="legend-line" d="M1,5 H22" /><path class="legend-arrow" d="M29,5 l-8,-4 v8 z" /></svg>may write to</span>
         ${drawing?.groups.length > 0 && html`<span><svg width="22" height="14" aria-hidden="true"><rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" /></svg>another swarm</span>`}
-        ${activity?.edges.size > 0 && html`<span><span class="legend-count" aria-hidden="true">3</span>messages in this task</span>`}
+        ${activity?.edges.size > 0 && html`<span><span class="legend-count" aria-hidden="true">3⇄2</span>messages in this task, there and back</span>`}
         ${last.size > 0 && html`<span><svg width="24" height="10" aria-hidden="true"><path class="legend-last" d="M1,5 H23" /></svg>latest message</span>`}
       </p>
       <div class="graph-tools" role="toolbar" aria-label="Zoom">

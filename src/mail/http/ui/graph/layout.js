@@ -3,8 +3,8 @@
 
 import { Graph, layout as place } from "../vendor/dagre.js";
 
-export const NODE = { height: 46, padding: 14, line: 18, minWidth: 112 };
-const GAP = { nodes: 14, edges: 6, ranks: 80, columns: 44 };
+export const NODE = { height: 46, padding: 14, line: 18, detail: 16, minWidth: 112 };
+const GAP = { nodes: 14, edges: 6, ranks: 92, columns: 44 };
 const PORT = { gap: 9, most: 190 };
 const GROUP = { head: 26, padding: 10, gap: 8 };
 const LETTERS = 26;
@@ -77,8 +77,8 @@ function boxesOf({ nodes, edges }, depths, isAcross, measure) {
   const boxes = new Map();
   for (const node of nodes) {
     const lines = linesOf(node.name);
-    const width = Math.max(NODE.minWidth, Math.ceil(Math.max(...lines.map(measure), measure(node.note ?? "") * SMALL, measure(node.reserve ?? "") * SMALL)) + 2 * NODE.padding);
-    const item = { id: node.id, lines, width, height: NODE.height + (lines.length - 1) * NODE.line };
+    const width = Math.max(NODE.minWidth, Math.ceil(Math.max(...lines.map(measure), measure(node.note ?? "") * SMALL, measure(node.reserve ?? "") * SMALL, measure(node.detail ?? "") * SMALL)) + 2 * NODE.padding);
+    const item = { id: node.id, lines, width, height: NODE.height + (lines.length - 1) * NODE.line + (node.detail ? NODE.detail : 0) };
     const ports = Math.min(PORT.most, ((degrees.get(node.id) ?? 0) + 1) * PORT.gap);
     const key = node.kind === "remote" ? `swarm:${node.swarm}` : node.id;
     const box = boxes.get(key);

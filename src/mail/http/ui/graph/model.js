@@ -59,6 +59,19 @@ export const shortName = (model) => model.split("/").at(-1);
 /** The model of an agent, in short; "" if it is not known. */
 export const modelOf = (agent) => (agent.model ? shortName(agent.model) : "");
 
+/** The tools of an agent, those of MCP servers included as far as they are known. */
+export const toolsOf = ({ actions, mcp_tools: ofServers = [] }) => [...actions, ...ofServers];
+
+/** How many tools an agent has, or the name of its only one. */
+export function toolNote(agent) {
+  const tools = toolsOf(agent);
+  if (!tools.length) return agent.mcp_servers?.length ? "MCP tools" : "";
+  return tools.length === 1 ? tools[0] : `${tools.length} tools`;
+}
+
+/** How much mail an agent has got and sent in a task, in short. */
+export const mailNote = ({ received, sent }) => `${received} in · ${sent} out`;
+
 /** What stands below an agent's name. */
 export function noteOf({ kind, agent }, entrypoint) {
   if (kind === "caller") return "caller";

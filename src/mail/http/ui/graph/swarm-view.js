@@ -10,7 +10,7 @@ import { Loading, Notice } from "../components/notice.js";
 import { html, useEffect, useState } from "../html.js";
 import { AgentPanel } from "./agent.js";
 import { SwarmGraph } from "./graph.js";
-import { noteOf } from "./model.js";
+import { noteOf, toolsOf } from "./model.js";
 
 /** Agents from which on the list has a search. */
 const MANY = 12;
@@ -19,11 +19,11 @@ const MANY = 12;
 const REFRESH = 30_000;
 
 const summaryOf = (agent, swarm) =>
-  [noteOf({ kind: "agent", agent }, swarm.entrypoint), agent.actions.length && `${agent.actions.length} tool${agent.actions.length === 1 ? "" : "s"}`].filter(Boolean).join(" · ");
+  [noteOf({ kind: "agent", agent }, swarm.entrypoint), toolsOf(agent).length && `${toolsOf(agent).length} tool${toolsOf(agent).length === 1 ? "" : "s"}`].filter(Boolean).join(" · ");
 
 function AgentList({ swarm, selected, onAgent }) {
   const [search, setSearch] = useState("");
-  const shown = swarm.agents.filter((agent) => `${agent.name} ${agent.model ?? ""} ${agent.actions.join(" ")}`.toLowerCase().includes(search.toLowerCase()));
+  const shown = swarm.agents.filter((agent) => `${agent.name} ${agent.model ?? ""} ${toolsOf(agent).join(" ")}`.toLowerCase().includes(search.toLowerCase()));
   return html`<section class="swarm-section">
     <h2>Agents <span class="quiet">${swarm.agents.length}</span></h2>
     ${swarm.agents.length > MANY && html`<div class="search-field">

@@ -16,7 +16,7 @@ function Facts({ record }) {
     ["Started", new Date(record.start_time).toLocaleString()],
     ["Owner", record.task_owner],
     ["Entrypoint", record.entrypoint],
-    ["Steps", `${record.steps} of ${record.max_steps}`],
+    ["Steps", `${record.steps} of ${record.max_steps}${record.generation > 1 ? " since it was resumed" : ""}`],
     record.generation > 1 && ["Generation", record.generation],
     record.remote_swarms.length > 0 && ["Other swarms", record.remote_swarms.join(", ")],
     record.budget && ["Budget", Object.entries(record.budget).filter(([, limit]) => limit !== null).map(([name, limit]) => `${limit} ${name}`).join(", ")],
@@ -42,7 +42,14 @@ export function TaskHead({ session, navigate }) {
   const [hasDetails, setDetails] = useState(false);
   const record = session.shown;
   const usage = record && formatUsage(record.usage.total);
-  const cancel = () => session.cancel().catch((problem) => Object.assign(session, { problem }).changed());
+  const cancel = async () => {
+    try {
+      await session.cancel();
+      document.getElementById("main").focus({ preventScroll: true }); // the button disappears
+    } catch (problem) {
+      Object.assign(session, { problem }).changed();
+    }
+  };
   return html`
     <div class="task-head">
       <${BackButton} navigate=${navigate} />

@@ -1,6 +1,7 @@
-// The caller's tasks, newest first, kept up to date while the page is visible.
+// The caller's tasks, newest first, kept up to date while the page is visible; after failures, it is read less often.
 
 import * as api from "../api/api.js";
+import { isVisible, pauseAfter } from "../app/poll.js";
 import { Store } from "../app/store.js";
 
 /** Milliseconds between two looks: while something happens or a person is here, and otherwise. */
@@ -19,6 +20,7 @@ export class TaskList extends Store {
   #timer = null;
   #isStopped = false;
   #reading = 0; // counts the readings, so that the latest one wins
+  #failures = 0; // in a row
   #seenAt = Date.now();
   #onProblem = () => {};
 
@@ -39,9 +41,12 @@ export class TaskList extends Store {
 
   #onSign = () => (this.#seenAt = Date.now());
 
+  /** Read the list when the page is seen again; while it is hidden, nothing is read. */
   #onShow = () => {
+    clearTimeout(this.#timer);
+    if (!isVisible()) return;
     this.#seenAt = Date.now();
-    if (document.visibilityState === "visible") void this.refresh();
+    void this.refresh();
   };
 
   find(id) {
@@ -99,18 +104,15 @@ export class TaskList extends Store {
       if (reading !== this.#reading || this.#isStopped) return;
       apply();
       Object.assign(this, { isLoading: false, problem: null });
+      this.#failures = 0;
     } catch (problem) {
       if (reading !== this.#reading || this.#isStopped) return;
       this.problem = problem;
+      this.#failures += 1;
       this.#onProblem(problem);
     }
     this.changed();
     const isLively = Date.now() - this.#seenAt < ABSENCE || this.records.some(({ status }) => status === "running");
-    this.#timer = setTimeout(() => this.#tick(), isLively ? QUICK : SLOW);
-  }
-
-  #tick() {
-    if (document.visibilityState === "visible") void this.refresh();
-    else this.#timer = setTimeout(() => this.#tick(), SLOW);
+    if (isVisible()) this.#timer = setTimeout(() => void this.refresh(), pauseAfter(this.#failures, isLively ? QUICK : SLOW));
   }
 }

@@ -6,7 +6,7 @@ import { Chip, StatusChip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
-import { html, useState } from "../html.js";
+import { html, useRef, useState } from "../html.js";
 
 const STATUSES = ["running", "paused", "completed", "failed", "cancelled"];
 
@@ -16,20 +16,32 @@ export const matches = (record, search) => {
   return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 };
 
-function TaskItem({ record, isOpen }) {
+/** `isStop` tells whether the Tab key leads to it; arrow keys lead to the others. */
+function TaskItem({ record, isOpen, isStop }) {
   return html`<li>
-    <a class="task-item" href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`} aria-current=${isOpen ? "true" : null} data-task=${record.task_id}>
+    <a class="task-item" href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`} aria-current=${isOpen ? "true" : null} tabindex=${isStop ? 0 : -1} data-task=${record.task_id}>
       <span class="title">${record.title || record.task_id}</span>
       <span class="facts"><${StatusChip} status=${record.status} /><${Ago} time=${record.start_time} /></span>
     </a>
   </li>`;
 }
 
-export function TaskPane({ list, open, navigate }) {
+export function TaskPane({ list, open, caller }) {
   useStore(list);
   const [search, setSearch] = useState("");
   const shown = list.records.filter((record) => matches(record, search));
   const isFiltered = Boolean(search || list.status);
+  const [focused, setFocused] = useState(null);
+  const stop = [focused, open].find((id) => shown.some(({ task_id }) => task_id === id)) ?? shown[0]?.task_id;
+  const items = useRef();
+  const onKeyDown = (event) => {
+    const links = [...items.current.querySelectorAll("a")];
+    const at = links.indexOf(document.activeElement);
+    const next = { ArrowDown: links[at + 1], ArrowUp: links[at - 1], Home: links[0], End: links.at(-1) }[event.key];
+    if (!next || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    next.focus();
+  };
   return html`
     <nav class="task-pane" aria-label="Your tasks">
       <div class="task-pane-head">
@@ -47,11 +59,13 @@ export function TaskPane({ list, open, navigate }) {
         </select>
       </div>
       ${list.problem && !list.problem.isUnreachable && html`<${Notice} tone="bad">${list.problem.message}<//>`}
-      <ul class="task-items">
-        ${shown.map((record) => html`<${TaskItem} key=${record.task_id} record=${record} isOpen=${record.task_id === open} />`)}
+      <ul class="task-items" ref=${items} onKeyDown=${onKeyDown} onFocusIn=${(event) => setFocused(event.target.dataset.task ?? null)}>
+        ${shown.map((record) => html`<${TaskItem} key=${record.task_id} record=${record} isOpen=${record.task_id === open} isStop=${record.task_id === stop} />`)}
       </ul>
       ${list.isLoading && !list.problem && html`<${Loading} />`}
-      ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"} />`}
+      ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
+        ${caller.role === "admin" && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
+      <//>`}
       ${list.cursor && html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`}
     </nav>
   `;

@@ -44,7 +44,7 @@ function NewTask({ list, ...shared }) {
 
 /** `list` is the `TaskList`; the other properties are those of every view. */
 export function TasksView({ list, route, ...shared }) {
-  const { session, navigate } = shared;
+  const { session } = shared;
   const shows = session?.id ?? Boolean(route.isNew);
   const shown = useRef(shows);
   useEffect(() => {
@@ -54,10 +54,10 @@ export function TasksView({ list, route, ...shared }) {
   }, [shows]);
   return html`
     <div class=${`tasks-view ${session || route.isNew ? "has-task" : ""}`}>
-      <${TaskPane} list=${list} open=${route.task} navigate=${navigate} />
+      <${TaskPane} list=${list} open=${route.task} caller=${shared.caller} />
       <section class="task" aria-label=${session ? "Task" : "New task"}>
         ${!session && html`<${NewTask} key="new" list=${list} ...${shared} />`}
-        ${session && (session.record ? html`<${Task} key=${session.id} route=${route} ...${shared} />` : html`<${Unread} key=${session.id} session=${session} navigate=${navigate} />`)}
+        ${session && (session.record ? html`<${Task} key=${session.id} route=${route} ...${shared} />` : html`<${Unread} key=${session.id} session=${session} navigate=${shared.navigate} />`)}
       </section>
     </div>
   `;

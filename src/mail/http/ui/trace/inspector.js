@@ -3,7 +3,7 @@
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
-import { Elapsed, formatSeconds } from "../components/duration.js";
+import { Ago, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
 import { Inspector } from "../components/inspector.js";
 import { Code, Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
@@ -13,6 +13,7 @@ import { TabPanel, Tabs } from "../components/tabs.js";
 import { formatCost } from "../components/usage.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { readHistory, readTool } from "./history.js";
+import { durationOf } from "./waterfall.js";
 
 const TABS = [
   { id: "reply", name: "Reply" },
@@ -22,7 +23,7 @@ const TABS = [
 ];
 
 const TONES = { ok: "good", failed: "bad", running: "busy", waiting: "warn", discarded: "plain" };
-const ROLES = { user: "Message", assistant: "Model", tool: "Result", system: "System", developer: "System" };
+const ROLES = { user: "Message", assistant: "Reply", tool: "Result", system: "System", developer: "System" };
 const PARTS = { reasoning: "Reasoning", call: "Calls", result: "Result of" };
 
 /** Entries of the history that are read at first, and then each time. */
@@ -44,10 +45,11 @@ function Part({ part }) {
   return html`<div class="part">${PARTS[part.kind] && html`<p class="part-name">${PARTS[part.kind]}${name}</p>`}<${Code} text=${part.text} /></div>`;
 }
 
-function Messages({ entries }) {
+/** `isOfModel` tells whether a model has written the replies; agents without one have functions that do. */
+function Messages({ entries, isOfModel }) {
   const messages = useMemo(() => readHistory(entries), [entries]);
   return html`<ol class="messages">
-    ${messages.map(({ role, parts }, n) => html`<li key=${n} class=${`message ${role}`}><p class="message-role">${ROLES[role] ?? role}</p>${parts.map((part, at) => html`<${Part} key=${at} part=${part} />`)}</li>`)}
+    ${messages.map(({ role, parts }, n) => html`<li key=${n} class=${`message ${role}`}><p class="message-role">${role === "assistant" && isOfModel ? "Model" : (ROLES[role] ?? role)}</p>${parts.map((part, at) => html`<${Part} key=${at} part=${part} />`)}</li>`)}
   </ol>`;
 }
 
@@ -87,10 +89,14 @@ function Tools({ setup }) {
   `;
 }
 
-function Setup({ setup, caller }) {
+/** `committed` is when the turn was stored. */
+function Setup({ setup, committed, caller }) {
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
+  const isNewer = setup.loaded && Date.parse(setup.loaded) > Date.parse(committed);
   return html`
-    <p class="quiet small-text">As the swarm is set up now, which may be different from then.</p>
+    ${isNewer
+      ? html`<${Notice} tone="warn">An admin has loaded another version of the swarm since this turn, <${Ago} time=${setup.loaded} />. Prompt and tools are those of the new version.<//>`
+      : html`<p class="quiet small-text">As the swarm is set up now${setup.loaded ? "; this version was loaded before the turn" : ", which may be different from then"}.</p>`}
     <h3>System prompt</h3>
     ${setup.system ? html`<${Code} text=${setup.system} />` : html`<p class="quiet">${caller.role !== "admin" && setup.model ? "Only admins may see the prompts of agents." : "It has none."}</p>`}
     <h3>Tools</h3>
@@ -126,12 +132,12 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
   const usage = span.usage;
   const thoughts = useMemo(() => thoughtsOf(events, turn?.output ?? []), [events, turn]);
   const content = {
-    reply: () => (turn.output?.length ? html`${thoughts && html`<${Part} part=${thoughts} />`}<${Messages} entries=${turn.output} />` : html`<${CallsOf} events=${events} />`),
+    reply: () => (turn.output?.length ? html`${thoughts && html`<${Part} part=${thoughts} />`}<${Messages} entries=${turn.output} isOfModel=${Boolean(models)} />` : html`<${CallsOf} events=${events} />`),
     read: () => html`
       ${turn.omitted > 0 && html`<p class="row quiet small-text">at least ${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
-      <${Messages} entries=${turn.history} />
+      <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`<${Setup} setup=${turn.setup} caller=${caller} />`,
+    setup: () => html`<${Setup} setup=${turn.setup} committed=${turn.committed} caller=${caller} />`,
     record: () => html`<${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />`,
   };
   return html`
@@ -140,7 +146,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
         ["Agent", html`<${AgentName} name=${span.agent} />`],
         ["Entries", span.first === span.last ? span.first : `${span.first} to ${span.last}`],
         ["Began", clock(span.begin)],
-        ["Duration", span.isTimed ? formatSeconds((span.end - span.begin) / 1000) : "Less than a second"],
+        ["Duration", span.isTimed ? durationOf(span) : `${durationOf(span)} (not recorded: it was quick)`],
         ["Waited", span.queued && span.begin - span.queued >= 1 ? `${formatSeconds((span.begin - span.queued) / 1000)} for its turn` : ""],
         ["Model", models],
         ["Tokens", usage?.calls ? tokens(usage) : ""],
@@ -148,7 +154,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
       ]}
     />
     ${calls.length > 0 &&
-    html`<ul class="calls">${calls.map((call, n) => html`<li key=${n}>${call.model}: ${formatSeconds(call.seconds)}, after ${formatSeconds(call.after)}${call.attempts > 1 ? `, ${call.attempts} attempts` : ""}</li>`)}</ul>`}
+    html`<ul class="calls">${calls.map((call, n) => html`<li key=${n}>${call.model}: ${formatTook(call.seconds)}, after ${formatSeconds(call.after)}${call.attempts > 1 ? `, ${call.attempts} attempts` : ""}</li>`)}</ul>`}
     <${Tabs} label="Details of the turn" panel="turn-panel" tabs=${TABS} selected=${tab} onSelect=${onTab} />
     <${TabPanel} id="turn-panel" selected=${tab} class="turn-panel">
       ${problem ? html`<${Notice} tone="bad">${problem.message}<//>` : turn ? content[tab]() : html`<${Loading} />`}

@@ -8,6 +8,9 @@ const NOT_A_TURN = new Set(["history_inherited", "breakpoint_action_complete"]);
 /** Milliseconds that a wait lasts at least to be shown. */
 const NOTABLE_WAIT = 100;
 
+/** Milliseconds that a turn without times in the record took at most. */
+const QUICK = 1_000;
+
 const FAILED = new Set(["agent_error", "action_error"]);
 
 /** The order in which an agent reads its mail. */
@@ -65,7 +68,8 @@ function describe(events) {
  * A span has `id`, `kind` ("message", "turn", "model", "action", "wait" or "end"), `agent`, `name`, `begin`, `end` (null
  * while it lasts), `status` ("ok", "failed", "running", "waiting" or "discarded"), the `first` and `last` event, `usage`
  * (or null), `parent` (the id of a turn, or null), and the `events` that it comes from. A turn has `queued`: since when its
- * message had waited; `reads`: the event of that message; `isTimed`: whether the record says when it began.
+ * message had waited; `reads`: the event of that message; `isTimed`: whether the record says when it began. Without that, `begin` is
+ * the earliest time at which it can have begun. What a turn does has it as `within`.
  *
  * `live` are the agents that work now, as `session.live.agents`; `status` is the task's.
  */
@@ -88,6 +92,7 @@ class Reader {
   #waits = new Map(); // the open wait of each agent
   #paused = null; // the open wait for a person
   #agents = new Set();
+  #ended = new Map(); // when each agent's last turn ended
 
   read(commit) {
     const about = eventOfTurn(commit.events);
@@ -100,8 +105,11 @@ class Reader {
   #turn({ at, first, last, events }, about) {
     const { agent, timing, usage = null } = about.data.extra_data;
     this.#agents.add(agent);
-    const begin = timing ? Date.parse(timing.began) : at;
+    const isDiscarded = events.some(({ event }) => event === "turn_discarded");
+    const mail = isDiscarded ? null : this.#take(agent, timing ? Date.parse(timing.began) : at);
+    const begin = timing ? Date.parse(timing.began) : Math.min(at, Math.max(at - QUICK, mail?.at ?? 0, this.#ended.get(agent) ?? 0));
     const end = timing ? begin + timing.seconds * 1000 : at;
+    this.#ended.set(agent, end);
     const waited = this.#waits.get(agent);
     if (waited) {
       this.#waits.delete(agent);
@@ -109,8 +117,6 @@ class Reader {
       waited.status = "ok";
       if (waited.end - waited.begin < NOTABLE_WAIT) waited.isShort = true;
     }
-    const isDiscarded = events.some(({ event }) => event === "turn_discarded");
-    const mail = isDiscarded ? null : this.#take(agent, begin);
     const hasFailed = events.some(({ event }) => FAILED.has(event) || event === "task_error");
     const turn = this.#add("turn", {
       agent,
@@ -128,8 +134,7 @@ class Reader {
     });
     const calls = timing?.model_calls ?? [];
     for (const { model, after, seconds, attempts = 1 } of calls) {
-      const from = begin + after * 1000;
-      this.#add("model", { agent, name: model, begin: from, end: from + seconds * 1000, first, last: first, usage: calls.length === 1 ? usage : null, attempts, parent: turn.id });
+      this.#add("model", { agent, name: model, ...within(turn, after, seconds), first, last: first, usage: calls.length === 1 ? usage : null, attempts });
     }
     this.#actions(turn, events);
   }
@@ -142,10 +147,9 @@ class Reader {
       if (event.event === "tool_call") call = tool_name;
       else if (event.event === "action_call") {
         const name = call ?? /executing action tool: (\S+)/.exec(event.data.description)?.[1] ?? "action";
-        const begin = turn.begin + after * 1000;
-        action = this.#add("action", { agent: turn.agent, name, begin, end: begin, first: event.seq, last: event.seq, parent: turn.id, events: [event] });
+        action = this.#add("action", { agent: turn.agent, name, ...within(turn, after, 0), first: event.seq, last: event.seq, events: [event] });
       } else if (action && (event.event === "action_complete" || event.event === "action_error")) {
-        Object.assign(action, { end: action.begin + seconds * 1000, last: event.seq, status: event.event === "action_error" ? "failed" : "ok", events: [...action.events, event] });
+        Object.assign(action, { ...within(turn, (action.begin - turn.begin) / 1000, seconds), last: event.seq, status: event.event === "action_error" ? "failed" : "ok", events: [...action.events, event] });
         action = null;
       }
     }
@@ -255,6 +259,12 @@ class Reader {
       this.#add(kind, { ...open, id: `live ${agent} ${key}`, name, begin: from, parent: turn.id, attempts: retry?.attempt ?? 1, retry });
     }
   }
+}
+
+/** Return the times of what a turn does. The record rounds them, so that they might seem to end after their turn. */
+function within(turn, after, seconds) {
+  const begin = Math.max(turn.begin, Math.min(turn.begin + after * 1000, turn.end - seconds * 1000));
+  return { begin, end: begin + seconds * 1000, parent: turn.id, within: turn };
 }
 
 const snippetOf = (text = "") => text.slice(0, 200).replace(/\s+/g, " ");

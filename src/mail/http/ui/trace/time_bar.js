@@ -6,7 +6,7 @@ import { StatusChip } from "../components/chip.js";
 import { formatSeconds } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Notice } from "../components/notice.js";
-import { html, useEffect, useMemo, useState } from "../html.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { rerun } from "./fork.js";
 import { indexOf, lastGood, momentsOf } from "./moments.js";
 
@@ -54,11 +54,23 @@ export function TimeBar({ session, navigate, origin, isComparing, onCompare, onF
   const now = indexOf(moments, at);
   const [index, setIndex] = useState(now);
   const [problem, setProblem] = useState(null);
+  const slider = useRef();
   useEffect(() => setIndex(now), [at, moments.length]);
   if (!moments.length) return null;
   const chosen = moments[Math.min(index, moments.length - 1)];
   const last = moments.length - 1;
-  const show = (n) => navigate({ at: n === last ? null : moments[n].last });
+  /** Show a moment; the button that was pressed disappears, so the slider gets the focus. */
+  const go = (at) => {
+    slider.current.focus();
+    navigate({ at });
+  };
+  const show = (n) => go(n === last ? null : moments[n].last);
+  const step = (n) => (n === 0 || n === last ? show(n) : navigate({ at: moments[n].last })); // at the ends, the button is disabled
+  const onKeyDown = (event) => {
+    if (event.key !== "Enter" || isShown) return;
+    event.preventDefault();
+    show(index);
+  };
   const since = (chosen.at - moments[0].at) / 1000;
   const words = `Entry ${chosen.last} of ${moments[last].last}, ${since ? `${formatSeconds(since)} after the beginning` : "the beginning"}: ${chosen.who}: ${chosen.text.slice(0, 80)}`;
   const isShown = index === now;
@@ -66,16 +78,16 @@ export function TimeBar({ session, navigate, origin, isComparing, onCompare, onF
     <section class="time-bar" aria-label="Time travel">
       ${problem && html`<${Notice} tone="bad" action=${{ name: "Dismiss", onClick: () => setProblem(null) }}>${problem.message}<//>`}
       <div class="time-slider">
-        <${IconButton} icon="back" label="The moment before" disabled=${index === 0} onClick=${() => show(Math.max(0, index - 1))} />
-        <input type="range" aria-label="Moment" aria-valuetext=${words} min="0" max=${last} step="1" value=${index} onInput=${(event) => setIndex(Number(event.currentTarget.value))} />
-        <${IconButton} icon="right" label="The next moment" disabled=${index === last} onClick=${() => show(Math.min(last, index + 1))} />
+        <${IconButton} icon="back" label="The moment before" disabled=${index === 0} onClick=${() => step(index - 1)} />
+        <input ref=${slider} type="range" aria-label="Moment" onKeyDown=${onKeyDown} aria-valuetext=${words} min="0" max=${last} step="1" value=${index} onInput=${(event) => setIndex(Number(event.currentTarget.value))} />
+        <${IconButton} icon="right" label="The next moment" disabled=${index === last} onClick=${() => step(index + 1)} />
         <span class="time-entry">Entry <strong>${chosen.last}</strong> of ${moments[last].last}</span>
       </div>
       <div class="time-line">
         <p class="time-words"><span class="quiet">${since ? `+${formatSeconds(since)}` : "Start"}</span> <strong>${chosen.who}</strong> ${chosen.text}</p>
         <div class="row time-actions">
           ${!isShown && html`<button type="button" class="button small primary" onClick=${() => show(index)}>Show this moment</button>`}
-          ${at !== null && html`<button type="button" class="button small" onClick=${() => navigate({ at: null })}>Back to now</button>`}
+          ${at !== null && html`<button type="button" class="button small" onClick=${() => go(null)}>Back to now</button>`}
           <button type="button" class="button small" onClick=${() => onForkFrom(chosen.last)}><${Icon} name="fork" />Fork from here…</button>
           ${origin && html`<button type="button" class="button small" aria-pressed=${String(isComparing)} onClick=${onCompare}>Compare with the original</button>`}
           <${Repair} session=${session} moments=${moments} onFork=${onFork} onProblem=${setProblem} />

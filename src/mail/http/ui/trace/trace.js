@@ -4,7 +4,7 @@
 import { useClock } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
-import { html, useMemo, useState } from "../html.js";
+import { html, useMemo, useRef, useState } from "../html.js";
 import { CompareView } from "./compare-view.js";
 import { originOf } from "./compare.js";
 import { readEntries } from "./entries.js";
@@ -23,7 +23,12 @@ const VIEWS = { waterfall: "Waterfall", tree: "Tree", entries: "Entries" };
 const TICK = 0.25;
 
 function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoomed, onZoom }) {
+  const search = useRef();
   const set = (name) => (event) => onFilter({ ...filter, [name]: event.currentTarget.value });
+  const clear = () => {
+    search.current.focus(); // the button disappears
+    onFilter(NO_FILTER);
+  };
   return html`
     <div class="trace-bar">
       <div class="segments" role="group" aria-label="View">
@@ -31,7 +36,7 @@ function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoome
       </div>
       <div class="search-field">
         <${Icon} name="search" />
-        <input type="search" aria-label="Search the trace" placeholder="Search" value=${filter.text} onInput=${set("text")} />
+        <input ref=${search} type="search" aria-label="Search the trace" placeholder="Search" value=${filter.text} onInput=${set("text")} />
       </div>
       <select aria-label="Agent" value=${filter.agent} onChange=${set("agent")}>
         <option value="">All agents</option>
@@ -43,7 +48,7 @@ function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoome
       </select>
       ${view === "waterfall" && shown > MANY_ROWS && html`<button type="button" class="button small" aria-pressed=${String(isZoomed)} onClick=${onZoom}>Zoom to visible rows</button>`}
       <span class="trace-count quiet small-text" role="status">${isFiltered(filter) ? `${shown.toLocaleString("en")} of ${total.toLocaleString("en")}` : ""}</span>
-      ${isFiltered(filter) && html`<button type="button" class="button small" onClick=${() => onFilter(NO_FILTER)}>Clear</button>`}
+      ${isFiltered(filter) && html`<button type="button" class="button small" onClick=${clear}>Clear</button>`}
     </div>
   `;
 }

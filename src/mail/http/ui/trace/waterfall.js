@@ -1,7 +1,7 @@
 // The waterfall: a row for each span, with its bar on a time axis; above it a lane for each agent.
 
 import { AgentName, hueOf } from "../components/agent.js";
-import { formatSeconds } from "../components/duration.js";
+import { formatSeconds, formatTook } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { formatCost } from "../components/usage.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
@@ -10,6 +10,13 @@ import { makeScale, ticksOf } from "./scale.js";
 
 const ROW = 30;
 const LANE = 20;
+
+/** In a pane of this width or less, each row has two lines: the bar is below the words. */
+const NARROW = 560;
+const TALL_ROW = 48;
+
+/** Pixels that a bar is wide at least. */
+const LEAST = 3;
 
 /** Pixels between the ticks of the axis. */
 const TICK = 84;
@@ -22,11 +29,11 @@ const WORDS = { turn: "turn", model: "model call", action: "action", wait: "wait
 
 const percent = (part) => `${(part * 100).toFixed(3)}%`;
 
-/** Return how long a span took in words; "" for a moment. */
+/** Return how long a span took in words; "" for a moment. Without times in the record, it is how long it took at most. */
 export function durationOf(span, now) {
   if (span.kind === "message" || span.kind === "end") return "";
-  if (span.kind === "turn" && !span.isTimed) return "< 1 s";
-  return formatSeconds(((span.end ?? now) - span.begin) / 1000);
+  const took = formatTook(((span.end ?? now) - span.begin) / 1000);
+  return span.kind === "turn" && !span.isTimed && !took.startsWith("<") ? `≤ ${took}` : took;
 }
 
 /** Return tokens of a span in words: `1.2k → 34`. */
@@ -40,10 +47,12 @@ function Bar({ span, scale, now }) {
   const left = scale.position(span.begin);
   const right = scale.position(span.end ?? now);
   const queued = span.queued ? scale.position(span.queued) : left;
-  const style = { left: percent(left), width: percent(right - left) };
+  // What a turn does ends with it, though both bars are wider than their times.
+  const within = span.within && `max(${percent(scale.position(span.within.begin))}, ${percent(scale.position(span.within.end))} - ${LEAST}px)`;
+  const style = { left: `min(${[percent(left), `100% - ${LEAST}px`, within].filter(Boolean).join(", ")})`, width: percent(right - left) };
   return html`
     ${queued < left - 0.002 && html`<span class="queued" style=${{ left: percent(queued), width: percent(left - queued) }}></span>`}
-    <span class=${`span-bar ${span.kind} ${span.status} ${span.agent ? `hue-${hueOf(span.agent)}` : ""}`} style=${style}></span>
+    <span class=${`span-bar ${span.kind} ${span.status} ${span.isTimed === false ? "untimed" : ""} ${span.agent ? `hue-${hueOf(span.agent)}` : ""}`} style=${style}></span>
   `;
 }
 
@@ -103,6 +112,8 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
   const seen = isZoomed ? spans.slice(range[0], range[1] + 1) : spans;
   const scale = makeScale(seen.length ? seen : all, now);
   const [track, width] = useWidth();
+  const [pane, paneWidth] = useWidth();
+  const isNarrow = paneWidth > 0 && paneWidth <= NARROW;
   const ticks = ticksOf(scale, zero, Math.max(1, Math.floor(width / TICK)));
   const index = spans.findIndex(({ id }) => id === current);
   const row = (n) => {
@@ -131,12 +142,10 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
   };
   const byId = (span) => onOpen(span);
   return html`
-    <div class="waterfall">
+    <div class=${`waterfall ${isNarrow ? "narrow" : ""}`} ref=${pane}>
       <div class="axis" aria-hidden="true">
         <span class="span-number">#</span>
-        <span class="span-name">
-          What happened
-        </span>
+        <span class="span-name">What happened</span>
         <span class="span-cost">Tokens</span>
         <span class="span-price">Cost</span>
         <span class="span-took">Duration</span>
@@ -147,7 +156,7 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
       </div>
       ${agents.length > 1 && html`<${Lanes} agents=${agents} spans=${all} scale=${scale} now=${now} onSelect=${byId} />`}
       <${VirtualList}
-        id="trace-rows" label=${`Waterfall, ${spans.length} rows${labelEnd}`} count=${spans.length} rowHeight=${ROW} row=${row} follows=${isRunning}
+        id="trace-rows" label=${`Waterfall, ${spans.length} rows${labelEnd}`} count=${spans.length} rowHeight=${isNarrow ? TALL_ROW : ROW} row=${row} follows=${isRunning}
         current=${index < 0 ? null : index} onMove=${(n) => onMove(spans[n])} onOpen=${(n) => onOpen(spans[n])} onRange=${(first, last) => setRange([first, last])}
       />
     </div>
