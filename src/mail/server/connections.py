@@ -231,8 +231,16 @@ class LimitedProtocol(H11Protocol):
                 self.headers.append(CLOSE_HEADER)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of this one."""
-        super().on_response_complete()
+        """Wait for the next request, or for the rest of this one.
+
+        uvicorn would start a timer after each response; idle connections have a deadline here as all others.
+        """
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
+                self.conn.start_next_cycle()
+                self.handle_events()
         self._look()
 
     # --------------------------------------------------------------------------------------------- deadlines
@@ -280,6 +288,7 @@ class LimitedProtocol(H11Protocol):
         seconds = {
             Phase.HEAD: config.head_seconds,
             Phase.BODY: config.body_seconds,
+            Phase.IDLE: config.idle_seconds,
             Phase.LINGER: config.idle_seconds,
         }.get(phase)
         self._deadline = self.loop.time() + seconds if seconds else math.inf

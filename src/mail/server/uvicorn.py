@@ -65,9 +65,6 @@ BACKLOG = 2048
 ACCEPTED_AT_ONCE = 8
 """Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
 
-NEVER = 10**9
-"""Seconds that nobody waits for."""
-
 RELOADED_APP = "mail.server.uvicorn:reloaded_app"
 
 
@@ -100,7 +97,6 @@ class GracefulServer(uvicorn.Server):
                 access_log=False,  # the log of activity has a line per request
                 backlog=ACCEPTED_AT_ONCE,
                 h11_max_incomplete_event_size=HEAD_BYTES,
-                timeout_keep_alive=limits.idle_seconds or NEVER,
                 timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
             )
         )
