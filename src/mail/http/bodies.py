@@ -25,7 +25,7 @@ from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
-from mail.http.service import service_of
+from mail.http.service import header, service_of
 
 MAX_WARNINGS = 20
 """Unknown fields of one object that are named."""
@@ -158,7 +158,7 @@ class JSONBody[Model: BaseModel]:
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    length = request.headers.get("content-length", "")
+    length = header(request, b"content-length") or ""
     is_too_large = length.isdecimal() and int(length) > limit
     body = bytearray()
     while not is_too_large:

@@ -198,3 +198,11 @@ def service_of(request: Request) -> Service:
     """Return the service of the app that handles a request."""
     service: Service = request.app.state.service
     return service
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """Return a header of a request by its name in lower case, without an exception inside if there is none."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None

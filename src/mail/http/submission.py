@@ -18,8 +18,9 @@ from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
 from mail.core.task.limits import Budget
 from mail.errors import BadRequest, MAILError
-from mail.http.service import service_of
+from mail.http.service import header, service_of
 
+_TRACEPARENT = TRACEPARENT.encode()
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _GENERATION = re.compile(r'"(0|[1-9][0-9]{0,8})"')
 
@@ -91,7 +92,7 @@ def etag(generation: int) -> str:
 
 def follow_trace(request: Request) -> None:
     """Continue the trace that the request's caller may have begun."""
-    CURRENT_TRACE.set(read_traceparent(request.headers.get(TRACEPARENT)))
+    CURRENT_TRACE.set(read_traceparent(header(request, _TRACEPARENT)))
 
 
 async def submit(request: Request, caller: Principal, body: MessageBody) -> Submitted:
@@ -101,14 +102,14 @@ async def submit(request: Request, caller: Principal, body: MessageBody) -> Subm
     """
     service = service_of(request)
     follow_trace(request)
-    match = request.headers.get("if-match")
+    match = header(request, b"if-match")
     terms = Terms(
         swarm=caller.swarm,
         ceiling=service.ceiling(caller),
         task_id=body.task_id,
         expects=None if match is None else _read_generation(match.strip()),
     )
-    if (key := request.headers.get("idempotency-key")) is None:
+    if (key := header(request, b"idempotency-key")) is None:
         return await service.runtime.submit(caller, body.submission(terms))
     async with _claimed(request, caller, _read_key(key), body, terms) as terms:
         return await service.runtime.submit(caller, body.submission(terms))

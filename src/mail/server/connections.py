@@ -284,15 +284,16 @@ class LimitedProtocol(H11Protocol):
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
-        config = self._all.config
-        seconds = {
-            Phase.HEAD: config.head_seconds,
-            Phase.BODY: config.body_seconds,
-            Phase.IDLE: config.idle_seconds,
-            Phase.LINGER: config.idle_seconds,
-        }.get(phase)
-        self._deadline = self.loop.time() + seconds if seconds else math.inf
         self._all.set_waiting(self, phase in WAITING)
+        seconds = 0.0 if phase is Phase.RESPONSE else self._seconds(phase)
+        self._deadline = self.loop.time() + seconds if seconds else math.inf
+
+    def _seconds(self, phase: Phase) -> float:
+        """Return how long the connection may be in a phase; 0 for no limit."""
+        config = self._all.config
+        if phase is Phase.HEAD:
+            return config.head_seconds
+        return config.body_seconds if phase is Phase.BODY else config.idle_seconds
 
     def _has_bare_line_feed(self, data: bytes) -> bool:
         """Return whether a line of the head ends without a carriage return, which other programs read differently."""

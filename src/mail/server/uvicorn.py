@@ -213,7 +213,7 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
         system = bootstrap.local(config)
 
         def on_ready() -> None:
-            _collect_garbage()
+            collect_garbage()
             if checks:
                 _check_in_background(system.swarm, system.entry)
 
@@ -339,7 +339,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
     """Let uvicorn watch the files, and run `reloaded_app` in a new process after each change."""
     from mail.server.reload import Reloader
 
-    _collect_garbage()
+    collect_garbage()
     swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
     if checks:
         _check_in_background(swarm, entry)
@@ -431,7 +431,7 @@ def _set_up(config: ServerConfig) -> None:
         sys.path.append(here)
 
 
-def _collect_garbage() -> None:
+def collect_garbage() -> None:
     """Collect garbage from now on (`mail.server.__main__` has turned it off), but never look at what the start has made."""
     gc.freeze()
     gc.enable()
