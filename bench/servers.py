@@ -26,7 +26,7 @@ from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import LimitsConfig, ServerConfig
 from mail.server.malloc import return_freed_memory
-from mail.server.uvicorn import LOOPBACK, base_url, listen, serving
+from mail.server.uvicorn import LOOPBACK, base_url, collect_garbage, listen, serving
 
 
 @asynccontextmanager
@@ -37,6 +37,7 @@ async def mail(database: Path) -> AsyncIterator[tuple[str, str]]:
     system = local(config, swarm=single(), environ={})
     token = await issue_token(system.documents, Caller("user", "ann"))
     async with serving(system) as url:
+        collect_garbage()  # as `mail server` does
         yield url, token
 
 
@@ -47,6 +48,7 @@ async def large(database: Path) -> AsyncIterator[tuple[str, str]]:
     system = local(ServerConfig().with_overrides(database=str(database)), environ={})
     token = await issue_token(system.documents, Caller("user", "ann"))
     async with serving(system) as url:
+        collect_garbage()
         yield url, token
 
 

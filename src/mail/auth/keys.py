@@ -64,10 +64,8 @@ def find_bearer(headers: Mapping[str, str]) -> str:
 
     Reads `Authorization` or, if that isn't a bearer, `BEARER_HEADER`. Raises Unauthenticated if there is no key.
     """
-    authorization = headers.get("Authorization")
-    if BEARER_HEADER in headers and _BEARER.fullmatch(authorization or "") is None:
-        authorization = headers[BEARER_HEADER]
-    return read_bearer(authorization)
+    found = _BEARER.fullmatch(headers.get("Authorization") or "")
+    return read_bearer(headers.get(BEARER_HEADER)) if found is None else found[1]
 
 
 def digest(bearer: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
-from starlette.types import ASGIApp, StatelessLifespan
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.bodies import referenced_models
@@ -23,6 +24,12 @@ class MAILApp(FastAPI):
     """
 
     cors_origins: Sequence[str] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, without FastAPI's own telemetry: the service has its own."""
+        if self.root_path:
+            scope["root_path"] = self.root_path
+        await Starlette.__call__(self, scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the app with its middleware; CORS comes first, so that pages can read every answer, even a 500."""

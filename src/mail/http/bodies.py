@@ -20,13 +20,12 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError, from_json, to_json
-from starlette.requests import ClientDisconnect
 
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
-from mail.http.service import service_of
+from mail.http.service import header, service_of
 
 MAX_WARNINGS = 20
 """Unknown fields of one object that are named."""
@@ -159,19 +158,18 @@ class JSONBody[Model: BaseModel]:
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    too_large = PayloadTooLarge(f"the request body is larger than {limit} bytes")
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit:
-        raise too_large
+    length = header(request, b"content-length") or ""
+    is_too_large = length.isdecimal() and int(length) > limit
     body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise too_large
-    except ClientDisconnect:
-        raise BadRequest("the connection was closed before the request body ended") from None
-    return bytes(body)
+    while not is_too_large:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the connection was closed before the request body ended")
+        body += message.get("body", b"")
+        is_too_large = len(body) > limit
+        if not (is_too_large or message.get("more_body")):
+            return bytes(body)
+    raise PayloadTooLarge(f"the request body is larger than {limit} bytes")
 
 
 EVERY = "*"

@@ -1,10 +1,13 @@
 """What the OpenAPI document says beyond the routes' own signatures."""
 
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from mail.http.bodies import Problem
 
@@ -72,16 +75,36 @@ ETAG: dict[str, Any] = {
 class DocumentedRoute(APIRoute):
     """A route that returns responses of its own, so that its models are only needed for the document.
 
-    FastAPI would build them when the route is made, which takes a good part of the time that a process needs to start.
+    FastAPI would look into the parameters and models of each endpoint when its route is made, which takes a good part of
+    the time that a process needs to start: this route does so for its first request, and for the document. An endpoint
+    that takes nothing but the request is called directly.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
+        Route.__init__(self, path, endpoint, name=settings["name"], methods=settings["methods"])
+        self.methods = set(settings["methods"])  # Starlette adds HEAD to GET
         self._settings = settings
-        super().__init__(path, endpoint, **{**settings, "response_model": None, "responses": None})
+        parameters = list(endpoint.__annotations__)
+        self._is_direct = iscoroutinefunction(endpoint) and parameters == ["request", "return"]
+        self.app = self._directly if self._is_direct else self._first
 
     def build_models(self) -> None:
-        """Build the models that the document describes."""
+        """Build everything that the document describes."""
+        app = self.app
         super().__init__(self.path, self.endpoint, **self._settings)
+        self.app = app
+
+    async def _directly(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; the application around the routes handles errors."""
+        response = await self.endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    async def _first(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Build what FastAPI needs to call the endpoint, and handle a request."""
+        super().__init__(
+            self.path, self.endpoint, **{**self._settings, "response_model": None, "responses": None}
+        )
+        await self.app(scope, receive, send)
 
 
 def make_router(tag: str) -> APIRouter:

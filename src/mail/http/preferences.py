@@ -1,7 +1,7 @@
 """The `Prefer` header (RFC 7240): how long a client wants to wait for the answer."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,13 @@ class Preference:
         return min((seconds for seconds in (self.wait, limit) if seconds is not None), default=None)
 
 
-def read_preference(headers: Iterable[str]) -> Preference:
+NO_PREFERENCE = Preference()
+
+
+def read_preference(headers: Sequence[str]) -> Preference:
     """Read `respond-async` and `wait=<seconds>`; ignore anything else, as the RFC demands."""
+    if not headers:
+        return NO_PREFERENCE
     wait: float | None = None
     is_async = False
     for part in ",".join(headers).split(","):
@@ -49,4 +54,4 @@ def read_preference(headers: Iterable[str]) -> Preference:
             wait = float(found[1])
     if wait is not None:
         return Preference(wait, f"{'respond-async, ' if is_async else ''}wait={wait:.0f}")
-    return Preference(0.0, "respond-async") if is_async else Preference()
+    return Preference(0.0, "respond-async") if is_async else NO_PREFERENCE

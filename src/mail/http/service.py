@@ -1,9 +1,10 @@
 """The service behind the routes: a swarm's runtime and its settings, as wired by `bootstrap`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fastapi import Request
@@ -35,17 +36,31 @@ class StopSignal:
         for wait in self._waits:
             wait.reschedule(asyncio.get_running_loop().time())
 
-    @asynccontextmanager
-    async def cuts_short(self) -> AsyncIterator[None]:
+    def cuts_short(self) -> AbstractAsyncContextManager[None]:
         """Raise TimeoutError inside the block when the signal is set."""
-        if self._is_set:
+        return _Wait(self._waits, is_over=self._is_set)
+
+
+class _Wait(AbstractAsyncContextManager[None]):
+    """A block that is among the `waits` while it runs; it raises TimeoutError if it `is_over` before it begins."""
+
+    __slots__ = ("_timeout", "_waits")
+
+    def __init__(self, waits: set[asyncio.Timeout], *, is_over: bool) -> None:
+        if is_over:
             raise TimeoutError
-        async with asyncio.timeout(None) as wait:
-            self._waits.add(wait)
-            try:
-                yield
-            finally:
-                self._waits.discard(wait)
+        self._waits = waits
+        self._timeout = asyncio.Timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._waits.add(self._timeout)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waits.discard(self._timeout)
+        await self._timeout.__aexit__(kind, error, trace)
 
 
 PAGE_BYTES = 16 * 1024 * 1024
@@ -183,3 +198,11 @@ def service_of(request: Request) -> Service:
     """Return the service of the app that handles a request."""
     service: Service = request.app.state.service
     return service
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """Return a header of a request by its name in lower case, without an exception inside if there is none."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None

@@ -18,9 +18,10 @@ from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
 from mail.core.task.limits import Budget
 from mail.errors import BadRequest, MAILError
-from mail.http.service import service_of
+from mail.http.service import header, service_of
 
-IDEMPOTENCY_HEADER = "idempotency-key"
+_IDEMPOTENCY_KEY = b"idempotency-key"
+_TRACEPARENT = TRACEPARENT.encode()
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _GENERATION = re.compile(r'"(0|[1-9][0-9]{0,8})"')
 
@@ -104,7 +105,7 @@ def etag(generation: int) -> str:
 
 def follow_trace(request: Request) -> None:
     """Continue the trace that the request's caller may have begun."""
-    CURRENT_TRACE.set(read_traceparent(request.headers.get(TRACEPARENT)))
+    CURRENT_TRACE.set(read_traceparent(header(request, _TRACEPARENT)))
 
 
 async def submit(request: Request, caller: Principal, body: MessageBody) -> Submitted:
@@ -114,14 +115,14 @@ async def submit(request: Request, caller: Principal, body: MessageBody) -> Subm
     """
     service = service_of(request)
     follow_trace(request)
-    match = request.headers.get("if-match")
+    match = header(request, b"if-match")
     terms = Terms(
         swarm=caller.swarm,
         ceiling=service.ceiling(caller),
         task_id=body.task_id,
         expects=None if match is None else _read_generation(match.strip()),
     )
-    if IDEMPOTENCY_HEADER not in request.headers:
+    if header(request, _IDEMPOTENCY_KEY) is None:
         return await service.runtime.submit(caller, body.submission(terms))
     async with claimed(request, caller, body, terms.task_id) as claim:
         assert claim is not None
@@ -138,7 +139,7 @@ async def claimed(
     `task_id` is the task that the request is about; without one, a new id is chosen. A refused request frees its key, so
     that the caller can correct the request and send it under the same key. Raises BadRequest, IdempotencyConflict.
     """
-    given = request.headers.get(IDEMPOTENCY_HEADER)
+    given = header(request, _IDEMPOTENCY_KEY)
     if given is None:
         yield None
         return

@@ -231,8 +231,16 @@ class LimitedProtocol(H11Protocol):
                 self.headers.append(CLOSE_HEADER)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of this one."""
-        super().on_response_complete()
+        """Wait for the next request, or for the rest of this one.
+
+        uvicorn would start a timer after each response; idle connections have a deadline here as all others.
+        """
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
+                self.conn.start_next_cycle()
+                self.handle_events()
         self._look()
 
     # --------------------------------------------------------------------------------------------- deadlines
@@ -276,14 +284,16 @@ class LimitedProtocol(H11Protocol):
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
-        config = self._all.config
-        seconds = {
-            Phase.HEAD: config.head_seconds,
-            Phase.BODY: config.body_seconds,
-            Phase.LINGER: config.idle_seconds,
-        }.get(phase)
-        self._deadline = self.loop.time() + seconds if seconds else math.inf
         self._all.set_waiting(self, phase in WAITING)
+        seconds = 0.0 if phase is Phase.RESPONSE else self._seconds(phase)
+        self._deadline = self.loop.time() + seconds if seconds else math.inf
+
+    def _seconds(self, phase: Phase) -> float:
+        """Return how long the connection may be in a phase; 0 for no limit."""
+        config = self._all.config
+        if phase is Phase.HEAD:
+            return config.head_seconds
+        return config.body_seconds if phase is Phase.BODY else config.idle_seconds
 
     def _has_bare_line_feed(self, data: bytes) -> bool:
         """Return whether a line of the head ends without a carriage return, which other programs read differently."""

@@ -6,12 +6,15 @@ from typing import Any
 _HEAD = b"HTTP/1.1 "
 """How the head of a response begins."""
 
+_LENGTH = b"\r\ncontent-length: "
+"""The header of a response whose body is written next, unless the connection ends."""
+
 
 class JoiningTransport(asyncio.Transport):
     """Passes everything on to another transport, but keeps the head of a response until its body is written.
 
-    A head whose body is not written in the same turn of the event loop is sent alone. So nothing else waits, and the
-    limits of the other transport's buffer hold.
+    A head that doesn't say how long its body is, is sent alone if the body is not written in the same turn of the event
+    loop. So no stream waits, and the limits of the other transport's buffer hold.
     """
 
     def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +30,8 @@ class JoiningTransport(asyncio.Transport):
             self._inner.write(head + data)
         elif isinstance(data, bytes) and data.startswith(_HEAD):
             self._head = data
-            self._call_soon(self._flush)
+            if _LENGTH not in data:
+                self._call_soon(self._flush)
         elif data:
             self._inner.write(data)
 

@@ -65,9 +65,6 @@ BACKLOG = 2048
 ACCEPTED_AT_ONCE = 8
 """Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
 
-NEVER = 10**9
-"""Seconds that nobody waits for."""
-
 RELOADED_APP = "mail.server.uvicorn:reloaded_app"
 
 
@@ -100,7 +97,6 @@ class GracefulServer(uvicorn.Server):
                 access_log=False,  # the log of activity has a line per request
                 backlog=ACCEPTED_AT_ONCE,
                 h11_max_incomplete_event_size=HEAD_BYTES,
-                timeout_keep_alive=limits.idle_seconds or NEVER,
                 timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
             )
         )
@@ -217,7 +213,7 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
         system = bootstrap.local(config)
 
         def on_ready() -> None:
-            _collect_garbage()
+            collect_garbage()
             if checks:
                 _check_in_background(system.swarm, system.entry)
 
@@ -350,7 +346,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
     """Let uvicorn watch the files, and run `reloaded_app` in a new process after each change."""
     from mail.server.reload import Reloader
 
-    _collect_garbage()
+    collect_garbage()
     swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
     if checks:
         _check_in_background(swarm, entry)
@@ -442,7 +438,7 @@ def _set_up(config: ServerConfig) -> None:
         sys.path.append(here)
 
 
-def _collect_garbage() -> None:
+def collect_garbage() -> None:
     """Collect garbage from now on (`mail.server.__main__` has turned it off), but never look at what the start has made."""
     gc.freeze()
     gc.enable()

@@ -135,7 +135,8 @@ class LocalWorkers:
                 self._turns.add(turn)
                 turn.add_done_callback(self._turns.discard)
             if time() - last_break > BREAK_SECONDS:
-                await asyncio.sleep(0)
+                if self._queue:  # else it waits for the next wake-up
+                    await asyncio.sleep(0)
                 last_break = time()
 
     async def _next(self) -> tuple[TaskKey, str]:

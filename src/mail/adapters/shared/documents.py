@@ -53,6 +53,7 @@ class SQLDocuments:
         self._execute = execute
         self._schema = schema
         self._parameter = parameter
+        self._selects: dict[tuple[Kind, int], LiteralString] = {}
 
     async def get(self, kind: Kind, *key: str) -> Document | None:
         table, key = _table_of(kind, key)
@@ -115,10 +116,11 @@ class SQLDocuments:
 
     async def _select(self, kind: Kind, table: _Table, key: tuple[str, ...]) -> list[Document]:
         values: dict[str, object] = dict(zip(table.key, key, strict=False))
-        rows = await self._execute(
-            f"SELECT {', '.join(table.columns)} FROM {self._schema}{table.name} WHERE {self._equal(values) or 'true'}",  # noqa: S608
-            values,
-        )
+        statement = self._selects.get((kind, len(values)))
+        if statement is None:
+            statement = f"SELECT {', '.join(table.columns)} FROM {self._schema}{table.name} WHERE {self._equal(values) or 'true'}"  # noqa: S608
+            self._selects[kind, len(values)] = statement
+        rows = await self._execute(statement, values)
         return [_document(kind, table, dict(zip(table.columns, row, strict=True))) for row in rows]
 
     def _equal(self, columns: Iterable[str]) -> str:

@@ -274,6 +274,8 @@ class SQLiteStore:
         cached = self._get(key)
         if cached.answer is not None and cached.answer[0] == generation:
             return cached.answer[1]
+        if cached.task.is_running and cached.task.generation.number == generation:
+            return None
         rows = self._read(
             "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
             (*_all(cached.row), generation),

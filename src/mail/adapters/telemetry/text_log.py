@@ -36,11 +36,15 @@ class TextLog(Observer):
             details.info("%s %s: %s in %s", method, route, status, _seconds(seconds))
 
     def task_changed(self, change: TaskChange) -> None:
+        for event in change.dead_letters:
+            logger.warning(
+                "task %s: mail for %s is a dead letter", change.task.task_id, event.extra["mailbox"]
+            )
+        if not logger.isEnabledFor(logging.INFO):
+            return
         task = change.task
         if is_beginning(change):
             logger.info("task %s begun by %s for %s", task.task_id, task.instance, task.entrypoint)
-        for event in change.dead_letters:
-            logger.warning("task %s: mail for %s is a dead letter", task.task_id, event.extra["mailbox"])
         status = ended_as(change)
         if status is not None:
             usage = sum(task.usage.values(), NO_USAGE)

@@ -86,7 +86,6 @@ class SubmissionChanges(TypedDict, total=False):
     """The fields of a submission that are filled in after it was built."""
 
     body: str
-    task_id: str
     resume_from: ResumeFrom
     breakpoint_tool_call_result: object
     ceiling: Budget
@@ -151,6 +150,10 @@ class Submission(Value):
     def evolve(self, **changes: Unpack[SubmissionChanges]) -> "Submission":
         """Return the submission with these changes."""
         return Submission(**{**vars(self), **changes})
+
+    def begins(self, task_id: str) -> "Submission":
+        """Return the submission for a new task, whose id the server has chosen."""
+        return Submission._trusted({**vars(self), "task_id": task_id})
 
 
 def admit(

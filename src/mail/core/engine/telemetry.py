@@ -42,7 +42,12 @@ def is_beginning(change: TaskChange) -> bool:
 
 def is_remarkable(change: TaskChange) -> bool:
     """Return whether observers get the change."""
-    return ended_as(change) is not None or is_beginning(change) or bool(change.dead_letters)
+    return (
+        is_beginning(change)
+        or change.ended is not None
+        or bool(change.dead_letters)
+        or ended_as(change) is not None
+    )
 
 
 def ended_as(change: TaskChange) -> TaskStatus | None:

@@ -1,6 +1,7 @@
 """`POST /message`: send the swarm a message."""
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -94,6 +95,12 @@ class MessageOptions(GivenWithWarnings):
         return tuple(GivenApproval(**dict(each)) for each in several)
 
 
+@cache
+def no_options() -> MessageOptions:
+    """Return the settings of a message that has none."""
+    return MessageOptions()
+
+
 class PostMessage(GivenWithWarnings):
     """A message to the swarm."""
 
@@ -149,7 +156,7 @@ class PostMessage(GivenWithWarnings):
 
     def submission(self, terms: Terms) -> Submission:
         """Return the message for the runtime."""
-        options = self.kwargs or MessageOptions()
+        options = self.kwargs or no_options()
         return Submission(
             body=self.body or "",
             subject=DEFAULT_SUBJECT if self.subject is None else self.subject,
