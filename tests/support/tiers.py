@@ -101,7 +101,15 @@ NOT_ON_MOTO = "tests/aws/test_sqs_publish.py::test_what_is_refused"
 """What moto can't show, by the beginning of the ids."""
 
 
-LONGEST = ("tests/ui/", "tests/e2e/test_server.py", "tests/crash/test_crash_stores.py")
+LONGEST = (
+    "tests/ui/",
+    "tests/crash/test_crash_stores.py",
+    "tests/docs/test_documented_commands.py",
+    "tests/e2e/test_server",
+    "tests/exchange/test_exchange_processes.py",
+    "tests/contract/test_contract_suites.py",
+    "tests/contract/test_contract_store_snapshots.py",
+)
 """What is started first, by the beginning of the ids, so that no process ends long after the others."""
 
 
