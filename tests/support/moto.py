@@ -6,12 +6,16 @@
 import base64
 import copy
 import json
+import os
 import threading
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from botocore.awsrequest import AWSPreparedRequest
+
+from mail.adapters.aws.client import Aws
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -136,6 +140,11 @@ def empty_table(name: str) -> None:
         dynamodb_backends[DEFAULT_ACCOUNT_ID][ENVIRONMENT["AWS_REGION"]].tables[name].items.clear()
 
 
-def answer(botocore_client: Any) -> None:
-    """Answer all requests of a client in this process."""
-    botocore_client._endpoint.http_session = _Session()
+class MotoAws(Aws):
+    """The account of moto. All requests of its clients are answered in this process."""
+
+    def make(self, service: str, connections: int) -> Any:
+        with patch.dict(os.environ, ENVIRONMENT):
+            client = super().make(service, connections)
+        client._endpoint.http_session = _Session()
+        return client
