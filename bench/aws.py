@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bench import swarms
-from bench.aws_deployment import Deployment
+from bench.aws_deployment import Deployment, EngineAws
 from bench.aws_meter import Usage
 from bench.aws_prices import EMPTY_RECEIVES, LISTED, SQS_REQUESTS, bill
 from bench.report import Result, Row, Skipped
+from mail.adapters.aws.client import Aws
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.task.swarm import ActionCore, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError
@@ -70,13 +71,14 @@ def measure(late: int = LATE) -> list[Result]:
     """Everything, on an engine that is started for it."""
     try:
         with Ministack() as engine:
-            return list(asyncio.run(_measure(engine.endpoint, late)))
+            return asyncio.run(measure_on(EngineAws(engine.endpoint), late))
     except ConfigurationError as error:
         return [Skipped("aws", str(error).partition("\n")[0])]
 
 
-async def _measure(endpoint: str, late: int) -> list[Result]:
-    async with Deployment(endpoint) as deployment:
+async def measure_on(aws: Aws, late: int) -> list[Result]:
+    """Everything, on this account."""
+    async with Deployment(aws) as deployment:
         long = await read_turns(deployment, (1, late))
         return [
             *_flat(long),

@@ -1,4 +1,4 @@
-"""A deployment in small: a table and five queues on ministack, and one warm process of the function that runs turns."""
+"""A deployment in small: a table and five queues, and one warm process of the function that runs turns."""
 
 import asyncio
 import os
@@ -34,19 +34,15 @@ QUEUE_ATTRIBUTES = {
 
 
 class EngineAws(Aws):
-    """Clients of an engine, each watched by a meter."""
+    """The account of an engine."""
 
-    def __init__(self, endpoint: str, meter: Meter | None = None) -> None:
+    def __init__(self, endpoint: str) -> None:
         super().__init__()
         self._endpoint = endpoint
-        self._meter = meter
 
     def make(self, service: str, connections: int) -> Any:
         with patch.dict(os.environ, credentials(self._endpoint)):
-            client = super().make(service, connections)
-        if self._meter is not None:
-            self._meter.watch(client)
-        return client
+            return super().make(service, connections)
 
 
 class Deployment:
@@ -56,13 +52,13 @@ class Deployment:
     often it was sent, and is never late. An async context manager; what it has made stays, as long as the engine runs.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, aws: Aws) -> None:
         self._table = f"bench-{uuid4().hex}"
-        admin = EngineAws(endpoint)
-        self._dynamodb, self._sqs = admin.client("dynamodb"), admin.client("sqs")
+        self._dynamodb, self._sqs = aws.client("dynamodb"), aws.client("sqs")
         self.meter = Meter(self._find)
-        metered = EngineAws(endpoint, self.meter)
-        self._metered = metered.client("dynamodb"), metered.client("sqs")
+        self._metered = aws.client("dynamodb"), aws.client("sqs")
+        for client in self._metered:
+            self.meter.watch(client.botocore)
         self._urls: list[str] = []
         self._messages: deque[dict[str, str]] = deque()
         self._seen: set[str] = set()

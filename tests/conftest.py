@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support import tiers
+from support import lazy_modules, tiers
 
 # A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
 settings.register_profile("dev", deadline=None)
@@ -22,11 +22,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier", choices=tiers.TIERS, help="what to run (fast; all below a path where one is given)"
     )
+    parser.addoption(
+        "--lazy-modules",
+        action="store_true",
+        help="let a process of pytest-xdist import only the modules that it runs",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if (worker := getattr(config, "workerinput", None)) is not None:
         config.stash[_SELECTED] = worker["tier"]
+        if config.option.lazy_modules:
+            config.pluginmanager.register(lazy_modules)
         return
     has_path = config.args_source is pytest.Config.ArgsSource.ARGS
     tier = config.option.tier or (None if has_path else "fast")

@@ -133,6 +133,6 @@ def cost(text: str) -> float:
 
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
 def test_a_long_body_costs_no_more_per_byte_than_a_short_one(piece: str) -> None:
-    times = sized(fast=4, full=4, soak=16)
-    small, large = (cost(piece * (size // len(piece))) for size in (2**16, 2**16 * times))
+    length, times = sized(fast=2**12, full=2**12, soak=2**16), 16
+    small, large = (cost(piece * (size // len(piece))) for size in (length, times * length))
     assert large < times * 4 * small

@@ -1,65 +1,54 @@
-"""What a turn asks of AWS keeps its budget, as `python -m bench --only aws` counts it on ministack."""
+"""What a turn asks of AWS keeps its budget, as `python -m bench --only aws` counts it: there on ministack, here on moto."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+import asyncio
 
 import pytest
-from support.engines import has_ministack
+from support.moto import MotoAws
 
-ROOT = Path(__file__).resolve().parents[2]
+from bench import aws
+from bench.report import Row
 
-pytestmark = [
-    pytest.mark.skipif(not has_ministack(), reason="ministack is not installed"),
-    pytest.mark.timeout(400),  # hundreds of turns
-]
+pytestmark = pytest.mark.timeout(400)  # hundreds of turns
 
-Rows = dict[str, dict[str, Any]]
+Rows = dict[str, Row]
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def rows() -> Rows:
     """The rows of a run, by name."""
-    path = tmp_path_factory.mktemp("bench") / "results.json"
-    command = [sys.executable, "-m", "bench", "--minimal", "--only", "aws", "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(path.read_text())
-    assert document["skipped"] == []
-    return {row["name"]: row for row in document["rows"]}
+    measured = asyncio.run(aws.measure_on(MotoAws(), late=60))
+    return {row.name: row for row in measured if isinstance(row, Row)}
 
 
 def test_every_budget_is_kept(rows: Rows) -> None:
-    judged = [row for row in rows.values() if row["budget"] is not None]
+    judged = [row for row in rows.values() if row.budget is not None]
     assert len(judged) >= 6
-    assert [row for row in judged if not row["met"]] == []
+    assert [row for row in judged if not row.met] == []
 
 
 @pytest.mark.parametrize("turn", ["1", "60"])
 def test_a_turn_is_three_calls_and_seven_write_units(rows: Rows, turn: str) -> None:
     calls, units = rows[f"turn {turn}: calls"], rows[f"turn {turn}: write units"]
-    assert (calls["value"], units["value"]) == (3, 7)
-    assert calls["note"] == "UpdateItem 1, TransactWriteItems 1, SendMessageBatch 1"
-    assert units["note"] == "events 2, history 2, lease 1, task 2"
+    assert (calls.value, units.value) == (3, 7)
+    assert calls.note == "UpdateItem 1, TransactWriteItems 1, SendMessageBatch 1"
+    assert units.note == "events 2, history 2, lease 1, task 2"
 
 
 def test_late_turns_write_and_read_no_more_than_early_ones(rows: Rows) -> None:
     for figure in ("write units", "read units"):
-        assert rows[f"turn 60: {figure}"]["value"] <= rows[f"turn 1: {figure}"]["value"]
-    assert rows["bytes of turn 60 by those of turn 1"]["value"] <= 1.1
+        assert rows[f"turn 60: {figure}"].value <= rows[f"turn 1: {figure}"].value
+    assert rows["bytes of turn 60 by those of turn 1"].value <= 1.1
 
 
 def test_an_action_costs_two_more_calls(rows: Rows) -> None:
-    assert rows["turn with an action: calls"]["value"] == 5
-    assert rows["turn with an action: write units"]["value"] <= 13
+    assert rows["turn with an action: calls"].value == 5
+    assert rows["turn with an action: write units"].value <= 13
 
 
 def test_a_process_that_does_not_know_the_task_makes_no_more_calls(rows: Rows) -> None:
     """It reads the whole history, in the same query."""
-    assert rows["turn 60 in a new process: calls"]["value"] <= 4
+    assert rows["turn 60 in a new process: calls"].value <= 4
 
 
 def test_a_fan_out_wakes_its_workers_in_batches(rows: Rows) -> None:
-    assert rows["fan-out to 32 one by one, a turn: calls"]["value"] < 4.1
+    assert rows["fan-out to 32 one by one, a turn: calls"].value < 4.1

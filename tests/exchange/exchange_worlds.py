@@ -1,11 +1,14 @@
-"""The exchanges that the contract suite runs on: in memory, in an SQLite file, in a table of each DynamoDB engine."""
+"""The exchanges that the contract suite runs on: in memory, in an SQLite file, in a table of each DynamoDB engine.
+
+Other processes reach those of `SHARED`, as they have a file or a server; moto is in this process.
+"""
 
 import asyncio
 import inspect
 import os
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from uuid import UUID
 
 from support.dynamodb import shared_client
 from support.engines import aws_environment, endpoint, servers
+from support.moto import MotoAws
 
 from mail.adapters.aws import backend
 from mail.adapters.aws.client import Aws
@@ -23,15 +27,19 @@ from mail.exchange import DurableExchange, Exchange, open_exchange
 
 ENGINES = [name for name in servers() if name in ("ministack", "dynoxide", "custom")]
 
-DURABLE = ["sqlite", *(f"dynamodb-{name}" for name in ENGINES)]
+SHARED = ["sqlite", *(f"dynamodb-{name}" for name in ENGINES)]
+
+DURABLE = [*SHARED[:1], "dynamodb-moto", *SHARED[1:]]
 
 REGION = "us-east-1"
 
 IN_URL = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 
 
-_account = cache(Aws)
-"""Shared by exchanges, as it remembers what it has read of botocore's files."""
+@cache
+def _account(region: str, endpoint_url: str) -> Aws:
+    """The account of a URL, shared by exchanges, as it remembers what it has read of botocore's files."""
+    return Aws(region, endpoint_url) if endpoint_url else MotoAws(region)
 
 
 class Awaited:
@@ -73,7 +81,7 @@ class World:
     def environment(self) -> Mapping[str, str]:
         """What a process needs to open it: keys. Where the table is, the URL says."""
         engine = self.kind.removeprefix("dynamodb-")
-        if engine == self.kind:
+        if engine in (self.kind, "moto"):
             return {}
         given = aws_environment(endpoint(engine))
         return {name: value for name, value in given.items() if name not in IN_URL}
@@ -88,15 +96,23 @@ class World:
         if self.kind == "sqlite":
             return f"sqlite:///{self._folder / 'exchange.db'}"
         engine = self.kind.removeprefix("dynamodb-")
-        options = {"exchange": self._name, "endpoint_url": endpoint(engine), "region": REGION}
+        options = {"exchange": self._name, "region": REGION}
+        if engine != "moto":
+            options["endpoint_url"] = endpoint(engine)
         return f"dynamodb://{table_of(engine)}?{urlencode(options)}"
+
+    @contextmanager
+    def credentials(self) -> Iterator[None]:
+        """Let this process open it by its URL."""
+        with patch.dict(os.environ, self.environment), patch.object(backend, "Aws", _account):
+            yield
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Any]:
         if not self.is_durable:
             yield self._memory
             return
-        with patch.dict(os.environ, self.environment), patch.object(backend, "Aws", _account):
+        with self.credentials():
             opening = open_exchange(self.url)
             exchange = await opening.__aenter__()
         try:

@@ -10,13 +10,21 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from exchange_worlds import DURABLE, World
+from exchange_worlds import SHARED, World
 from support import forkserver
 from support.tiers import sized
 
 SCRIPT = Path(__file__).with_name("exchange_process.py")
 TIMEOUT = 100.0
 """Seconds for a process that dies at many points."""
+
+
+@pytest.fixture(params=SHARED)
+async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """A place that several processes can use, with nothing in it."""
+    world = World(request.param, tmp_path)
+    await world.prepare()
+    return world
 
 
 async def run(world: World, *arguments: str) -> list[str]:
@@ -31,45 +39,45 @@ async def run(world: World, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-async def test_processes_that_sync_at_once_deliver_each_mail_once(durable: World) -> None:
+async def test_processes_that_sync_at_once_deliver_each_mail_once(shared: World) -> None:
     alice, others = uuid4(), [uuid4(), uuid4(), uuid4()]
-    number = 800 if durable.kind == "sqlite" else 24
-    async with durable.open() as exchange:
+    number = 800 if shared.kind == "sqlite" else 24
+    async with shared.open() as exchange:
         for owner in (alice, *others):
             await exchange.register(owner)
         for n in range(number):
             await exchange.send(alice, None if n % 4 == 0 else others[n % 3], n)
         when = str(time.time() + 3)
-        counts = await asyncio.gather(*(run(durable, "sync", durable.url, when) for _ in range(4)))
+        counts = await asyncio.gather(*(run(shared, "sync", shared.url, when) for _ in range(4)))
         assert sum(int(count) for (count,) in counts) == number
         for place, owner in enumerate(others):
             got = [mail.content for mail in await exchange.receive(owner)]
             assert got == [n for n in range(number) if n % 4 == 0 or n % 3 == place]
 
 
-async def test_processes_that_pop_at_once_get_each_mail_once(durable: World) -> None:
+async def test_processes_that_pop_at_once_get_each_mail_once(shared: World) -> None:
     alice, bob = uuid4(), uuid4()
-    async with durable.open() as exchange:
+    async with shared.open() as exchange:
         for owner in (alice, bob):
             await exchange.register(owner)
         for n in range(30):
             await exchange.send(alice, bob, n)
         assert await exchange.sync() == 30
         popped = await asyncio.gather(
-            *(run(durable, "pop", durable.url, str(bob), str(alice)) for _ in range(3))
+            *(run(shared, "pop", shared.url, str(bob), str(alice)) for _ in range(3))
         )
         assert sorted(int(line) for lines in popped for line in lines) == list(range(30))
         for lines in popped:
             assert lines == sorted(lines, key=int)
 
 
-async def test_processes_that_send_as_one_entity_keep_their_order(durable: World) -> None:
+async def test_processes_that_send_as_one_entity_keep_their_order(shared: World) -> None:
     alice, bob = uuid4(), uuid4()
-    async with durable.open() as exchange:
+    async with shared.open() as exchange:
         for owner in (alice, bob):
             await exchange.register(owner)
         await asyncio.gather(
-            *(run(durable, "send", durable.url, str(alice), to, "8") for to in (str(bob), "all"))
+            *(run(shared, "send", shared.url, str(alice), to, "8") for to in (str(bob), "all"))
         )
         assert await exchange.sync() == 16
         got = [mail.content.split() for mail in await exchange.receive(bob)]
@@ -81,7 +89,7 @@ IN = {"1": [2], "2": [0, 1], "3": [1, 3], "4": [1]}
 """Who has which mail once all is delivered."""
 
 
-@pytest.fixture(params=DURABLE[:2])
+@pytest.fixture(params=SHARED[:2])
 async def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     """SQLite, and one engine of DynamoDB: dying takes its time."""
     world = World(request.param, tmp_path)

@@ -57,18 +57,15 @@ def sqs_engines() -> list[str]:
 def make_client(engine: str, service: str, **settings: Any) -> AwsClient:
     """Return a client of an engine, ready to use."""
     client = _account(engine).client(service, **settings)
-    environment = moto.ENVIRONMENT if engine == "moto" else aws_environment(endpoint(engine))
-    with patch.dict(os.environ, environment):
+    with patch.dict(os.environ, {} if engine == "moto" else aws_environment(endpoint(engine))):
         client.warm_up()
-    if engine == "moto":
-        moto.answer(client.botocore)
     return client
 
 
 @cache
 def _account(engine: str) -> Aws:
     """Shared, as it remembers what it has read of botocore's files."""
-    return Aws()
+    return moto.MotoAws() if engine == "moto" else Aws()
 
 
 @cache

@@ -3,13 +3,19 @@
 `tests/aws/test_moto.py` lists where moto differs from the service, with a test for each difference.
 """
 
+import base64
 import copy
+import json
+import os
 import threading
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from botocore.awsrequest import AWSPreparedRequest
+
+from mail.adapters.aws.client import Aws
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -20,6 +26,20 @@ ENVIRONMENT = {
 
 _LOCK = threading.Lock()
 """Moto checks and writes in separate steps; the service does both at once."""
+
+_ITEMS = {
+    "BatchGetItem",
+    "BatchWriteItem",
+    "DeleteItem",
+    "GetItem",
+    "PutItem",
+    "Query",
+    "Scan",
+    "TransactGetItems",
+    "TransactWriteItems",
+    "UpdateItem",
+}
+"""Operations whose results moto has in the form in which they travel."""
 
 
 @cache
@@ -33,19 +53,22 @@ def _stubber() -> Any:
 
 
 def _save_time() -> None:
-    """Let moto sort by plain values, and copy only those items that a transaction may change.
+    """Let moto sort by plain values, copy only those items that a transaction may change, and write items as JSON at once.
 
-    Moto copies the whole table for each item of a transaction, and sorts the whole table for each query.
+    Moto copies the whole table for each item of a transaction, sorts the whole table for each query, looks for each
+    attribute of a result under several names, and for each request lists the methods of its class.
     """
+    from moto.core import responses
     from moto.dynamodb import models
     from moto.dynamodb.models.dynamo_type import DynamoType
     from moto.dynamodb.models.table import Table
     from moto.sqs import models as sqs
 
-    cast, list_all, transact = (
+    cast, list_all, transact, execute = (
         DynamoType.cast_value.fget,
         Table.all_items,
         models.DynamoDBBackend.transact_write_items,
+        responses.ActionResult.execute_result,
     )
 
     def cast_value(self: Any) -> Any:
@@ -76,11 +99,25 @@ def _save_time() -> None:
                     table.items.get(hash_key, {}).pop(range_key, None)
             raise
 
+    def execute_result(self: Any, context: Any) -> Any:
+        if context.operation_model.name not in _ITEMS or isinstance(self.result, Exception):
+            return execute(self, context)
+        given = {name: value for name, value in self.result.items() if value is not None}
+        body = json.dumps(given, default=_encoded)
+        return 200, {"Content-Type": "application/x-amz-json-1.0"}, body
+
     DynamoType.cast_value = property(cast_value)
+    responses.ActionResult.execute_result = execute_result
+    responses.method_names_from_class = cache(responses.method_names_from_class)
     Table.all_items = all_items
     models.DynamoDBBackend.transact_write_items = transact_write_items
     sqs.camelcase_to_underscores = cache(sqs.camelcase_to_underscores)
     models.copy = SimpleNamespace(deepcopy=lambda it: it if isinstance(it, Table) else copy.deepcopy(it))
+
+
+def _encoded(value: Any) -> Any:
+    """Return JSON's form of a value of a result that has none."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value.to_json()
 
 
 class _Session:
@@ -94,6 +131,20 @@ class _Session:
         """Close nothing: there is no connection."""
 
 
-def answer(botocore_client: Any) -> None:
-    """Answer all requests of a client in this process."""
-    botocore_client._endpoint.http_session = _Session()
+def empty_table(name: str) -> None:
+    """Delete all items of a table of DynamoDB."""
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.dynamodb.models import dynamodb_backends
+
+    with _LOCK:
+        dynamodb_backends[DEFAULT_ACCOUNT_ID][ENVIRONMENT["AWS_REGION"]].tables[name].items.clear()
+
+
+class MotoAws(Aws):
+    """The account of moto. All requests of its clients are answered in this process."""
+
+    def make(self, service: str, connections: int) -> Any:
+        with patch.dict(os.environ, ENVIRONMENT):
+            client = super().make(service, connections)
+        client._endpoint.http_session = _Session()
+        return client

@@ -98,11 +98,22 @@ SERVERS_AND_FILES = ("ministack", "dynoxide", "dynamodb-local", "custom", "postg
 SECOND_ENGINES = ("ministack", "dynoxide", "dynamodb-local")
 """Ends of parameters with which a test does again what it does on moto: it is left to the soak tier."""
 
-NOT_ON_MOTO = "tests/aws/test_sqs_publish.py::test_what_is_refused"
-"""What moto can't show, by the beginning of the ids."""
+ON_MOTO = ("tests/aws/", "tests/contract/", "tests/exchange/")
+NOT_ON_MOTO = (
+    "tests/aws/test_sqs_publish.py::test_what_is_refused",
+    "tests/exchange/test_exchange_processes.py",
+)
+"""What moto shows, and what it can't show, by the beginning of the ids."""
 
-
-LONGEST = ("tests/ui/", "tests/e2e/test_server.py", "tests/crash/test_crash_stores.py")
+LONGEST = (
+    "tests/ui/",
+    "tests/crash/test_crash_stores.py",
+    "tests/docs/test_documented_commands.py",
+    "tests/e2e/test_server",
+    "tests/exchange/test_exchange_processes.py",
+    "tests/contract/test_contract_suites.py",
+    "tests/contract/test_contract_store_snapshots.py",
+)
 """What is started first, by the beginning of the ids, so that no process ends long after the others."""
 
 
@@ -127,10 +138,12 @@ def tier_of(item: pytest.Item) -> Tier:
     found = TIER_OF[max(filter(nodeid.startswith, TIER_OF), key=len)]
     if nodeid.startswith("tests/handlers/") and _has_parameter(item, ("source",)):
         return "soak"
-    runs_on_moto = nodeid.startswith(("tests/aws/", "tests/contract/")) and NOT_ON_MOTO not in nodeid
+    runs_on_moto = nodeid.startswith(ON_MOTO) and not nodeid.startswith(NOT_ON_MOTO)
     if runs_on_moto and _has_parameter(item, SECOND_ENGINES):
         return "soak"
-    return "full" if found == "fast" and _has_parameter(item, SERVERS_AND_FILES) else found
+    is_slow = _has_parameter(item, SERVERS_AND_FILES)
+    is_slow |= nodeid.startswith("tests/exchange/") and _has_parameter(item, ("dynamodb-moto",))
+    return "full" if found == "fast" and is_slow else found
 
 
 def _has_parameter(item: pytest.Item, endings: tuple[str, ...]) -> bool:
