@@ -98,7 +98,7 @@ class SQLiteStore:
         position = cached.head(mailbox)
         if position is None or not cached.task.lets_open(mailbox):
             return Idle(cached.task)
-        entry = self._entry(cached, position)
+        entry = cached.entry(position) or self._read_entry(cached, position)
         history = (
             self._history(cached.row, mailbox, history_after)
             if cached.task.histories.get(mailbox, 0) > history_after
@@ -258,7 +258,7 @@ class SQLiteStore:
         positions = cached.all_mail()
         if after is not None:
             positions = positions[bisect_right(positions, (after.tier, after.seq, after.mailbox)) :]
-        mail = (self._entry(cached, position) for position in positions)
+        mail = (cached.entry(position) or self._read_entry(cached, position) for position in positions)
         return list(upto_bytes(mail, lambda entry: entry.size, max_bytes))
 
     async def read_events(
@@ -372,11 +372,8 @@ class SQLiteStore:
             cached.checkpoints[mailbox, seq] = None
         return cached
 
-    def _entry(self, cached: CachedTask, position: Position) -> InboxEntry:
-        """Return a waiting message."""
-        kept = cached.entry(position)
-        if kept is not None:
-            return kept
+    def _read_entry(self, cached: CachedTask, position: Position) -> InboxEntry:
+        """Return a waiting message whose text is in the file only."""
         tier, seq, mailbox = position
         return InboxEntry(mailbox, tier, seq, self._message(cached.row, seq))
 

@@ -345,12 +345,14 @@ class ToolExecutor:
         mine = [
             request
             for request in self.draft.requests
-            if request.sender == target and request.recipient == self.name
+            if request.recipient == self.name and request.sender == target
         ]
         if routing_info := self._result.routing_info:
             mine = [request for request in mine if request.routing_info == routing_info] or mine
+        if len(mine) < 2:
+            return mine[0] if mine else None
         read = self._request_read_from(target)
-        return next((request for request in mine if request.request_id == read), mine[0] if mine else None)
+        return next((request for request in mine if request.request_id == read), mine[0])
 
     def _request_read_from(self, target: str) -> str | None:
         payload = self.incoming.message

@@ -198,7 +198,7 @@ def prevent_stall(draft: Draft) -> None:
 
     If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
     """
-    if not draft.is_running or _can_wait(draft):
+    if draft.has_mail or not draft.is_running or _waits_for_peers(draft):
         return
     task = draft.before
     unanswered = "; ".join(

@@ -184,7 +184,7 @@ class Runtime:
             raise BadRequest("task_id is missing: say which task to resume")
         is_new = submission.task_id is None
         if is_new:
-            submission = submission.evolve(task_id=self.clock.new_id())
+            submission = submission.as_new(self.clock.new_id())
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)

@@ -288,7 +288,7 @@ class Task:
 
     def lets_open(self, mailbox: str) -> bool:
         """Return whether turns of a mailbox may begin: an agent's while the task runs, any other always."""
-        return self.is_running or goes_out(mailbox)
+        return self.status is TaskStatus.RUNNING or goes_out(mailbox)
 
     def head_tier(self, mailbox: str) -> Tier | None:
         """Return the tier of the most urgent message in a mailbox; None if it is empty."""
