@@ -1,7 +1,7 @@
 """The queue in this process: what SQS is on AWS."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from time import time
 
 from mail.adapters.shared.backend import Workers
@@ -16,16 +16,18 @@ class PriorityQueue:
     """Wake-ups by priority. Inside a tier, callers take turns, and the wake-ups of one are first in first out."""
 
     def __init__(self) -> None:
-        self._tiers: dict[Tier, RoundRobin[tuple[TaskKey, str]]] = {tier: RoundRobin() for tier in Tier}
-        self._waiting: dict[Tier, set[tuple[TaskKey, str]]] = {tier: set() for tier in Tier}
+        self._tiers: dict[Tier, tuple[set[tuple[TaskKey, str]], RoundRobin[tuple[TaskKey, str]]]] = {
+            tier: (set(), RoundRobin()) for tier in Tier
+        }
         self._takers: set[asyncio.Future[None]] = set()  # new ones at each wait: event loops come and go
 
     def put(self, wake_up: WakeUp) -> None:
         """Add a wake-up, unless one of its tier and mailbox waits already."""
-        waiting, item = self._waiting[wake_up.tier], (wake_up.key, wake_up.mailbox)
+        key = wake_up.key
+        (waiting, callers), item = self._tiers[wake_up.tier], (key, wake_up.mailbox)
         if item not in waiting:
             waiting.add(item)
-            self._tiers[wake_up.tier].put(wake_up.key.instance, item)
+            callers.put(key.instance, item)
             for taker in self._takers:
                 if not taker.done():
                     taker.set_result(None)
@@ -42,15 +44,15 @@ class PriorityQueue:
         return found
 
     def _take_now(self, excluded: Collection[str]) -> tuple[TaskKey, str] | None:
-        for tier, waiting in self._waiting.items():
-            if waiting and (found := self._tiers[tier].take(excluded)) is not None:
+        for waiting, callers in self._tiers.values():
+            if waiting and (found := callers.take(excluded)) is not None:
                 waiting.discard(found)
                 return found
         return None
 
     def __len__(self) -> int:
         """Return the number of wake-ups that wait."""
-        return sum(map(len, self._waiting.values()))
+        return sum(len(waiting) for waiting, _ in self._tiers.values())
 
 
 class LocalQueue:
@@ -92,9 +94,9 @@ class LocalQueue:
         self._delayed.discard(wake_up)
         self.put(wake_up)
 
-    async def take(self, excluded: Collection[str] = ()) -> tuple[TaskKey, str]:
+    def take(self, excluded: Collection[str] = ()) -> Coroutine[None, None, tuple[TaskKey, str]]:
         """Return the most urgent wake-up of an agent, for a caller that is not excluded; for one taker at a time."""
-        return await self.turns.take(excluded)
+        return self.turns.take(excluded)
 
     async def take_outbound(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""

@@ -181,7 +181,8 @@ class LocalWorkers:
             self._at_work += 1
             asyncio.get_running_loop().call_later(delay, self._retry, WakeUp(key, mailbox, Tier.AGENT))
         else:
-            self._failures.pop((key, mailbox), None)
+            if self._failures:
+                self._failures.pop((key, mailbox), None)
         finally:
             self._end_one()
 

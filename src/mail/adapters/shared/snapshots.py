@@ -38,8 +38,9 @@ def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]
 
 def encode_delivered(change: TaskChange) -> str | None:
     """Encode which mail a commit delivers: `[[mailbox, tier, seq], …]`."""
-    mail = [(entry.mailbox, int(entry.tier), entry.seq) for entry in change.deliveries]
-    return to_json(mail).decode() if mail else None
+    if not change.deliveries:
+        return None
+    return to_json([(entry.mailbox, entry.tier._value_, entry.seq) for entry in change.deliveries]).decode()
 
 
 def encode_read(change: TaskChange) -> str | None:

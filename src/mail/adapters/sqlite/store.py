@@ -98,16 +98,17 @@ class SQLiteStore:
         position = cached.head(mailbox)
         if position is None or not cached.task.lets_open(mailbox):
             return Idle(cached.task)
-        entry = self._entry(cached, position)
+        entry = cached.entry(position) or self._read_entry(cached, position)
         history = (
             self._history(cached.row, mailbox, history_after)
             if cached.task.histories.get(mailbox, 0) > history_after
             else []
         )
-        running_turns = cached.count_leases(now)
-        replaced = cached.leases.get(mailbox)
+        running_turns, replaced = 0, None
+        if cached.leases:
+            running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
         cached.leases[mailbox] = lease
-        checkpoint = self._checkpoint(cached, mailbox, entry.seq)
+        checkpoint = self._checkpoint(cached, mailbox, entry.seq) if cached.checkpoints else None
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
 
     async def claim(
@@ -133,7 +134,9 @@ class SQLiteStore:
             )
             before = cached.size
             cached.keep_checkpoint(turn.mailbox, turn.entry.seq, checkpoint)
-            self._make_room(cached.size - before)
+            self._cached_bytes += cached.size - before
+            if self._cached_bytes > CACHED_BYTES:
+                self._make_room()
 
         await self._database.write(save, lock_timeout=TURN_LOCK_TIMEOUT)
 
@@ -162,7 +165,7 @@ class SQLiteStore:
 
     async def commit(self, change: TaskChange) -> None:
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
-        known = self._cache.get(change.key)
+        known = self._cache.get(change.task.key)
         is_large = change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT
         if is_large and self._database.path != IN_MEMORY:
             await self._log.settle()
@@ -227,10 +230,12 @@ class SQLiteStore:
         if cached is not None:  # else it was read from the file since a thread has written it
             before = cached.size
             cached.apply(change, columns)
-            self._make_room(cached.size - before)
-        self._changes.notify(change.key)
+            self._cached_bytes += cached.size - before
+            if self._cached_bytes > CACHED_BYTES:
+                self._make_room()
+        self._changes.notify(change.task.key)
         if change.response is not None:
-            self._endings.notify(change.key)
+            self._endings.notify(change.task.key)
 
     async def read_history(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
@@ -262,7 +267,7 @@ class SQLiteStore:
         positions = cached.all_mail()
         if after is not None:
             positions = positions[bisect_right(positions, (after.tier, after.seq, after.mailbox)) :]
-        mail = (self._entry(cached, position) for position in positions)
+        mail = (cached.entry(position) or self._read_entry(cached, position) for position in positions)
         return list(upto_bytes(mail, lambda entry: entry.size, max_bytes))
 
     async def read_events(
@@ -378,11 +383,8 @@ class SQLiteStore:
             cached.checkpoints[mailbox, seq] = None
         return cached
 
-    def _entry(self, cached: CachedTask, position: Position) -> InboxEntry:
-        """Return a waiting message."""
-        kept = cached.entry(position)
-        if kept is not None:
-            return kept
+    def _read_entry(self, cached: CachedTask, position: Position) -> InboxEntry:
+        """Return a waiting message whose text is in the file only."""
         tier, seq, mailbox = position
         return InboxEntry(mailbox, tier, seq, self._message(cached.row, seq))
 
@@ -461,11 +463,8 @@ class SQLiteStore:
                 self._cached_bytes -= self._cache.pop(key).size
         return cached
 
-    def _make_room(self, added: int) -> None:
-        """Count texts that were added to the cache; drop those of the least recently used tasks if there are too many."""
-        self._cached_bytes += added
-        if self._cached_bytes <= CACHED_BYTES:
-            return
+    def _make_room(self) -> None:
+        """Drop the texts of the least recently used tasks, as there are too many in the cache."""
         for cached in self._cache.values():
             self._cached_bytes -= cached.size
             cached.forget()

@@ -63,8 +63,6 @@ class CachedTask:
 
     def count_leases(self, now: float) -> int:
         """Return the number of leased mailboxes of agents."""
-        if not self.leases:
-            return 0
         return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
 
     def head(self, mailbox: str) -> Position | None:
@@ -92,7 +90,7 @@ class CachedTask:
 
     def finished_checkpoint(self, change: TaskChange) -> tuple[str, int] | None:
         """Return the key of the checkpoint of the turn that the change ends, if there is one."""
-        if change.consumed is None:
+        if change.consumed is None or not self.checkpoints:
             return None
         key = (change.consumed.mailbox, change.consumed.seq)
         return key if key in self.checkpoints else None
@@ -110,9 +108,13 @@ class CachedTask:
                 mail.remove(position)
                 if (kept := self._entries.pop(position, None)) is not None:
                     self.size -= kept.size
-            self._drop_checkpoint(mailbox, change.consumed.seq)
+            if self.checkpoints:
+                self._drop_checkpoint(mailbox, change.consumed.seq)
         for entry in change.deliveries:
-            self._put(entry)
+            position = (entry.tier, entry.seq, entry.mailbox)
+            self.place(position)
+            self._entries[position] = entry
+            self.size += entry.size
         if change.turn is not None:
             del self.leases[change.turn.mailbox]
 
@@ -126,12 +128,6 @@ class CachedTask:
     def _is_committing(self, mailbox: str) -> bool:
         change = self.committing
         return change is not None and change.turn is not None and change.turn.mailbox == mailbox
-
-    def _put(self, entry: InboxEntry) -> None:
-        position = (entry.tier, entry.seq, entry.mailbox)
-        self.place(position)
-        self._entries[position] = entry
-        self.size += entry.size
 
     def _keep_answer(self, generation: int, message: MAILMessage) -> None:
         if self.answer is not None:

@@ -147,13 +147,13 @@ class Submission(Value):
     deltas: bool = False
     output_schema: dict[str, Any] | None = None
 
+    def as_new(self, task_id: str) -> "Submission":
+        """Return the submission as one that begins the task with this id, which is the server's own."""
+        return self._trusted({**vars(self), "task_id": task_id})
+
     def evolve(self, **changes: Unpack[SubmissionChanges]) -> "Submission":
         """Return the submission with these changes."""
         return Submission(**{**vars(self), **changes})
-
-    def begins(self, task_id: str) -> "Submission":
-        """Return the submission for a new task, whose id the server has chosen."""
-        return Submission._trusted({**vars(self), "task_id": task_id})
 
 
 def admit(

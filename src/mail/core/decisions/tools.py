@@ -177,8 +177,8 @@ class ToolExecutor:
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
-        waits = self.acts or any(request.sender == self.name for request in self.draft.requests)
-        if not waits and not self.draft.has_mail and not self.is_finished:
+        comes = self.acts or self.draft.has_mail or self.is_finished
+        if not comes and all(request.sender != self.name for request in self.draft.requests):
             raise ToolCallFault(
                 "there is nothing to await: you have no unanswered request and no mail is on its way; "
                 "write to an agent or call task_complete"
@@ -252,10 +252,13 @@ class ToolExecutor:
 
     def _send(self, message: MAILMessage, target: str) -> None:
         """Put a message into the mailbox of an agent, or of its swarm."""
+        if "@" not in target:
+            self.draft.send(message, (target,))
+            return
         name, swarm = parse_agent_address(target)
-        if swarm is not None:
-            self.draft.add_peer(swarm, name)
-        self.draft.send(message, (target if swarm is None else peer_mailbox(swarm),))
+        assert swarm is not None
+        self.draft.add_peer(swarm, name)
+        self.draft.send(message, (peer_mailbox(swarm),))
 
     def _recipient(self, target: str, *, answers: bool = False) -> str:
         """Return the agent that `target` names: a local one by its name, a remote one as `agent@swarm`.
@@ -282,6 +285,8 @@ class ToolExecutor:
 
     def _request_of_owner(self, target: str) -> OpenRequest | None:
         """Return the owner's open request to this agent itself, if `target` means the owner."""
+        if target in self.draft.swarm.agents:
+            return None
         name, swarm = parse_agent_address(target)
         is_elsewhere = swarm not in (None, self.draft.swarm.name)
         if is_elsewhere or name in self.draft.swarm.agents or self._user_names().isdisjoint((name, target)):
@@ -340,12 +345,14 @@ class ToolExecutor:
         mine = [
             request
             for request in self.draft.requests
-            if request.sender == target and request.recipient == self.name
+            if request.recipient == self.name and request.sender == target
         ]
         if routing_info := self._result.routing_info:
             mine = [request for request in mine if request.routing_info == routing_info] or mine
+        if len(mine) < 2:
+            return mine[0] if mine else None
         read = self._request_read_from(target)
-        return next((request for request in mine if request.request_id == read), mine[0] if mine else None)
+        return next((request for request in mine if request.request_id == read), mine[0])
 
     def _request_read_from(self, target: str) -> str | None:
         payload = self.incoming.message

@@ -198,7 +198,7 @@ def prevent_stall(draft: Draft) -> None:
 
     If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
     """
-    if not draft.is_running or _can_wait(draft):
+    if draft.has_mail or not draft.is_running or _waits_for_peers(draft):
         return
     task = draft.before
     unanswered = "; ".join(
@@ -256,8 +256,8 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
 
 def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
     """Return whether processing the message counts as a step: all do, except this swarm's system messages."""
-    sender = message.sender
-    return (sender.address_type, sender.address) != ("system", swarm.name)
+    sender = message.message.sender
+    return sender.address_type != "system" or sender.address != swarm.name
 
 
 NO_EXTRA: Mapping[str, object] = MappingProxyType({})
@@ -279,7 +279,8 @@ class Settlement:
         self.is_late = turn.task.generation.number != task.generation.number
         self.tools = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._mail = mail
-        self._client_tools = task.client_tools_of(self.name)
+        self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
+        self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
         self._faults = 0
@@ -330,11 +331,12 @@ class Settlement:
                 said = turns
                 history += said
             self._emit_call(call)
-            if self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
+            may_wait = receipt is not None or self._user_has_tools
+            if may_wait and self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
                 breakpoints.append(call)
                 continue
             result = self._perform(call, receipt)
-            if call.tool_call_id in self._questions:
+            if self._questions and call.tool_call_id in self._questions:
                 breakpoints.append(call)
                 continue
             if result is not None:
@@ -349,7 +351,8 @@ class Settlement:
             history += self._pause(breakpoints)
         if not (self.tools.forgets and len(output.calls) == 1):
             self.draft.remember(self.name, history)
-        self._wake_after_actions(output)
+        if self.tools.acts:
+            self._wake_after_actions(output)
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
@@ -403,10 +406,11 @@ class Settlement:
             if receipt.state is Receipt.State.HELD:  # the task has just ended
                 return "ERROR: it was not run: nobody has approved it"
             return self._report_action(call, receipt)
-        if call.tool_name in BUILTIN_TOOLS:
-            self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}")
+        tool = call.tool_name
+        if tool in BUILTIN_TOOLS:
+            self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {tool}")
             return None
-        if call.tool_name == TEXT_OUTPUT:
+        if tool == TEXT_OUTPUT:
             self._take_text(self._text)
             return None
         try:
@@ -461,9 +465,9 @@ class Settlement:
 
     def _read(self, call: AgentToolCall) -> FormResult:
         """Return the MAIL tool that a call, perhaps of a form, performs. Raises ToolCallFault."""
-        if call.tool_name == TaskComplete.tool_name and self.draft.generation.output_schema is not None:
+        if self.draft.generation.output_schema is not None and call.tool_name == TaskComplete.tool_name:
             return FormResult(TaskComplete(finish_message=written(call.tool_args)))
-        form = self.swarm.form(self.agent, call.tool_name)
+        form = self.swarm.form(self.agent, call.tool_name) if self.agent.actions else None
         if form is None or form.form is None:
             return FormResult(read_call(call))
         return form.form(call.tool_args, FormContext(self.name, self.draft.timestamp, self._mail))
@@ -479,23 +483,28 @@ class Settlement:
             self.draft.tell(self.name, fault.subject, fault.detail)
 
     def _emit_call(self, call: AgentToolCall) -> None:
-        extra: dict[str, object] = {
-            "tool_name": call.tool_name,
+        tool = call.tool_name
+        about: dict[str, object] = {
+            "agent": self.name,
+            "tool_name": tool,
             "tool_args": call.tool_args,
             "tool_call_id": call.tool_call_id,
         }
         if call.reasoning and (reasoning := [block for block in call.reasoning if block.strip()]):
-            extra["reasoning"] = "\n\n".join(reasoning)
+            about["reasoning"] = "\n\n".join(reasoning)
             self._last_reasoning = call.tool_call_id
         elif self._last_reasoning is not None:
-            extra["reasoning_ref"] = self._last_reasoning
+            about["reasoning_ref"] = self._last_reasoning
         if call.preamble:
-            extra["preamble"] = call.preamble
-        self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", extra)
+            about["preamble"] = call.preamble
+        self._append(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
 
     def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
-        """Add an event about this agent; the first one includes the turn's usage and timing."""
-        about = {"agent": self.name, **extra}
+        """Add an event about this agent."""
+        self._append(kind, text, {"agent": self.name, **extra})
+
+    def _append(self, kind: EventKind, text: str, about: dict[str, object]) -> None:
+        """Add an event with these fields; the turn's first one includes its usage and timing."""
         if self._unannounced is not None:
             about |= self._unannounced
             self._unannounced = None
@@ -523,11 +532,7 @@ class Settlement:
 
         Do nothing if the task has ended, or if a breakpoint of this turn will wake the agent.
         """
-        if (
-            not self.tools.acts
-            or self.tools.is_finished
-            or self.draft.generation.breakpoint is not self.task.generation.breakpoint
-        ):
+        if self.tools.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
             return
         acted = [
             (call, receipt)
@@ -608,8 +613,14 @@ class Settlement:
 
 def _text_alone(output: Checkpoint) -> str | None:
     """Return the text of an output that calls no tool of MAIL; None if there is no text, or such a call."""
-    said = [call for call in output.calls if call.tool_name not in BUILTIN_TOOLS]
-    if any(call.tool_name != TEXT_OUTPUT for call in said) or (output.calls and not said):
+    said: list[AgentToolCall] = []
+    for call in output.calls:
+        tool = call.tool_name
+        if tool == TEXT_OUTPUT:
+            said.append(call)
+        elif tool not in BUILTIN_TOOLS:
+            return None
+    if output.calls and not said:
         return None
     text = output.text or "\n\n".join(str(call.tool_args.get("content", "")) for call in said)
     return text if text.strip() else None

@@ -46,15 +46,16 @@ class HistoryCache:
         `size` is the size of the entries, if it is known. None if the chunks up to `after` are not cached; then the
         history must be read from the store.
         """
-        cached = self._known.get((key, agent))
+        known, place = self._known, (key, agent)
+        cached = known.get(place)
         if cached is None:
-            cached = self._known[key, agent] = _CachedHistory()
+            cached = known[place] = _CachedHistory()
         else:
-            self._known.move_to_end((key, agent))
+            known.move_to_end(place)
         if cached.n == n:
             return cached.history
         if cached.n != after:
-            self._bytes -= self._known.pop((key, agent)).size
+            self._bytes -= known.pop(place).size
             return None
         if size is None:
             size = json_size(entries)
@@ -63,5 +64,5 @@ class HistoryCache:
         cached.size += size
         self._bytes += size
         while self._bytes > self._max_bytes:
-            self._bytes -= self._known.popitem(last=False)[1].size
+            self._bytes -= known.popitem(last=False)[1].size
         return cached.history

@@ -184,7 +184,7 @@ class Runtime:
             raise BadRequest("task_id is missing: say which task to resume")
         is_new = submission.task_id is None
         if is_new:
-            submission = submission.begins(self.clock.new_id())
+            submission = submission.as_new(self.clock.new_id())
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)
@@ -412,7 +412,8 @@ class Runtime:
             guard=lambda before, change: self._quota_guard.enforce(self.quotas, before, change),
         )
         if change is not None:
-            self._observe(change)
+            if self.observers:
+                self._observe(change)
             if before_wake_ups is not None:
                 await before_wake_ups(change)
             await self._wake(wake_ups(change.task))
@@ -606,7 +607,8 @@ class Runtime:
         claim = await self.store.claim(key, mailbox, self._lease(now, seconds, attempt), now=now)
         if not isinstance(claim, WebhookClaim):
             return await self._not_leased(mailbox, claim)
-        self._note_replaced(claim)
+        if claim.replaced is not None:
+            self._note_replaced(claim, claim.replaced)
         return WebhookTurn(claim, self.swarm, self.store, self.clock, self.webhooks)
 
     async def lease(
@@ -614,15 +616,16 @@ class Runtime:
     ) -> tuple[Turn, int] | TurnReport.Outcome:
         """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
         known = self.histories.count(key, mailbox)
-        now = self._now()
+        now = self.clock.now().timestamp()
         lease = self._lease(now, seconds, attempt)
         CURRENT_TASK.set(key.task_id)
-        if self._is_late(key, mailbox):
+        if key in self._running_turns and self._is_late(key, mailbox):
             return TurnReport.Outcome.BUSY
         turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         if not isinstance(turn, Turn):
             return await self._not_leased(mailbox, turn)
-        self._note_replaced(turn)
+        if turn.replaced is not None:
+            self._note_replaced(turn, turn.replaced)
         return turn, known
 
     def new_lease(self) -> Lease:
@@ -642,10 +645,10 @@ class Runtime:
                     await self._wake([self._delayed(wake_up, mailbox) for wake_up in wake_ups(task)])
                 return TurnReport.Outcome.IDLE
 
-    def _note_replaced(self, claim: Turn | WebhookClaim) -> None:
+    def _note_replaced(self, claim: Turn | WebhookClaim, replaced: Lease) -> None:
         """Note the worker whose lease a claim has replaced, if it was not known to be gone."""
-        if claim.replaced is not None and claim.replaced.expires:
-            self._note([ExpiredLease(claim.task, claim.mailbox, claim.replaced)])
+        if replaced.expires:
+            self._note([ExpiredLease(claim.task, claim.mailbox, replaced)])
 
     def _is_late(self, key: TaskKey, mailbox: str) -> bool:
         """Return whether this process runs the mailbox's turn, but its event loop was too busy to renew the lease."""
@@ -742,7 +745,8 @@ class Runtime:
         running = self._running_turns[key]
         running.add(leased)
         self._heartbeat.begin(leased, self.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
-        if key in self.live.watched and leased.activity is not None:
+        watched = self.live.watched
+        if watched and key in watched and leased.activity is not None:
             if (replaced := getattr(turn, "replaced", None)) is not None:
                 leased.activity.replace(replaced.token)
             leased.activity.start()
@@ -765,14 +769,15 @@ class Runtime:
             running.discard(leased)
             if not running:
                 del self._running_turns[key]
-            if key in self.live.watched and leased.activity is not None:
+            if watched and key in watched and leased.activity is not None:
                 leased.activity.end(outcome)
                 await self.live.flush(key)
         if change is None:
             await self._release(turn)
             return leased.report(TurnReport.Outcome.HANDED_BACK)
-        self._observe(change)
-        await self._publish(change)
+        if self.observers:
+            self._observe(change)
+        await self._wake(_wake_ups_after(change))
         return leased.report(TurnReport.Outcome.COMMITTED)
 
     async def _release(self, turn: Claim) -> None:
@@ -819,26 +824,15 @@ class Runtime:
             lambda task: expire(task, self.swarm, None, self.clock), await load_task(self.store, key)
         )
         if change is not None:
-            self._observe(change)
+            if self.observers:
+                self._observe(change)
             await self._wake(wake_ups(change.task))  # all, as the task may have resumed
 
     def _observe(self, change: TaskChange) -> None:
         """Pass a committed change to the observers."""
-        if self.observers and is_remarkable(change):
+        if is_remarkable(change):
             for observer in self.observers:
                 observer.task_changed(change)
-
-    async def _publish(self, change: TaskChange) -> None:
-        """Wake the mailboxes that this commit gave mail, and the turn's own if it has more."""
-        if change.response is not None:  # the task may have started its next generation, with all of its mail
-            await self._wake(wake_ups(change.task))
-            return
-        touched = {entry.mailbox for entry in change.deliveries}
-        if change.task.webhooks:
-            touched.update(map(hook_mailbox, called_by(change)))
-        if change.turn is not None:
-            touched.add(change.turn.mailbox)
-        await self._wake(wake_ups(change.task, touched))
 
     async def _wake(self, wake_ups: Sequence[WakeUp]) -> None:
         """Publish wake-ups for stored mail; if that fails, the mail is late but not lost."""
@@ -851,6 +845,18 @@ class Runtime:
 
     def _now(self) -> float:
         return self.clock.now().timestamp()
+
+
+def _wake_ups_after(change: TaskChange) -> list[WakeUp]:
+    """Return wake-ups for the mailboxes that a turn's commit gave mail, and for the turn's own if it has more."""
+    if change.response is not None:  # the task may have started its next generation, with all of its mail
+        return wake_ups(change.task)
+    touched = dict.fromkeys([entry.mailbox for entry in change.deliveries])
+    if change.task.webhooks:
+        touched.update(dict.fromkeys(map(hook_mailbox, called_by(change))))
+    if change.turn is not None:
+        touched[change.turn.mailbox] = None
+    return wake_ups(change.task, touched)
 
 
 async def _nothing() -> None:

@@ -192,9 +192,11 @@ class AgentTurn[T: Turn](LeasedTurn):
         If calls of the agent have been approved, only they run: in a turn without a model call that leaves its message.
         """
         turn = self.turn
-        now = self._clock.now().timestamp()
-        if turn.task.is_overdue(now):
-            return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
+        now = 0.0
+        if turn.task.limits.is_timed:
+            now = self._clock.now().timestamp()
+            if turn.task.is_overdue(now):
+                return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
         if self._approved is None and (
             (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None
         ):
@@ -251,7 +253,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                     task, settle_approved(task, self._swarm, self.turn, reached, failure, self._clock)
                 )
             )
-        mail = await self._mail() if self._reads_mail(output) else ()
+        mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
         return await self.commit(
             lambda task: self._within_limit(
                 task,
@@ -275,7 +277,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     def _reads_mail(self, output: TurnOutput) -> bool:
         """Return whether the agent has filled in a form that needs the messages of the task."""
-        if isinstance(output, AgentFailure) or not self._agent.actions:
+        if isinstance(output, AgentFailure):
             return False
         forms = [self._swarm.form(self._agent, call.tool_name) for call in output.calls]
         return any(form is not None and form.reads_mail for form in forms)
@@ -287,14 +289,13 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _run(self, history: History, seconds: float) -> TurnOutput:
         """Call the agent and its actions, or resume an interrupted run of this turn at its checkpoint."""
-        loop = asyncio.get_running_loop()
-        TURN_DEADLINE.set(loop.time() + seconds)
+        TURN_DEADLINE.set(self.activity.begin + seconds)
         TURN_TOOLS.set(self.turn.task.turn_tools(self.turn.mailbox))
         USAGE_METER.set(self._meter)
         TURN_ACTIVITY.set(self.activity)
         if self._stopped_by is not None:
             raise self._stopped_by
-        work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
+        work = asyncio.Task(self._work(history), loop=asyncio.get_running_loop(), eager_start=True)
         if work.done():  # it never waited, so no timer is needed
             return work.result()
         self._work_task = work
@@ -353,9 +354,12 @@ class AgentTurn[T: Turn](LeasedTurn):
         monotonic = self.activity.time
         begin = monotonic()
         try:
-            with self._tracer.agent_call(turn, self._meter):
-                messages = self._policy.messages(turn, history)
+            messages = self._policy.messages(turn, history)
+            if self._tracer is NO_TRACER:
                 text, calls = await agent.step(messages, choice)
+            else:
+                with self._tracer.agent_call(turn, self._meter):
+                    text, calls = await agent.step(messages, choice)
         except AgentUnavailable as error:
             logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)

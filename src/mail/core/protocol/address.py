@@ -39,11 +39,13 @@ def create_agent_address(address: str) -> MAILAddress:
     return MAILAddress(address_type="agent", address=address)
 
 
+@lru_cache(maxsize=4096)
 def create_user_address(address: str) -> MAILAddress:
     """Return the address of a user with this caller id."""
     return MAILAddress(address_type="user", address=address)
 
 
+@lru_cache(maxsize=64)
 def create_admin_address(address: str) -> MAILAddress:
     """Return the address of an admin with this caller id."""
     return MAILAddress(address_type="admin", address=address)
@@ -110,4 +112,4 @@ class Principal(Value):
         """The sender address of this principal's messages."""
         if self.role == "swarm":
             return create_system_address(self.id)
-        return MAILAddress(address_type=self.role, address=self.id)
+        return create_admin_address(self.id) if self.role == "admin" else create_user_address(self.id)

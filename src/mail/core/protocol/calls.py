@@ -41,7 +41,8 @@ class AgentToolCall(Value):
     @property
     def turns(self) -> list[dict[str, Any]]:
         """The model's reply as history entries."""
-        return [self.completion] if self.completion else self.responses
+        completion = self.completion
+        return [completion] if completion else self.responses
 
     @property
     def tool_format(self) -> ToolFormat:

@@ -151,15 +151,17 @@ def read_call(call: AgentToolCall) -> MAILTool:
 
     Raises ToolCallFault for invalid arguments, with the name of each, and UnknownTool.
     """
-    if call.tool_name == UNREADABLE_CALL and "problem" in call.tool_args:
-        raise ToolCallFault(f"{call.tool_args.get('tool')}: {call.tool_args['problem']}")
-    tool = MAIL_TOOLS.get(call.tool_name)
+    name, args = call.tool_name, call.tool_args
+    tool = MAIL_TOOLS.get(name)
     if tool is None:
-        raise UnknownTool(f"there is no tool {call.tool_name!r}")
+        if name == UNREADABLE_CALL and "problem" in args:
+            raise ToolCallFault(f"{args.get('tool')}: {args['problem']}")
+        raise UnknownTool(f"there is no tool {name!r}")
     try:
-        return tool.model_validate(call.tool_args)
+        checked: MAILTool = tool.__pydantic_validator__.validate_python(args)
     except ValidationError as error:
-        raise ToolCallFault(f"{call.tool_name}: {explain(error)}") from error
+        raise ToolCallFault(f"{name}: {explain(error)}") from error
+    return checked
 
 
 def write_message(

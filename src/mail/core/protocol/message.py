@@ -50,10 +50,10 @@ Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "
 """Any text that UTF-8 can encode; pydantic checks that only for constrained text, hence the constraint."""
 
 
-def _encodable(text: str) -> str:
-    if not text.isascii():
-        text.encode()
-    return text
+def _check_encodable(*texts: str) -> None:
+    for text in texts:
+        if not text.isascii():
+            text.encode()
 
 
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
@@ -108,12 +108,13 @@ class _OneRecipient(_Payload):
         recipient: MAILAddress,
     ) -> Self:
         """Return a payload of our own making; only its texts are checked. Raises UnicodeEncodeError."""
+        _check_encodable(subject, body)
         return cls._trusted(
             {
                 "task_id": task_id,
                 "sender": sender,
-                "subject": _encodable(subject),
-                "body": _encodable(body),
+                "subject": subject,
+                "body": body,
                 "sender_swarm": None,
                 "routing_info": None,
                 "request_id": request_id,
@@ -179,12 +180,13 @@ class MAILBroadcast(_ManyRecipients):
         broadcast_id: str,
     ) -> Self:
         """Return a payload as `MAILRequest.trusted` does."""
+        _check_encodable(subject, body)
         return cls._trusted(
             {
                 "task_id": task_id,
                 "sender": sender,
-                "subject": _encodable(subject),
-                "body": _encodable(body),
+                "subject": subject,
+                "body": body,
                 "sender_swarm": None,
                 "routing_info": None,
                 "recipients": recipients,

@@ -21,8 +21,11 @@ class ShownText:
 
     def unquote_call(self, call: AgentToolCall) -> AgentToolCall:
         """Return a call of the agent, with the tags in its arguments as their authors wrote them."""
-        args = self._unquote_value(call.tool_args)
-        return call if args is call.tool_args else AgentToolCall(**{**call, "tool_args": args})
+        for each in call.tool_args.values():
+            if type(each) is not str or "&" in each:
+                args = self._unquote_value(call.tool_args)
+                return call if args is call.tool_args else AgentToolCall(**{**call, "tool_args": args})
+        return call
 
     def _unquote_value(self, value: Any) -> Any:
         """Return a value of JSON with its texts unquoted; the value itself if that changes nothing."""

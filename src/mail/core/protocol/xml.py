@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -119,9 +120,9 @@ def _escape(text: str) -> str:
     return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], "\ufffd"), text)
 
 
-def _address(address: MAILAddress, tag: str) -> str:
-    kind = address.address_type
-    return f'<{tag} type="{kind}">{_escape(address.address)}</{tag}>'
+@lru_cache(maxsize=4096)
+def _address(kind: str, address: str, tag: str) -> str:
+    return f'<{tag} type="{kind}">{_escape(address)}</{tag}>'
 
 
 def _utc(timestamp: str) -> str:
@@ -133,11 +134,14 @@ def _utc(timestamp: str) -> str:
 def render_message(message: MAILMessage, markup: Markup = MAIL) -> str:
     """Return the `<incoming_message>` element of a message; its timestamp is in UTC."""
     payload = message.message
-    recipients = "\n".join([_address(recipient, "address") for recipient in payload.recipients])
+    sender = payload.sender
+    recipients = "\n".join(
+        [_address(each.address_type, each.address, "address") for each in payload.recipients]
+    )
     return (
         "<incoming_message>\n"
         f"<timestamp>{_utc(message.timestamp)}</timestamp>\n"
-        f"{_address(payload.sender, 'from')}\n"
+        f"{_address(sender.address_type, sender.address, 'from')}\n"
         f"<to>\n{recipients}\n</to>\n"
         f"<subject>{markup.escape(payload.subject)}</subject>\n"
         f"<body>{markup.escape(payload.body)}</body>\n"

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
-from mail.core.protocol.xml import MAIL, Markup, build_mail_xml
+from mail.core.protocol.xml import MAIL, Markup, render_message
 from mail.core.task.events import Event, EventKind
 from mail.core.task.leases import Claim, Lease
 from mail.core.task.size import message_size
@@ -37,21 +37,26 @@ class InboxEntry:
     @cached_property
     def prompt(self) -> dict[str, str]:
         """The user turn that shows the message to its reader's model."""
-        return build_mail_xml(self.message)
+        return {"role": "user", "content": render_message(self.message)}
 
 
-@value(slots=False)
+@value
 class HistoryRecord:
-    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
+    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1.
+
+    Attributes:
+        encoded: its entries as JSON, as stores keep them.
+
+    Raises ValueError for entries that are not JSON.
+    """
 
     agent: str
     n: int
     entries: History
+    encoded: bytes = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def encoded(self) -> bytes:
-        """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
-        return to_json(self.entries)
+    def __post_init__(self) -> None:
+        self.encoded = to_json(self.entries)  # type: ignore[misc]  # while it is made
 
 
 @value
@@ -65,6 +70,7 @@ class Turn:
         also_read: other mail of the mailbox that is read in the same turn; only in manual mode.
         replaced: the lease of an earlier attempt, which ended without a commit or a release.
         mailbox: the mailbox of its message.
+        is_resumption: whether its message resumes the agent at a breakpoint, whose results are the end of its history.
     """
 
     task: Task
@@ -76,9 +82,11 @@ class Turn:
     also_read: tuple[InboxEntry, ...] = ()
     replaced: Lease | None = None
     mailbox: str = field(init=False, repr=False, compare=False)
+    is_resumption: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.mailbox = self.entry.mailbox  # type: ignore[misc]  # while it is made
+        self.is_resumption = bool(self.task.resumptions) and self._resumes(self.entry)  # type: ignore[misc]
 
     @property
     def prompts(self) -> History:
@@ -86,11 +94,6 @@ class Turn:
         if self.is_resumption and self.entry.message.sender.address_type == "system":
             return []
         return [self.entry.prompt]
-
-    @property
-    def is_resumption(self) -> bool:
-        """Whether its message resumes the agent at a breakpoint, whose results are the end of its history."""
-        return bool(self.task.resumptions) and self._resumes(self.entry)
 
     def _resumes(self, entry: InboxEntry) -> bool:
         portions = self.task.histories.get(self.mailbox, 0)

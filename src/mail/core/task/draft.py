@@ -122,11 +122,10 @@ class Draft:
         self._turn = turn
         if consume:
             self._consumed, self._also_read = turn.entry, turn.also_read
-            entries = (turn.entry, *turn.also_read)
-            for entry in entries:
+            for entry in (turn.entry, *turn.also_read):
                 self._count(entry, -1)
             if self.resumptions or self.unread_questions:
-                self._mark_read({(entry.mailbox, entry.seq) for entry in entries})
+                self._mark_read({(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.also_read)})
 
     def end_claim(self, claim: Claim) -> None:
         """End a claim that consumes no message with this commit."""
@@ -157,8 +156,9 @@ class Draft:
         self, kind: EventKind, text: str, extra: dict[str, Any], message: MAILMessage | None = None
     ) -> None:
         """Add an event with these fields."""
-        self._seq += 1
-        self._events.append(Event(self._seq, kind, self.timestamp, text, extra, message))
+        self._seq = seq = self._seq + 1
+        # what a named tuple's own constructor does, in a call of Python's
+        self._events.append(tuple.__new__(Event, (seq, kind, self.timestamp, text, extra, message)))
 
     def send(self, message: MAILMessage, mailboxes: Sequence[str], **extra: Any) -> None:
         """Put a message into mailboxes; one event announces it, with `extra`."""
@@ -255,7 +255,7 @@ class Draft:
 
     def close_request(self, request: OpenRequest) -> None:
         """Note that a request no longer waits for an answer."""
-        self.requests = tuple(other for other in self.requests if other is not request)
+        self.requests = tuple([other for other in self.requests if other is not request])
 
     def drop_requests(self, kept: tuple[OpenRequest, ...] = ()) -> None:
         """Drop the open requests, except `kept`; peers may still answer them."""
@@ -524,12 +524,13 @@ class Draft:
             self._count(entry, +1)
 
     def _count(self, entry: InboxEntry, change: int) -> None:
-        counts = [*self._pending.get(entry.mailbox, NO_MAIL)]
+        mailbox, pending = entry.mailbox, self._pending
+        counts = [*pending.get(mailbox, NO_MAIL)]
         counts[entry.tier - 1] += change
         if any(counts):
-            self._pending[entry.mailbox] = tuple(counts)
+            pending[mailbox] = tuple(counts)
         else:
-            self._pending.pop(entry.mailbox, None)
+            pending.pop(mailbox, None)
 
     def _broadcast(
         self, kind: MessageType, sender: MAILAddress, recipient: str, subject: Subject, body: str

@@ -123,4 +123,10 @@ class Event(_EventFields):
 
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
-    return to_json([(seq, str(kind), *rest) for seq, kind, *rest in events], inf_nan_mode="null")
+    return to_json(
+        [
+            (seq, kind._value_, timestamp, text, extra, message)  # as `value`, without its detour
+            for seq, kind, timestamp, text, extra, message in events
+        ],
+        inf_nan_mode="null",
+    )

@@ -105,6 +105,11 @@ class Limits:
         )
 
     @property
+    def is_timed(self) -> bool:
+        """Whether any limit is a time."""
+        return self.deadline is not None or self.finish_by is not None
+
+    @property
     def ends_at(self) -> float | None:
         """When the task ends with an error, in seconds since the epoch: at its deadline, or soon after `finish_by`."""
         if self.finish_by is None:

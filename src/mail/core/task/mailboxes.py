@@ -1,7 +1,10 @@
 """Names of mailboxes: an agent's is its name, a peer's `@swarm`, a webhook's `!id`."""
 
+from collections.abc import Iterable
+
 _PEER_MARK = "@"
 _HOOK_MARK = "!"
+_OUTBOUND_MARKS = frozenset((_PEER_MARK, _HOOK_MARK))
 
 ALL_PEERS = _PEER_MARK
 """The mailbox for mail to every known swarm; a worker copies such mail to the mailbox of each."""
@@ -29,4 +32,9 @@ def hook_of(mailbox: str) -> str | None:
 
 def goes_out(mailbox: str) -> bool:
     """Return whether a mailbox leads outside; such mail is delivered even when the task has stopped."""
-    return mailbox.startswith((_PEER_MARK, _HOOK_MARK))
+    return mailbox[:1] in _OUTBOUND_MARKS
+
+
+def any_goes_out(mailboxes: Iterable[str]) -> bool:
+    """Return whether any of the mailboxes leads outside."""
+    return not _OUTBOUND_MARKS.isdisjoint([mailbox[:1] for mailbox in mailboxes])

@@ -1,6 +1,6 @@
 """Ports: what the engine needs from outside. The implementations are in `mail.adapters`."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
 from typing import Protocol
@@ -43,7 +43,7 @@ class WakeUp:
     overtakes: bool = field(default=False, compare=False)
 
 
-def wake_ups(task: Task, among: Container[str] | None = None) -> list[WakeUp]:
+def wake_ups(task: Task, among: Iterable[str] | None = None) -> list[WakeUp]:
     """Return a wake-up for every mailbox of a task whose mail must be processed; with `among`, only for these."""
     key, cause = task.key, str(task.version)
     return [

@@ -39,8 +39,10 @@ def message_size(message: MAILMessage) -> int:
     """Return the size of a message."""
     payload = message.message
     routing = payload.routing_info
-    texts = text_size(payload.subject) + text_size(payload.body)
-    return OVERHEAD + texts + (json_size(routing) if routing else 0)
+    subject, body = payload.subject, payload.body
+    size = OVERHEAD + (len(body) if body.isascii() else text_size(body))  # spares the usual body a call
+    size += len(subject) if subject.isascii() else text_size(subject)
+    return size + json_size(routing) if routing else size
 
 
 def event_size(event: Event) -> int:

@@ -9,7 +9,7 @@
 When a task stops, its mail stays in the mailboxes; resuming the task makes that mail deliverable again.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from itertools import compress
@@ -21,7 +21,7 @@ from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
-from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of, peer_of
+from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.task.output_schema import OutputSchema
 from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
 from mail.core.task.usage import NO_USAGE, Usage
@@ -282,34 +282,37 @@ class Task:
     @property
     def has_outbound_mail(self) -> bool:
         """Whether mail waits for another swarm or a webhook; it is delivered even when the task has stopped."""
-        for mailbox in self.pending:
-            if goes_out(mailbox):
-                return True
+        if any_goes_out(self.pending):
+            return True
         return bool(self.webhooks) and any(hook.is_waiting for hook in self.webhooks.values())
 
     def lets_open(self, mailbox: str) -> bool:
         """Return whether turns of a mailbox may begin: an agent's while the task runs, any other always."""
-        return self.is_running or goes_out(mailbox)
+        return self.status is TaskStatus.RUNNING or goes_out(mailbox)
 
     def head_tier(self, mailbox: str) -> Tier | None:
         """Return the tier of the most urgent message in a mailbox; None if it is empty."""
-        if (hook_id := hook_of(mailbox)) is not None:
-            hook = self.webhooks.get(hook_id)
-            return Tier.AGENT if hook is not None and hook.is_waiting else None
-        return next(compress(_TIERS, self.pending.get(mailbox, NO_MAIL)), None)
+        counts = self.pending.get(mailbox)
+        if counts is not None:
+            return next(compress(_TIERS, counts), None)
+        if not self.webhooks or (hook_id := hook_of(mailbox)) is None:
+            return None
+        hook = self.webhooks.get(hook_id)
+        return Tier.AGENT if hook is not None and hook.is_waiting else None
 
-    def ready(self, among: Container[str] | None = None) -> Iterator[tuple[str, Tier]]:
-        """Yield the mailboxes whose mail must be processed, each with the tier of its most urgent message.
+    def ready(self, among: Iterable[str] | None = None) -> list[tuple[str, Tier]]:
+        """Return the mailboxes whose mail must be processed, each with the tier of its most urgent message.
 
         With `among`, only these mailboxes.
         """
-        agents_run = self.is_running and not self.manual
-        for mailbox in (*self.pending, *map(hook_mailbox, self.webhooks)):
-            if among is not None and mailbox not in among:
-                continue
-            tier = self.head_tier(mailbox)
-            if tier is not None and (agents_run or goes_out(mailbox)):
-                yield mailbox, tier
+        if among is None:
+            among = (*self.pending, *map(hook_mailbox, self.webhooks))
+        agents_run = self.status is TaskStatus.RUNNING and not self.manual
+        return [
+            (mailbox, tier)
+            for mailbox in among
+            if (tier := self.head_tier(mailbox)) is not None and (agents_run or goes_out(mailbox))
+        ]
 
     def not_before(self, mailbox: str) -> float:
         """Return when a mailbox may be processed, in seconds since the epoch; 0 for immediately."""

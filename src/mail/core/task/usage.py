@@ -103,13 +103,14 @@ class UsageMeter:
         """Start from the sums of earlier attempts at the turn, in total and by model."""
         self.spent = spent
         self.models: dict[str, Usage] = {}
-        unnamed = {OTHER_MODELS: spent} if spent else {}  # an earlier version stored no models
-        self._earlier = models or unnamed
+        if not models and spent is not NO_USAGE and spent:
+            models = {OTHER_MODELS: spent}  # an earlier version stored no models
+        self._earlier = models
 
     @property
     def spent_by_model(self) -> dict[str, Usage]:
         """The sums so far by model, including earlier attempts at the turn."""
-        return add_models(self._earlier, self.models)
+        return add_models(self._earlier, self.models) if self.models else dict(self._earlier)
 
     def add(self, usage: Usage, model: str = "") -> None:
         """Add one report."""
