@@ -140,7 +140,7 @@ def test_a_pipe_gets_plain_lines(server: ServerProcess, tmp_path: Path) -> None:
         return forkserver.run([*MAIL, "chat", *flags], cwd=tmp_path, env=env, given=given)
 
     done = run(
-        "it's the weather in Rome, isn't it?\n/nosuch\n# 2**10\nask a human: may I?\n", "--task-id", "piped"
+        "it's the weather in Rome, isn't it?\n/nosuch\n# 2**10\nask a human: may I?\n", "--task-id", "chatted"
     )
     assert done.returncode == 1  # of /nosuch
     lines = done.stdout.splitlines()
@@ -149,6 +149,6 @@ def test_a_pipe_gets_plain_lines(server: ServerProcess, tmp_path: Path) -> None:
     assert lines[-2:] == ["supervisor asks: may I?", "Type your answer."]
     assert "\x1b" not in done.stdout
     (answer,) = (
-        json.loads(line) for line in run("you may\n", "--task-id", "piped", "--json").stdout.splitlines()
+        json.loads(line) for line in run("you may\n", "--task-id", "chatted", "--json").stdout.splitlines()
     )
-    assert answer == {"response": "you may", "task_id": "piped", "status": "completed"}
+    assert answer == {"response": "you may", "task_id": "chatted", "status": "completed"}

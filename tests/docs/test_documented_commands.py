@@ -120,7 +120,7 @@ class Session:
         scripts = folder / ".bin"
         scripts.mkdir()
         for name, module in [("mail", "mail.cli"), ("uvicorn", "uvicorn")]:
-            forkserver.write_command(scripts / name, module)
+            forkserver.write_command(scripts / name, module, environ)
         (scripts / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
         (scripts / "python").chmod(0o755)
         (folder / "mail.toml").write_text(

@@ -1,11 +1,11 @@
 """`mail init`: what it writes runs, with a model or without, as JSON and as Python."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import forkserver
 from support.llm_stub import LLMStub, call, reply
 from support.ollama_stub import ollama
 from support.server_process import ServerProcess, run_mail
@@ -44,13 +44,10 @@ def test_a_project_answers_and_passes_its_test(tmp_path: Path, arguments: tuple[
     shown = init(folder, *arguments)
     assert shown[0] == "Created my-swarm in my-swarm. Next:"
     assert (shown[1], shown[-1], len(shown) <= 4) == ("  cd my-swarm", "  mail server", True)
-    tested = subprocess.run(
+    tested = forkserver.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "OPENAI"))},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert "1 passed" in tested.stdout, tested.stdout
     with LLMStub() as stub:

@@ -4,6 +4,7 @@ process = start([sys.executable, "-m", "mail.cli", "server"], cwd=folder, env=en
 
 The forked process is as `python` would have started it: arguments, folder, environment, streams, session and exit code are
 its own. Only its imports are shared. One fork server per test process serves all tests there; `python -m support.forkserver`.
+A fork of it, which has also imported litellm, serves processes that will call a model.
 """
 
 import atexit
@@ -14,6 +15,7 @@ import io
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -24,6 +26,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
+
+import typer
 
 from mail.http.routes import load_routers
 
@@ -53,6 +57,15 @@ IMPORTED = (
     "uvicorn.protocols.websockets.auto",
 )
 """What most processes of the tests import: what the `mail` command does, and the server."""
+
+MODELS = "-models"
+"""What is added to the name of the socket, for processes that will call a model."""
+
+CALLS_MODELS = frozenset({"OLLAMA_API_BASE", "OPENAI_API_KEY"})
+"""Environment variables of processes that will call a model, and so import litellm, which takes seconds."""
+
+SHELLS = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
+"""With it, typer's options for completion are others."""
 
 NUMBER = 16
 """Bytes of a number that the fork server sends."""
@@ -146,7 +159,7 @@ def start(
             for each in (stdin, stdout, stderr)
         ]
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(_address()))
+        connection.connect(_address(CALLS_MODELS.isdisjoint(env)))
         socket.send_fds(connection, [b"f"], numbers)
         connection.sendall(json.dumps(order).encode() + b"\n")
         return ForkedProcess(connection)
@@ -189,15 +202,16 @@ sys.exit(os.waitstatus_to_exitcode(int(connection.recv({NUMBER}, socket.MSG_WAIT
 """
 
 
-def write_command(file: Path, module: str) -> None:
-    """Write an executable file that runs a module through this process's fork server."""
-    text = _COMMAND.format(python=sys.executable, module=module, address=str(_address()), NUMBER=NUMBER)
+def write_command(file: Path, module: str, env: Mapping[str, str]) -> None:
+    """Write an executable file that runs a module through this process's fork server, in an environment like `env`."""
+    address = _address(CALLS_MODELS.isdisjoint(env))
+    text = _COMMAND.format(python=sys.executable, module=module, address=address, NUMBER=NUMBER)
     file.write_text(text, encoding="utf-8")
     file.chmod(0o755)
 
 
-def _address() -> Path:
-    """Return the socket of this process's fork server, started by the first call."""
+def _address(is_plain: bool) -> str:
+    """Return the socket of this process's fork server, or of its fork with litellm; the first call starts both."""
     if not _STARTED or _STARTED[0][0] != os.getpid():
         folder = tempfile.TemporaryDirectory(prefix="forkserver-")
         address = Path(folder.name) / "socket"
@@ -220,7 +234,7 @@ def _address() -> Path:
 
         atexit.register(stop)
         _STARTED[:] = [(os.getpid(), address)]
-    return _STARTED[0][1]
+    return f"{_STARTED[0][1]}{'' if is_plain else MODELS}"
 
 
 def _serve(address: str, ready: int) -> None:
@@ -228,22 +242,54 @@ def _serve(address: str, ready: int) -> None:
     for module in IMPORTED:
         importlib.import_module(module)
     load_routers()
-    gc.collect()
-    gc.freeze()
-    assert threading.active_count() == 1, "a thread would be missing in what is forked"
+    _build_commands()
+    _settle()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
-        listener.listen(64)
+    alive, closed_at_the_end = os.pipe()
+    with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as models:
+        for listener, name in ((plain, address), (models, address + MODELS)):
+            listener.bind(name)
+            listener.listen(64)
         os.write(ready, b"ready\n")
         os.close(ready)
-        while True:
+        inherited = [alive, closed_at_the_end]
+        if os.fork() == 0:
+            os.close(inherited.pop())
+            if select.select([models, alive], [], [])[0] == [models]:
+                importlib.import_module("mail.factories.models").preload()
+                _settle()
+            listener = models
+        else:
+            listener = plain
+        while select.select([listener, alive], [], [])[0] == [listener]:
             connection, _ = listener.accept()
             if os.fork() == 0:
-                listener.close()
+                plain.close()
+                models.close()
+                for number in inherited:
+                    os.close(number)
                 _watch(connection)
                 return
             connection.close()
+        os._exit(0)  # the fork with litellm, once the fork server has ended
+
+
+def _build_commands() -> None:
+    """Let processes use the commands of `mail` that typer builds here; each would build the same, but for `SHELLS`."""
+    from mail.cli.app import app
+
+    build = typer.main.get_command
+    commands = build(app)
+    typer.main.get_command = lambda each: (
+        commands if each is app and SHELLS not in os.environ else build(each)
+    )
+
+
+def _settle() -> None:
+    """Keep what was imported out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1, "a thread would be missing in what is forked"
 
 
 def _watch(connection: socket.socket) -> None:

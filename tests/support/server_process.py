@@ -24,19 +24,21 @@ MAIL = (sys.executable, "-m", "mail.cli")
 TIMEOUT = 60.0
 """Seconds after which something that should have happened counts as hung."""
 
+AUTHORITY = Path(__file__).parent / "authority.pem"
+
 _URL = re.compile(r"listens on (http://\S+)")
 _TOKEN = re.compile(r"^  (admin|user|agent) +(mail_\S+)$", re.MULTILINE)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, less what would configure a server."""
+    """This process's environment, less what would configure a server, with one trusted certificate."""
     ours = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT", "DATABASE_URL", "BASE_URL")
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in ours and not name.startswith(("MAIL_", "SWARM_"))
     }
-    return {**kept, **(extra or {})}
+    return {**kept, "SSL_CERT_FILE": str(AUTHORITY), **(extra or {})}
 
 
 def run_mail(

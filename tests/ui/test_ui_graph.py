@@ -106,7 +106,7 @@ def test_it_is_zoomed_and_moved_by_mouse_and_keyboard(page: "Page", studio: Stud
     page.keyboard.down("Control")
     page.mouse.wheel(0, 100)
     page.keyboard.up("Control")
-    page.wait_for_function("parseInt(document.querySelector('.graph-scale').textContent) < 100")
+    page.wait_for_function("() => parseInt(document.querySelector('.graph-scale').textContent) < 100")
     # The point below the pointer stays there.
     assert place(page, "worker") == pytest.approx((x, y), abs=5)
 
@@ -121,10 +121,10 @@ def test_it_is_zoomed_and_moved_by_mouse_and_keyboard(page: "Page", studio: Stud
     page.locator(".graph-pane").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
-        f"document.querySelector('.node[data-id=worker]').getBoundingClientRect().x < {after[0] - 40}"
+        f"() => document.querySelector('.node[data-id=worker]').getBoundingClientRect().x < {after[0] - 40}"
     )
     page.keyboard.press("0")
-    page.wait_for_function("document.querySelector('.graph-scale').textContent === '100%'")
+    page.wait_for_function("() => document.querySelector('.graph-scale').textContent === '100%'")
 
 
 def test_keys_lead_from_agent_to_agent(page: "Page", studio: StudioServer) -> None:

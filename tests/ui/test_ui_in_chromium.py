@@ -1,6 +1,6 @@
 """The page in a headless Chromium, against `mail server` with the rule-based swarm."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from studio_page import answers, ask, expect, ground, is_in_view, send, sign_in,
 from support.server_process import ServerProcess
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Route
+    from playwright.sync_api import Browser, Page, Route
 
 WAITING = "ask a human: may I?"
 Shoot = Callable[[str], Path]
@@ -97,19 +97,26 @@ def test_a_moment_of_a_task(page: "Page", server: ServerProcess) -> None:
     expect(answers(page)).to_have_count(1)
 
 
-def open_beside(page: "Page", server: ServerProcess) -> "Page":
-    """The same page in another tab, by a clock that can be turned forward."""
-    other = page.context.new_page()
-    other.clock.install()
+@pytest.fixture
+def other(browser: "Browser") -> Iterator["Page"]:
+    """A page in another browser, by a clock that can be turned forward."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.clock.install()
+    yield page
+    context.close()
+
+
+def open_beside(other: "Page", page: "Page", server: ServerProcess) -> None:
+    """Open the same task in the other browser."""
     other.goto(page.url)
     other.get_by_label("Token").fill(server.tokens["user"])
     other.get_by_role("button", name="Sign in").click()
-    return other
 
 
-def test_what_happens_elsewhere_is_seen_here(page: "Page", server: ServerProcess) -> None:
+def test_what_happens_elsewhere_is_seen_here(page: "Page", other: "Page", server: ServerProcess) -> None:
     ask(page, server, WAITING, "paused")
-    other = open_beside(page, server)
+    open_beside(other, page, server)
     expect(status_of(other)).to_have_text("paused")
     page.get_by_role("textbox", name="Your answer").fill("Yes, from the first tab.")
     page.keyboard.press("Enter")
@@ -125,10 +132,10 @@ def test_what_happens_elsewhere_is_seen_here(page: "Page", server: ServerProcess
 
 
 def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
-    page: "Page", server: ServerProcess
+    page: "Page", other: "Page", server: ServerProcess
 ) -> None:
     ask(page, server, WAITING, "paused")
-    other = open_beside(page, server)
+    open_beside(other, page, server)
     other.route("**/tasks?*", lambda route: route.fulfill(json={}))
     other.get_by_role("textbox", name="Your answer").fill("Yes, from the second tab.")
     page.get_by_role("textbox", name="Your answer").fill("Yes, from the first tab.")
