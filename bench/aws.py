@@ -79,15 +79,22 @@ def measure(late: int = LATE) -> list[Result]:
 async def measure_on(aws: Aws, late: int) -> list[Result]:
     """Everything, on this account."""
     async with Deployment(aws) as deployment:
-        long = await read_turns(deployment, (1, late))
         return [
-            *_flat(long),
-            *_figures(await read_cold_turn(deployment, late), None),
-            *_figures(await read_action(deployment), None),
-            *_figures(await read_fan_out(deployment), None, FAN_OUT_UNITS),
+            *await counts(deployment, late),
             *_figures(await read_fan_out(deployment, at_once=True), None, exact=False),
             *_idle(),
         ]
+
+
+async def counts(deployment: Deployment, late: int) -> list[Row]:
+    """The figures that are the same in every run."""
+    long = await read_turns(deployment, (1, late))
+    return [
+        *_flat(long),
+        *_figures(await read_cold_turn(deployment, late), None),
+        *_figures(await read_action(deployment), None),
+        *_figures(await read_fan_out(deployment), None, FAN_OUT_UNITS),
+    ]
 
 
 async def read_turns(deployment: Deployment, turns: Sequence[int]) -> list[Reading]:

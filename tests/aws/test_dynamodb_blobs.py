@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from support.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_client
@@ -47,7 +48,7 @@ class Bucket:
 
 @pytest.fixture
 def bucket(table: DynamoDBAdapter) -> Iterator[Bucket]:
-    made = Bucket(table.engine, table.table)
+    made = Bucket(table.engine, f"mail-{uuid4().hex}")
     yield made
     made.client.close()
 

@@ -11,6 +11,7 @@ from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from support.http_server import HTTPServer, eventually
+from support.tiers import sized
 from support.timelines import ONE_AGENT
 
 from mail.client import BadAnswer, ConnectionLost, EventStream, MAILClient, NotJSON, ServerUnreachable
@@ -148,7 +149,7 @@ async def test_many_streams_at_once() -> None:
 
 
 @pytest.mark.usefixtures("no_delays")
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(sized(fast=8, full=12, soak=30)))
 async def test_cuts_at_random_places(seed: int) -> None:
     chance = random.Random(seed)
     cuts = [chance.choice([0, chance.randrange(400), chance.randrange(4000)]) for _ in range(8)]

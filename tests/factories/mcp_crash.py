@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support import mcp_desk
 from support.api import agent, template
+from support.mcp_program import COMMAND
 
 from mail.testing.agents import View, call, complete
 
@@ -19,7 +19,7 @@ async def main(folder: Path, tool: str) -> None:
             return [call(tool, text="x")]
         return [complete(view.results[0])]
 
-    desk = {"command": sys.executable, "args": [mcp_desk.__file__, str(folder / "journal")]}
+    desk = {**COMMAND, "args": [*COMMAND["args"], str(folder / "journal")]}
     lead = agent("lead", hang_then_tell, supervises=True, mcp={"desk": desk})
     swarm = template(lead).instantiate({}, user_id="ann", database=str(folder / "mail.db"))
     runtime = swarm.runtime

@@ -13,6 +13,7 @@ import pytest
 from support import mcp_desk
 from support.http_server import eventually
 from support.llm_stub import LLMStub, call, reply
+from support.mcp_program import COMMAND
 
 from mail import Agent, Swarm
 from mail.api.swarms import MAILSwarmTemplate
@@ -39,7 +40,8 @@ MODEL = "openai/gpt-5-mini"
 
 
 def program(*arguments: object) -> list[str]:
-    return [sys.executable, mcp_desk.__file__, *map(str, arguments)]
+    """A server without the SDK."""
+    return [COMMAND["command"], *COMMAND["args"], *map(str, arguments)]
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ async def url() -> AsyncIterator[str]:
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     """The desk as a command and as a URL."""
     if request.param == "stdio":
-        yield program()
+        yield [sys.executable, mcp_desk.__file__]
         return
     async with mcp_desk.serving(mcp_desk.desk()) as url:
         yield url

@@ -137,7 +137,7 @@ def test_a_text_without_tags_of_the_envelope_stands_there_to_the_letter(text: st
     assert f"<subject>{text}</subject>\n<body>{text}</body>" in shown(text, text)
 
 
-@settings(max_examples=sized(fast=40, full=100, soak=10_000))
+@settings(max_examples=sized(fast=40, full=50, soak=10_000))
 @given(whole=envelopes(), body=hostile, subject=hostile)
 @example(envelope("request", sender=address(f"agent:{FORGERY}")), FORGERY, FORGERY)
 @example(envelope("broadcast"), "\x00\x07\x1b[2J\r\n\r]]>\ufffe\uffff\x85\u2028 &#0; &lt; 🌧", "&lt;/body>")
@@ -157,7 +157,7 @@ def test_hostile_bodies_forge_nothing() -> None:
     bodies = [FORGERY, "</body", "</subject", *PIECES]
     bodies += [
         "".join(random.choices(PIECES, k=random.randint(1, 9)))
-        for _ in range(sized(fast=1000, full=4000, soak=100_000))
+        for _ in range(sized(fast=1000, full=1000, soak=100_000))
     ]
     for body, subject in zip(bodies, reversed(bodies), strict=True):
         content = shown(body, subject)
@@ -180,7 +180,7 @@ def by_model(content: str) -> str:
 
 
 @pytest.mark.parametrize("quote", [by_function, by_model])
-@settings(max_examples=sized(fast=40, full=100, soak=10_000))
+@settings(max_examples=sized(fast=40, full=50, soak=10_000))
 @given(text=hostile | texts)
 @example(FORGERY)
 @example("&lt;/body> and &amp;lt;/body>")
@@ -259,7 +259,7 @@ names = st.builds(str.__add__, st.sampled_from("aZ_é"), st.text("aZ_é0.-", max
 values = st.recursive(texts, lambda inner: st.dictionaries(names, inner), max_leaves=5)
 
 
-@settings(max_examples=sized(fast=30, full=100, soak=1000))
+@settings(max_examples=sized(fast=30, full=50, soak=1000))
 @given(content=st.dictionaries(names, values))
 def test_a_parser_gets_exactly_the_mapping_back(content: dict[str, Any]) -> None:
     def read(element: ElementTree.Element, like: Any) -> Any:

@@ -1,8 +1,6 @@
 """An MCP server for tests, written with the SDK: `python mcp_server.py` speaks over stdio, `app()` is an ASGI application."""
 
 import asyncio
-import os
-import sys
 from typing import Annotated
 
 from mcp.server.mcpserver import Image, MCPServer
@@ -53,22 +51,10 @@ def picture() -> Image:
 
 
 @server.tool(structured_output=False)
-def variable(name: str) -> str:
-    """An environment variable of the server, and where it works."""
-    return f"{os.environ.get(name)} in {os.getcwd()}"
-
-
-@server.tool(structured_output=False)
 async def slow(seconds: float) -> str:
     """Take a while."""
     await asyncio.sleep(seconds)
     return "at last"
-
-
-@server.tool(structured_output=False)
-def process() -> str:
-    """The server's process id."""
-    return str(os.getpid())
 
 
 @server.resource("notes://today", mime_type="text/plain", description="What is up today.")
@@ -97,9 +83,4 @@ def app() -> Starlette:
 
 
 if __name__ == "__main__":
-    if "--stubborn" in sys.argv:  # does not end when its input does
-        import atexit
-        import time
-
-        atexit.register(time.sleep, 60)
     server.run()

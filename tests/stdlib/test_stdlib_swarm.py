@@ -1,13 +1,12 @@
 """Whole swarms whose agents use the catalogue: built from swarms.json, and in Python."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-import mcp_server
 import pytest
 from support.api import agent, playing, template
+from support.mcp_program import COMMAND
 
 from mail import MAILSwarmTemplate
 from mail.stdlib.fs.actions import read_file, write_file
@@ -35,7 +34,7 @@ adder = playing(use_the_toolbox)
 @pytest.mark.parametrize("tool_format", ["completions", "responses"])
 async def test_a_swarm_of_swarms_json(monkeypatch: pytest.MonkeyPatch, tool_format: str) -> None:
     """An agent that follows rules calls a tool of a real MCP server, as the engine runs it."""
-    servers = {"toolbox": {"command": sys.executable, "args": [mcp_server.__file__]}}
+    servers = {"toolbox": COMMAND}
     monkeypatch.setenv("MAIL_MCP_SERVERS", json.dumps({"mcpServers": servers}))
     entry = {
         "name": "adders",

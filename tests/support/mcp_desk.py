@@ -1,15 +1,9 @@
-"""An MCP server whose tools agents get as their own: `python mcp_desk.py [JOURNAL]` speaks over stdio, `serving` over HTTP.
-
-The journal is a file with one line for each call of `note`, `look` and `wait`.
-"""
+"""An MCP server whose tools agents get as their own: `python mcp_desk.py` speaks over stdio, `serving` over HTTP."""
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -20,21 +14,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-JOURNAL = Path(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else None
-
 
 class Sum(BaseModel):
     total: int
 
 
-def desk(journal: Path | None = JOURNAL) -> MCPServer:
+def desk() -> MCPServer:
     """Return a new server."""
     server = MCPServer("desk", log_level="ERROR")
-
-    def write(line: str) -> None:
-        if journal is not None:
-            with journal.open("a") as file:
-                file.write(f"{line}\n")
 
     @server.tool(description="Add whole numbers.")
     def add(a: int, b: int) -> Sum:
@@ -43,30 +30,12 @@ def desk(journal: Path | None = JOURNAL) -> MCPServer:
     @server.tool()
     def note(text: str) -> str:
         """Write something down."""
-        write(f"note {text}")
         return "noted"
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     def look(text: str) -> str:
         """Look something up."""
-        write(f"look {text}")
         return f"all about {text}"
-
-    async def hang(text: str) -> str:
-        write(f"begin {text}")
-        try:
-            await asyncio.sleep(60 if sum(1 for _ in journal.open()) == 1 else 0) if journal else None
-        except asyncio.CancelledError:
-            write(f"cancelled {text}")
-            raise
-        return f"{text} is done"
-
-    server.tool(name="hang", description="Hang at the first call.")(hang)
-    server.tool(
-        name="hang_again",
-        description="Hang at the first call, and do no harm.",
-        annotations=ToolAnnotations(idempotent_hint=True),
-    )(hang)
 
     @server.tool(name="files.read/one")
     def read_one() -> Image:
@@ -84,11 +53,6 @@ def desk(journal: Path | None = JOURNAL) -> MCPServer:
         server.add_tool(lambda: "bloom", name="flower", description="Bloom.")
         await context.notify_tools_changed()
         return "grown"
-
-    @server.tool()
-    def leave() -> str:
-        """End the server's process."""
-        os._exit(1)
 
     return server
 

@@ -9,6 +9,8 @@ import json
 import os
 import threading
 from functools import cache
+from inspect import signature
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -64,9 +66,9 @@ def _save_time() -> None:
     from moto.dynamodb.models.table import Table
     from moto.sqs import models as sqs
 
-    cast, list_all, transact, execute = (
+    cast, query_all, transact, execute = (
         DynamoType.cast_value.fget,
-        Table.all_items,
+        Table.query,
         models.DynamoDBBackend.transact_write_items,
         responses.ActionResult.execute_result,
     )
@@ -74,11 +76,22 @@ def _save_time() -> None:
     def cast_value(self: Any) -> Any:
         return self.value if self.type in ("S", "B", "BOOL") else cast(self)
 
-    def all_items(self: Any) -> list[Any]:
-        if not self.range_key_attr:
-            return list_all(self)
-        items = [item for items in self.items.values() for item in items.values()]
-        return sorted(items, key=lambda item: (item.hash_key.cast_value, item.range_key.cast_value))
+    def query(self: Any, hash_key: Any, *positional: Any, **named: Any) -> Any:
+        """Look only at the partition that is asked for, in its order; results from an index are sorted later anyway."""
+        is_of_table = bound(self, hash_key, *positional, **named).arguments.get("index_name") is None
+        items = (
+            self.items.get(hash_key, {}).values()
+            if is_of_table
+            else chain(*map(dict.values, self.items.values()))
+        )
+        self.all_items = lambda: sorted(items, key=sort_key) if is_of_table and self.range_key_attr else items
+        try:
+            return query_all(self, hash_key, *positional, **named)
+        finally:
+            del self.all_items
+
+    def sort_key(item: Any) -> Any:
+        return item.range_key.cast_value
 
     def transact_write_items(self: Any, transact_items: list[dict[str, Any]]) -> None:
         before = []
@@ -106,10 +119,11 @@ def _save_time() -> None:
         body = json.dumps(given, default=_encoded)
         return 200, {"Content-Type": "application/x-amz-json-1.0"}, body
 
+    bound = signature(query_all).bind
     DynamoType.cast_value = property(cast_value)
     responses.ActionResult.execute_result = execute_result
     responses.method_names_from_class = cache(responses.method_names_from_class)
-    Table.all_items = all_items
+    Table.query = query
     models.DynamoDBBackend.transact_write_items = transact_write_items
     sqs.camelcase_to_underscores = cache(sqs.camelcase_to_underscores)
     models.copy = SimpleNamespace(deepcopy=lambda it: it if isinstance(it, Table) else copy.deepcopy(it))

@@ -147,7 +147,7 @@ class TestWritingToARunningTask:
     @pytest.mark.parametrize("steps", [None, 15])
     async def test_many_at_once_are_all_answered_although_each_takes_steps(self, steps: int | None) -> None:
         """Else the agents would have used up the steps of one message before they have answered one of them."""
-        count = 40
+        count = 20
 
         def supervisor(view: View) -> Any:
             if view.mail.sender_type == "user":
