@@ -110,7 +110,7 @@ class UsageMeter:
     @property
     def spent_by_model(self) -> dict[str, Usage]:
         """The sums so far by model, including earlier attempts at the turn."""
-        return add_models(self._earlier, self.models) if self.models else dict(self._earlier)
+        return add_models(self._earlier, self.models) if self._earlier or self.models else {}
 
     def add(self, usage: Usage, model: str = "") -> None:
         """Add one report."""
