@@ -47,6 +47,23 @@ mail.server.uvicorn._serve = serve
 {command("server")}
 """
 
+DEFERRED = f"""
+import asyncio
+built = []
+
+def run(serving):
+    serving.close()
+    from fastapi.openapi.models import OpenAPI
+    from mail.http.routes import load_routers
+    from mail.http.routes.threads import Threads
+    routes = [route for router in load_routers() for route in router.routes]
+    analysed = [route.path for route in routes if hasattr(route, "dependant")]
+    built.extend((OpenAPI.__pydantic_complete__, Threads.__pydantic_complete__, analysed))
+
+asyncio.run = run
+{command("server")}
+"""
+
 
 def value_of(expression: str, code: str, folder: Path) -> Any:
     """The value of an expression in a new interpreter, once this has run."""
@@ -88,3 +105,7 @@ def test_a_server_builds_its_models_when_it_needs_them(tmp_path: Path) -> None:
 def test_a_server_collects_garbage_once_it_is_ready(tmp_path: Path) -> None:
     """What a start makes stays, so that looking through it again and again would only take time."""
     assert value_of("seen", COLLECTION, tmp_path) == [False, True, True]
+
+
+def test_a_server_builds_and_analyses_only_what_its_first_answer_needs(tmp_path: Path) -> None:
+    assert value_of("built", DEFERRED, tmp_path) == [False, False, []]
