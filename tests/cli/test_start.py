@@ -65,6 +65,23 @@ asyncio.run = run
 """
 
 
+FROZEN = """
+import gc
+import mail.server.uvicorn
+from mail.config import load_config
+seen = []
+
+async def serve(system, *, on_ready, **_):
+    on_ready()
+
+mail.server.uvicorn._serve = serve
+from mail.testing.agents import build_swarm
+swarm = build_swarm({"supervisor": lambda _: []})
+before = gc.get_freeze_count()
+mail.server.uvicorn.serve_swarm(swarm, load_config().server, on_ready=lambda: seen.append(gc.get_freeze_count()))
+"""
+
+
 def value_of(expression: str, code: str, folder: Path) -> Any:
     """The value of an expression in a new interpreter, once this has run."""
     done = subprocess.run(
@@ -109,3 +126,8 @@ def test_a_server_collects_garbage_once_it_is_ready(tmp_path: Path) -> None:
 
 def test_a_server_builds_and_analyses_only_what_its_first_answer_needs(tmp_path: Path) -> None:
     assert value_of("built", DEFERRED, tmp_path) == [False, False, []]
+
+
+def test_a_program_that_serves_a_swarm_never_looks_through_what_its_start_has_made(tmp_path: Path) -> None:
+    before, seen = value_of("[before, seen]", FROZEN, tmp_path)
+    assert seen[0] > before + 10_000
