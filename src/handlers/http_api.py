@@ -6,8 +6,8 @@ from typing import Any
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.deferral import models_built_on_first_use
 from handlers.wiring import end_init, make_loop, make_system
+from mail.http.deferral import models_built_on_first_use
 
 with models_built_on_first_use():
     from fastapi import APIRouter, Request

@@ -11,8 +11,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
-from handlers.deferral import models_built_on_first_use
 from handlers.wiring import end_init, make_system
+from mail.http.deferral import models_built_on_first_use
 
 with models_built_on_first_use():
     from fastapi import Request

@@ -47,6 +47,40 @@ mail.server.uvicorn._serve = serve
 {command("server")}
 """
 
+DEFERRED = f"""
+import asyncio
+built = []
+
+def run(serving):
+    serving.close()
+    from fastapi.openapi.models import OpenAPI
+    from mail.http.routes import load_routers
+    from mail.http.routes.threads import Threads
+    routes = [route for router in load_routers() for route in router.routes]
+    analysed = [route.path for route in routes if hasattr(route, "dependant")]
+    built.extend((OpenAPI.__pydantic_complete__, Threads.__pydantic_complete__, analysed))
+
+asyncio.run = run
+{command("server")}
+"""
+
+
+FROZEN = """
+import gc
+import mail.server.uvicorn
+from mail.config import load_config
+seen = []
+
+async def serve(system, *, on_ready, **_):
+    on_ready()
+
+mail.server.uvicorn._serve = serve
+from mail.testing.agents import build_swarm
+swarm = build_swarm({"supervisor": lambda _: []})
+before = gc.get_freeze_count()
+mail.server.uvicorn.serve_swarm(swarm, load_config().server, on_ready=lambda: seen.append(gc.get_freeze_count()))
+"""
+
 
 def value_of(expression: str, code: str, folder: Path) -> Any:
     """The value of an expression in a new interpreter, once this has run."""
@@ -88,3 +122,12 @@ def test_a_server_builds_its_models_when_it_needs_them(tmp_path: Path) -> None:
 def test_a_server_collects_garbage_once_it_is_ready(tmp_path: Path) -> None:
     """What a start makes stays, so that looking through it again and again would only take time."""
     assert value_of("seen", COLLECTION, tmp_path) == [False, True, True]
+
+
+def test_a_server_builds_and_analyses_only_what_its_first_answer_needs(tmp_path: Path) -> None:
+    assert value_of("built", DEFERRED, tmp_path) == [False, False, []]
+
+
+def test_a_program_that_serves_a_swarm_never_looks_through_what_its_start_has_made(tmp_path: Path) -> None:
+    before, seen = value_of("[before, seen]", FROZEN, tmp_path)
+    assert seen[0] > before + 10_000

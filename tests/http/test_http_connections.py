@@ -325,6 +325,16 @@ class TestTransport:
         await asyncio.sleep(0)
         assert len(wire.sent) == 2
 
+    async def test_a_head_that_states_the_length_of_its_body_waits_for_it(
+        self, wire: Wire, transport: JoiningTransport
+    ) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
+        transport.write(head)
+        await asyncio.sleep(0)
+        assert wire.sent == []
+        transport.write(b"body")
+        assert wire.sent == [head + b"body"]
+
     async def test_a_head_waits_for_no_later_body(self, wire: Wire, transport: JoiningTransport) -> None:
         transport.write(self.HEAD)
         await asyncio.sleep(0)

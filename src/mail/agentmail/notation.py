@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mail.core.protocol.message import Text, Timestamp
 
@@ -226,7 +226,7 @@ def without_blanks(paths: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     return tuple(stripped for path in paths if (stripped := path.strip()))
 
 
-_TIMESTAMP: TypeAdapter[Any] = TypeAdapter(Timestamp)
+_TIMESTAMP: TypeAdapter[Any] = TypeAdapter(Timestamp, config=ConfigDict(defer_build=True))
 
 Stripped = Annotated[Text, AfterValidator(str.strip)]
 """Text without surrounding white space."""

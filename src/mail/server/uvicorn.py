@@ -227,7 +227,12 @@ def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[]
     """
     _exit_on_signals()
     _set_up(config)
-    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), host=config.host, on_ready=on_ready))
+
+    def ready() -> None:
+        gc.freeze()  # a look at everything that the start has made would stop all requests for a while
+        on_ready()
+
+    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), host=config.host, on_ready=ready))
 
 
 def _host(config: ServerConfig, flags: Mapping[str, Any]) -> str:

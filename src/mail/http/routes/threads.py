@@ -17,7 +17,7 @@ from itertools import batched, chain
 from typing import Annotated, NamedTuple
 
 from fastapi import Path, Query, Request
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from mail.agentmail import ACK_WITHIN, AgentMailMessage, BeadState, Summary, Thread, Tracker, Turn
@@ -48,9 +48,14 @@ THREADS = 20
 MAX_ACK_WITHIN = 366 * 24 * 3600
 DEFAULT_ACK_WITHIN = ACK_WITHIN.total_seconds()
 
+LATER = ConfigDict(defer_build=True)
+"""Builds a model when it is used, as most processes never do."""
+
 
 class ThreadTask(BaseModel):
     """A task with messages in a thread."""
+
+    model_config = LATER
 
     task_id: str
     status: TaskStatus
@@ -64,6 +69,8 @@ class ThreadSummary(Summary):
     Of a bead in several tasks it shows the status in one: the newest in which a question is open, else the newest.
     """
 
+    model_config = LATER
+
     task_ids: tuple[str, ...]
     tasks: tuple[ThreadTask, ...]
     overdue: tuple[str, ...] = Field(description="Ids of the pending messages that have waited for too long.")
@@ -71,6 +78,8 @@ class ThreadSummary(Summary):
 
 class ThreadTurn(BaseModel):
     """A message in a conversation, one level below the message with the id `answers`."""
+
+    model_config = LATER
 
     message: AgentMailMessage
     level: int
@@ -80,6 +89,8 @@ class ThreadTurn(BaseModel):
 
 class Threads(BaseModel):
     """Threads, and what is open in all the tasks that were read."""
+
+    model_config = LATER
 
     threads: list[ThreadSummary]
     who_works_on_what: dict[str, tuple[str, ...]] = Field(
@@ -95,6 +106,8 @@ class Threads(BaseModel):
 class ThreadRecord(BaseModel):
     """A thread with its messages, each below the message that it answers."""
 
+    model_config = LATER
+
     thread_id: str
     summary: ThreadSummary
     conversation: list[ThreadTurn]
@@ -106,7 +119,7 @@ AckWithin = Annotated[
     float, Query(ge=0, le=MAX_ACK_WITHIN, description="Seconds after which a message that waits is overdue.")
 ]
 OnlyTask = Annotated[TaskId | None, Query(description="Only messages of this task.")]
-_TASK_ID = TypeAdapter[str](TaskId)
+_TASK_ID = TypeAdapter[str](TaskId, config=LATER)
 
 
 @router.get(
@@ -185,7 +198,7 @@ class PageStart(NamedTuple):
     skip: int = 0
 
 
-_START = TypeAdapter(PageStart)
+_START = TypeAdapter(PageStart, config=LATER)
 
 _PREFIX = "t."
 """The prefix of cursors that lead into a page of tasks; the others are the store's."""

@@ -12,6 +12,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from mail.http.openapi import DocumentedRoute
+
 FOLDER = Path(__file__).parents[1] / "ui"
 PAGE = "index.html"
 
@@ -38,7 +40,7 @@ HEADERS = {
 
 FOREVER = "public, max-age=31536000, immutable"
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=DocumentedRoute)
 
 
 class Asset(NamedTuple):
