@@ -107,6 +107,22 @@ class TestTeams:
         assert [each.name for each in swarm.template.to_core().actions.values()] == ["ping"]
         assert [each.name for each in Agent("b", model="openai/x", actions=[ping]).actions] == ["ping"]
 
+    @pytest.mark.parametrize(
+        ("settings", "problem"),
+        [
+            ({"actions": ["search"]}, "agent 'a': actions must be functions, not 'search'"),
+            ({"team": ["writer"]}, "agent 'a': team must be agents, not 'writer'"),
+        ],
+    )
+    def test_names_in_place_of_objects(self, settings: dict[str, Any], problem: str) -> None:
+        with pytest.raises(ConfigurationError, match=problem):
+            Agent("a", model="openai/x", **settings)
+
+    @pytest.mark.filterwarnings("error")
+    def test_a_database_of_no_known_kind(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"^database: postgre:// is no known database"):
+            Swarm(agent("lead", echo), database="postgre://x").ask("Hi")
+
     @pytest.mark.parametrize("settings", [{}, {"model": "openai/x", "function": scripted(echo)}])
     def test_one_kind_of_agent(self, settings: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError, match="agent 'a': give it one of model"):

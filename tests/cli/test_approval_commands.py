@@ -53,6 +53,7 @@ def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> No
     calls = bank.post("pay 50 200 300", task_id="several").json()["pending_tool_calls"]
     assert bank.paid[before:] == ["bob 50"]  # it needs no approval
     first, second = (call["call_id"] for call in calls)
+    assert f"mail task approve several --call {first}\n" in run_task(bank, "watch", "several").stdout
     unclear = run_task(bank, "approve", "several")
     assert (unclear.returncode, f'{second}: pay with {{"to": "bob", "amount": 300}}' in unclear.stderr) == (
         1,

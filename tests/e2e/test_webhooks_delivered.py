@@ -56,7 +56,12 @@ def test_the_command_line(tmp_path: Path) -> None:
 
         secret = ("--secret-ref", "${WEBHOOK_SECRET_E2E}")
         webhook_id = webhook("register", receiver.url, *secret, "--event", "task_complete")
-        assert webhook("list").splitlines()[1].split("\t") == [webhook_id, "registered", "task_complete", receiver.url]
+        assert webhook("list").splitlines()[1].split("\t") == [
+            webhook_id,
+            "registered",
+            "task_complete",
+            receiver.url,
+        ]
         server.ask("weather in Tokyo", task_id="t")
         (one,) = receiver.wait_for(1)
         assert verify(SECRET, one.headers, one.body)["event"] == "task_complete"

@@ -141,6 +141,22 @@ async def test_approval(stub: LLMStub, url: str) -> None:
     assert '"total": 43' in result
 
 
+async def test_edited_arguments_are_checked_in_another_process(
+    stub: LLMStub, url: str, tmp_path: Path
+) -> None:
+    stub.script(reply(call("add", a=2, b=40)))
+
+    def accountant() -> Swarm:
+        agent = Agent("lead", "You add.", model=MODEL, mcp=[url], approve=True)
+        return Swarm(agent, database=str(tmp_path / "mail.db"))
+
+    async with accountant() as swarm:
+        await swarm.aask("2+40?", task_id="sum")
+    async with accountant() as swarm:
+        with pytest.raises(BadApproval, match=r"^add does not take these arguments: b: "):
+            await swarm.aapprove("sum", arguments={"a": 2})
+
+
 async def test_a_name_to_approve_that_no_server_has(url: str, caplog: pytest.LogCaptureFixture) -> None:
     tools = tools_of([url], approve=["ad"])
     assert not tools.known().actions

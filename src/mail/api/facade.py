@@ -115,8 +115,11 @@ class Agent:
         self.name = name
         self.system = system
         self.model = model
-        self.actions = [each if isinstance(each, MAILAction) else make_action(each) for each in actions]
+        self.actions = [_as_action(name, each) for each in actions]
         self.team = list(team)
+        for member in self.team:
+            if not isinstance(member, Agent):
+                raise ConfigurationError(f"agent {name!r}: team must be agents, not {member!r}")
         self.function = function
         self.factory = factory
         self.can_complete_tasks = can_complete_tasks
@@ -206,6 +209,14 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+
+def _as_action(agent: str, given: MAILAction | Callable[..., Any]) -> MAILAction:
+    if isinstance(given, MAILAction):
+        return given
+    if not callable(given):
+        raise ConfigurationError(f"agent {agent!r}: actions must be functions, not {given!r}")
+    return make_action(given)
 
 
 Output = TypeVar("Output", default=Answer)
@@ -721,6 +732,8 @@ class Swarm(Generic[Output]):
                 raise BadApproval(f"task {answer.task_id!r}: no call in this answer needs approval")
             if len(calls) > 1 and given.get("arguments") is not None:
                 raise BadApproval("several calls wait; name the call_id of the one with these arguments")
+        if given.get("arguments") is not None:  # of a tool whose server has not been asked in this process
+            await self.running.runtime.swarm.warm_up()
         approvals = [{**given, "call_id": each, "all": is_for_all} for each in calls]
         return await self._resume(answer, timeout, output_type, approvals=approvals)
 
@@ -748,15 +761,19 @@ class Swarm(Generic[Output]):
         else:
             work.close()
             raise MAILError(f"{name} would block the running event loop; use: await swarm.a{name}(...)")
-        with self._lock:
-            if self._home is None:
-                self._home = _Home()
-                self._home.run(self.running.runtime.start())
+        try:
+            with self._lock:
+                if self._home is None:
+                    runtime = self.running.runtime
+                    self._home = _Home()
+                    self._home.run(runtime.start())
+        except BaseException:
+            work.close()
+            raise
         try:
             return self._home.run(work)
-        except (
-            MAILError
-        ) as error:  # of the question, not of this program: leave out the frames of the other thread
+        except MAILError as error:
+            # it is about the question, not a bug: leave out the frames of the swarm's thread
             raise error.with_traceback(None)  # noqa: B904  # it is the same error
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from mail.bootstrap import peers
 from mail.bootstrap.peers import may_call_private
 from mail.bootstrap.system import (
@@ -28,9 +30,11 @@ from mail.config.database import AUTO
 from mail.config.models import AS_GIVEN
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
+from mail.core.protocol.error_text import describe
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
+from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.registration import is_loopback
 
@@ -113,7 +117,11 @@ def embedded(
     from mail.bootstrap.backends import open_backend
 
     place = database if isinstance(database, str) else IN_MEMORY
-    backend = open_backend(StorageConfig(database=place), swarm.name, clock, use="program")
+    try:
+        storage = StorageConfig(database=place)
+    except ValidationError as error:
+        raise ConfigurationError(describe(error, StorageConfig)) from None
+    backend = open_backend(storage, swarm.name, clock, use="program")
     if not isinstance(database, str):
         backend = replace(backend, store=database)
     unlimited = {"running_tasks": 0, "mailbox_depth": 0, "task_bytes": 0}

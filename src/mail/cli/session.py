@@ -201,8 +201,10 @@ class Session:
         if self.is_chat:
             return how_to_reply(questions)
         name = shlex.quote(task_id)
-        if any(question.needs_approval for question in questions):
-            approve, reject = self._command("task-approve", name), self._command("task-reject", name)
+        waiting = [question for question in questions if question.needs_approval]
+        if waiting:
+            which = () if len(waiting) == 1 else ("--call", shlex.quote(waiting[0].call_id))
+            approve, reject = (self._command(f"task-{do}", name, *which) for do in ("approve", "reject"))
             return f"Decide with\n  {approve}\n  {reject} --reason 'why not'"
         answer = self._command("reply", name, *['"your answer"'] * max(1, len(questions)))
         return f"Answer with\n  {answer}"
