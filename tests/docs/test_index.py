@@ -49,7 +49,9 @@ def test_every_picture_is_shown_and_small() -> None:
     shown = set[str]().union(*(links(path.read_text(encoding="utf-8")) for path in DOCS.glob("*.md")))
     for path in (DOCS / "images").iterdir():
         assert f"images/{path.name}" in shown
-        assert path.stat().st_size <= 150_000
+        assert path.stat().st_size <= (600_000 if path.suffix == ".webp" else 150_000), (
+            "a recording may be larger"
+        )
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -68,8 +68,8 @@ def in_order(webhooks: Iterable[WebhookRecord]) -> list[WebhookRecord]:
 
 def host_of(url: str) -> str:
     """Return the scheme, host and port of a URL: no user, path or query, which may be secrets."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    split = urlsplit(url)
+    return f"{split.scheme}://{split.netloc.rpartition('@')[2]}"
 
 
 @value(kw_only=True)

@@ -12,7 +12,7 @@ import { TurnsDialog } from "./turns.js";
 
 const PAGE = 50;
 const MOST = 1000;
-const COLUMNS = [["Task", "wide"], ["Caller"], ["State"], ["Started", "nowrap"], ["Entries", "number"], ["Cost", "number"], ["", "actions"]];
+const COLUMNS = [["Task", "wide"], ["Caller"], ["State"], ["Started", "nowrap optional"], ["Entries", "number optional"], ["Cost", "number"], ["", "actions"]];
 const CANCELLABLE = new Set(["running", "paused"]);
 const STATES = ["running", "paused", "completed", "failed", "cancelled"];
 

@@ -10,7 +10,7 @@ import { deadLetters, settleLetters } from "./requests.js";
 
 const PAGE = 100;
 const MOST = 1000;
-const COLUMNS = [["Message", "wide"], ["Reason", "wide"], ["Task", "breakable"], ["When", "nowrap"], ["", "actions"]];
+const COLUMNS = [["Message", "wide"], ["Reason", "wide"], ["Task", "breakable"], ["When", "nowrap optional"], ["", "actions"]];
 const messages = (count) => (count === 1 ? "1 message" : `${count} messages`);
 
 /** Return where a mailbox belongs: an agent, `@` and a swarm, or `!` and a webhook. */

@@ -8,7 +8,7 @@ import { html, useState } from "../html.js";
 import { Adding, Field, Page, Small, Table, perform, useData, useNotice } from "./page.js";
 import { registerSwarm, removeSwarm, swarms } from "./requests.js";
 
-const COLUMNS = [["Swarm", "wide"], ["Health"], ["Last answer", "nowrap"], ["Token", "breakable"], ["Options"], ["", "actions"]];
+const COLUMNS = [["Swarm", "wide"], ["Health"], ["Last answer", "nowrap optional"], ["Token", "breakable"], ["Options"], ["", "actions"]];
 
 export function Registry() {
   const data = useData(swarms, { every: 15 });

@@ -10,7 +10,7 @@ import { callerOf } from "./all-tasks.js";
 import { allWebhooks, deleteWebhook, disableWebhook, registerWebhook, webhooks } from "./requests.js";
 
 const COLUMNS = [["URL", "wide"], ["Events", "breakable"], ["Secret", "breakable"], ["Created", "nowrap"], ["", "actions"]];
-const OTHERS = [["Host", "wide"], ["Caller"], ["State"], ["Secret"], ["Created", "nowrap"], ["", "actions"]];
+const OTHERS = [["Host", "wide"], ["Caller"], ["State"], ["Secret"], ["Created", "nowrap optional"], ["", "actions"]];
 
 export function Webhooks({ caller }) {
   const mine = `${caller.role}:${caller.id}`;

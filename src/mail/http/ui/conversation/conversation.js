@@ -108,12 +108,14 @@ function Talk({ session, swarm, caller, navigate }) {
   const asked = new Set([...questions, ...approvals.map(({ item }) => item)]);
   const tail = useTail(session.version);
   useEffect(() => setWantsMessage(false), [isAsked]);
-  const left = useRef(0);
+  const left = useRef([]);
+  const calls = [...asked].map(({ callId }) => callId);
   useEffect(() => {
     // The card that had the focus is gone: the next one gets it, and not its button, which a second Enter would press.
-    if (asked.size < left.current && document.activeElement === document.body) (tail.content.current.querySelector(".question-card") ?? tail.scroller.current).focus({ preventScroll: true });
-    left.current = asked.size;
-  }, [asked.size]);
+    const isGone = left.current.some((call) => !calls.includes(call));
+    if (isGone && document.activeElement === document.body) (tail.content.current.querySelector(".question-card") ?? tail.scroller.current).focus({ preventScroll: true });
+    left.current = calls;
+  }, [calls.join()]);
   useEffect(() => {
     if (sent && session.last > sent.after) setSent(null);
   }, [session.last]);
