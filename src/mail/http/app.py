@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, StatelessLifespan
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.bodies import referenced_models
 from mail.http.errors import install_error_handlers
-from mail.http.openapi import DESCRIPTION, TAGS, DocumentedRoute
+from mail.http.openapi import DESCRIPTION, TAGS, DocumentedRoute, describe
 from mail.http.service import Service
 
 
@@ -62,6 +62,7 @@ class MAILApp(FastAPI):
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
             document["components"]["schemas"] = dict(sorted(schemas.items()))
+            describe(document)
         assert self.openapi_schema is not None
         return self.openapi_schema
 
