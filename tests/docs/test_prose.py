@@ -11,7 +11,8 @@ PAGES = [
     *sorted(DOCS.rglob("*.md")),
 ]
 PHRASES = re.compile(
-    r"\b((is|are|be|was) told|of old|goes on|whoever|anew|is no such|whose key|all else|at hand|none of its own)\b",
+    r"\b((is|are|be|was) told|of old|goes on|whoever|anew|is no such|whose key|all else|at hand|none of its own|"
+    r"only one time|by the prices|is kept of|begins with no)\b",
     re.IGNORECASE,
 )
 
