@@ -38,13 +38,26 @@ async def test_every_operation_is_described(document: dict[str, Any]) -> None:
         assert len(operation["tags"]) == 1
         assert ("security" in operation) == ((path, method) not in PUBLIC)
         assert operation["responses"].keys() >= {"500", "503"}
-        assert ("422" in operation["responses"]) == (path in ("/message", "/interswarm/message"))
+        assert ("422" in operation["responses"]) == (
+            path in ("/message", "/interswarm/message", "/task/fork")
+        )
+        for response in operation["responses"].values():
+            assert response["description"] != "Successful Response", path
         if "security" in operation:
             assert operation["responses"].keys() >= {"401", "403"}
             assert operation["security"] == [{"bearer": []}]
         if "requestBody" in operation:
             assert operation["responses"].keys() >= {"400", "413"}
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+
+
+async def test_attributes_of_classes_are_described_as_properties(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert not [name for name, schema in schemas.items() if "Attributes:" in schema.get("description", "")]
+    budget = schemas["Budget"]
+    assert "checked before each turn" in budget["description"]
+    assert budget["properties"]["tokens"]["description"] == "Tokens read and written by models."
+    assert all("description" in each for each in budget["properties"].values())
 
 
 async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

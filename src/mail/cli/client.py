@@ -58,7 +58,7 @@ def client(
 ) -> None:
     """Run commands on a server, typed at the prompt or piped in.
 
-    `help` lists the commands. At the prompt, text that begins with no command is sent to the swarm.
+    `help` lists the commands. At the prompt, anything that is not a command is sent to the swarm.
 
     Exit codes: 3 a task has failed, 4 a task is paused.
     """

@@ -70,7 +70,7 @@ def ui(
     """Open the server's page in a browser, signed in.
 
     The page opens with a link that works once, within ten minutes. With an API key, the link signs in the key's own caller.
-    Without one, it is written to the server's database, as by mail token create: for the machine where the server runs.
+    Without one, the link is written to the server's database, as `mail token create` does, so run it where the server runs.
     """
     from mail.cli.connection import connect, is_on_this_machine
 

@@ -98,7 +98,7 @@ COMMANDS = (
         name="usage",
         shell_name="usage",
         summary="Show the tokens and the cost of your tasks.",
-        details="For admins, of all tasks.",
+        details="Admins see those of all tasks.",
         handler=usage,
         arguments=(
             option("--by", help="Group by this.", choices=tuple(By), default=By.AGENT.value),

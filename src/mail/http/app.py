@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.bodies import referenced_models
 from mail.http.errors import install_error_handlers
-from mail.http.openapi import DESCRIPTION, TAGS, DocumentedRoute
+from mail.http.openapi import DESCRIPTION, TAGS, DocumentedRoute, describe
 from mail.http.service import Service
 
 
@@ -69,6 +69,7 @@ class MAILApp(FastAPI):
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
             document["components"]["schemas"] = dict(sorted(schemas.items()))
+            describe(document)
         assert self.openapi_schema is not None
         return self.openapi_schema
 

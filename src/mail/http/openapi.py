@@ -1,5 +1,6 @@
 """What the OpenAPI document says beyond the routes' own signatures."""
 
+import re
 from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any
@@ -63,13 +64,43 @@ PROTECTED = (401, 403, 429, *PUBLIC)
 
 PAGE_HEADERS: dict[str, Any] = {
     "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
-    "X-Next-Cursor": {"description": "Its cursor.", "schema": {"type": "string"}},
+    "X-Next-Cursor": {"description": "The cursor of that page.", "schema": {"type": "string"}},
 }
 
 ETAG: dict[str, Any] = {
     "description": "The task's generation, for `If-Match`; none for a task as it was.",
     "schema": {"type": "string"},
 }
+
+
+_ATTRIBUTES = "\n\nAttributes:\n"
+_ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): (.+(?:\n {8}.+)*)$", re.MULTILINE)
+_FASTAPIS_DESCRIPTION = "Successful Response"
+
+
+def describe(document: dict[str, Any]) -> None:
+    """Write the descriptions of an OpenAPI document for its readers.
+
+    What the docstring of a class says about its attributes becomes the descriptions of its properties, and a response that
+    nobody has described gets the description of its model.
+    """
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        about, _, attributes = schema.get("description", "").partition(_ATTRIBUTES)
+        if not attributes:
+            continue
+        schema["description"] = about
+        for names, text in _ATTRIBUTE.findall(attributes):
+            for name in names.split(", "):
+                if (property_ := schema["properties"].get(name)) is not None:
+                    sentence = " ".join(text.split())
+                    property_.setdefault("description", sentence[0].upper() + sentence[1:])
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for response in operation["responses"].values():
+                if response["description"] == _FASTAPIS_DESCRIPTION:
+                    model = response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+                    response["description"] = schemas[model]["description"]
 
 
 class DocumentedRoute(APIRoute):

@@ -37,7 +37,7 @@ MIN_COST = 1e-6
 
 
 class Budget(Value):
-    """What one generation of a task may use; None for no limit. It is checked before each turn.
+    """Limits on what one generation of a task may use, checked before each turn; one that is not set doesn't apply.
 
     Attributes:
         turns: turns of any kind.

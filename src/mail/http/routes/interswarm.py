@@ -124,7 +124,7 @@ async def forward(
 ) -> JSON:
     """Begin a task for another swarm, or deliver another message for it. Only for swarms.
 
-    The same `message_id` is accepted only one time.
+    The same `message_id` is accepted only once.
     """
     return await _receive(request, caller, body, back=False)
 

@@ -68,7 +68,7 @@ _body = JSONBody(PostSignIn, max_bytes=4096)
 async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
     """Make a link that signs a browser in as the caller: once, within ten minutes.
 
-    Not for the token of such a session. The session ends after a day, or with the key that made the link.
+    The token of such a session can't make one. The session ends after a day, or with the key that made the link.
     """
     service = issuing_service(request)
     bearer = find_bearer(request.headers)

@@ -186,9 +186,9 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
 async def check_swarm(
     request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]
 ) -> JSON:
-    """Return what would keep `POST /swarms/load` from loading a swarm. The running swarm stays. Only for admins.
+    """Return what would keep `POST /swarms/load` from loading a swarm; this changes nothing. Only for admins.
 
-    The modules that it refers to are imported, as for loading. Models and keys are not checked: `mail check` does that.
+    The modules that the swarm refers to are imported, as for loading. Models and keys are not checked: `mail check` does that.
     """
     try:
         entry, _ = await _served(request).check(body.swarm)

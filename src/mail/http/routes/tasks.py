@@ -198,7 +198,7 @@ async def get_tasks(
 
 @router.get(
     "/task",
-    summary="Look at a task",
+    summary="Get a task",
     response_model=TaskRecord | TaskSummary,
     responses={
         200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},

@@ -234,7 +234,7 @@ async def tasks_from(
 
 @router.get(
     "/threads/{thread_id:path}",
-    summary="Look at a thread",
+    summary="Get a thread",
     response_model=ThreadRecord,
     responses=problems(400, 404, *PROTECTED),
 )

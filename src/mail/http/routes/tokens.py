@@ -122,7 +122,7 @@ async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens
 async def delete_token(
     request: Request, caller: Admin, number: Annotated[str, Path(description="The token's number.")]
 ) -> JSON:
-    """Revoke a token, and the sessions that sign-in links made with it have begun. Only for admins.
+    """Revoke a token, and all sessions that began with a sign-in link made with it. Only for admins.
 
     Servers refuse it within a minute.
     """

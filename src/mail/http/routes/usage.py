@@ -96,9 +96,9 @@ async def get_usage(
     cursor: Annotated[str | None, Query(description="The previous response's cursor.")] = None,
     per_task: Annotated[bool, Query(description="Whether to list each task, too.")] = False,
 ) -> JSON:
-    """Return the tokens and cost of the caller's tasks, for admins of all tasks, by agent, model, caller and day.
+    """Return tokens and cost by agent, model, caller and day: of the caller's tasks, or for admins of all tasks.
 
-    A task counts by the time it began, with all its usage since.
+    A task counts in the period in which it began, with all its usage since.
     """
     service = service_of(request)
     period = Period(_read_time(since, "since"), _read_time(until, "until"))
