@@ -104,6 +104,16 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
+async def test_a_turn_says_when_the_swarm_was_loaded_since(client: Client) -> None:
+    await client.call("POST", "/message", {"body": "2 + 3", "task_id": "t"})
+    turn = (await client.call("GET", "/task/turn?task_id=t&seq=2")).json()
+    assert turn["setup"]["loaded"] is None, "the configured swarm"
+    assert (await client.load(changed(version="2.0"))).status_code == 200
+    assert (await client.call("GET", "/task/turn?task_id=t&seq=2")).json()["setup"]["loaded"] > turn[
+        "committed"
+    ]
+
+
 class TestDump:
     async def test_dump(self, client: Client, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO, "mail"):
