@@ -56,6 +56,7 @@ TOOL_NAMES = ("ministack", "sam", "checkov", "docs")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
+CHROMIUM_SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 POSTGRES = Path("/usr/lib/postgresql")
 
@@ -391,9 +392,10 @@ def tools(arguments: Sequence[str]) -> int:
 
 
 def browser(arguments: Sequence[str]) -> int:
-    """Install a Chromium: the system's by apt if permitted, else playwright's, with the libraries that it needs."""
-    if any(map(shutil.which, CHROMIUM)) or apt_install("chromium"):
-        return 0
+    """Install a Chromium by apt if permitted, else playwright's: best one without windows, which takes half the CPU time."""
+    for known, package in (CHROMIUM_SHELLS, "chromium-headless-shell"), (CHROMIUM, "chromium"):
+        if any(map(shutil.which, known)) or apt_install(package):
+            return 0
     return subprocess.call([str(BIN / "playwright"), "install", "--with-deps", "chromium"])
 
 

@@ -89,7 +89,7 @@ function useAgent(known, isAdmin) {
   return state.agent?.name === known?.name ? state : { agent: known, problem: null };
 }
 
-/** The first sentence of a prompt, as the description of its agent. */
+/** The first sentence of a prompt, for an agent without a description. */
 export function firstSentence(prompt) {
   const [line = ""] = (prompt ?? "").trim().split("\n");
   const [sentence] = /^.*?[.!?](?=\s|$)/.exec(line) ?? [line];
@@ -196,7 +196,7 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
   if (name === CALLER) return html`<div class="agent-panel" ref=${panel}><p>The person or program that began this task and gets its answers.</p></div>`;
   return html`<div class="agent-panel" ref=${panel}>
     ${agent ? html`<${Roles} agent=${agent} swarm=${swarm} />` : html`<p class="row"><${Chip}>${name.includes("@") ? "another swarm" : "not in this version of the swarm"}<//></p>`}
-    ${agent?.system_prompt && html`<p class="agent-about">${firstSentence(agent.system_prompt)}</p>`}
+    ${(agent?.description || agent?.system_prompt) && html`<p class="agent-about">${agent.description || firstSentence(agent.system_prompt)}</p>`}
     <dl class="facts-list">
       ${name.includes("@") && html`<${Fact} name="Swarm">${name.slice(name.indexOf("@") + 1)}<//>`}
       ${agent && html`<${Fact} name="Model">${agent.model ? html`<code>${agent.model}</code>` : html`<span class="quiet">None, or a function of its own</span>`}<//>`}
