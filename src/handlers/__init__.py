@@ -14,3 +14,11 @@
 import gc
 
 gc.disable()  # until wiring.end_init: what is imported and built stays, so that looking for garbage only costs time
+
+from handlers.deferral import run_on_first_use  # noqa: E402
+
+run_on_first_use(
+    "aws_lambda_powertools",
+    "aws_lambda_powertools.logging",
+    "botocore.docs",
+)

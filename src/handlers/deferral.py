@@ -1,19 +1,85 @@
-"""Imports FastAPI without building the models of OpenAPI, which only `GET /openapi.json` needs: a tenth of a cold start."""
+"""Defers what libraries build or load when they are imported, and functions use late or never: a third of a cold start."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
 
-from pydantic._internal._config import config_defaults
+MODELS = "fastapi.openapi.models"
+
+
+class _Package(ModuleType):
+    """A package whose submodules can be imported before it runs: it runs when one of its own names is first read."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or type(self) is ModuleType:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        self.__class__ = ModuleType  # type: ignore[assignment]  # as its code reads names of itself
+        assert self.__spec__ is not None
+        assert self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def run_on_first_use(*names: str) -> None:
+    """Let packages that import all of their submodules do so only if one of their own names is used; parents come first."""
+    for name in names:
+        spec = find_spec(name)
+        if spec is not None and name not in sys.modules:
+            package = module_from_spec(spec)
+            package.__class__ = _Package
+            sys.modules[name] = package
+            parent, _, child = name.rpartition(".")
+            if parent:
+                setattr(sys.modules[parent], child, package)
+
+
+class _StandIn(type):
+    """Stands for a model of OpenAPI in FastAPI's annotations; making or reading one imports the models."""
+
+    def __call__(cls, *arguments: Any, **fields: Any) -> Any:
+        if not arguments and not fields:  # FastAPI makes a default argument of one
+            return super().__call__()
+        return getattr(_models(), cls.__name__)(*arguments, **fields)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(getattr(_models(), cls.__name__), name)
+
+
+def _stand_in(name: str) -> _StandIn:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return _StandIn(name, (), {})
+
+
+def _models() -> ModuleType:
+    if not hasattr(sys.modules[MODELS], "__file__"):
+        del sys.modules[MODELS]
+    return import_module(MODELS)
 
 
 @contextmanager
-def models_built_on_first_use() -> Iterator[None]:
-    """Let pydantic build the models that are defined meanwhile when they are first used.
+def lean_fastapi() -> Iterator[None]:
+    """Import FastAPI inside this without the models of OpenAPI, which only `GET /openapi.json` needs.
 
-    Pydantic has a setting for this, `defer_build`, but only per model, and these are FastAPI's own.
+    FastAPI has no setting for that. Nor does it need to import pydantic 1 for a look at each parameter of a route: no
+    parameter of these is a model of pydantic 1. Pydantic builds FastAPI's other models when they are first used: its
+    setting `defer_build` is one of each model, and these are not ours.
     """
+    from pydantic._internal._config import config_defaults
+
+    models = ModuleType(MODELS)
+    models.__getattr__ = _stand_in  # type: ignore[method-assign]
+    sys.modules[MODELS] = models
     config_defaults["defer_build"] = True
     try:
         yield
     finally:
         config_defaults["defer_build"] = False
+    compat: Any = import_module("fastapi._compat.shared")
+    compat.is_pydantic_v1_model_class = lambda _: False
