@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fastapi import Request
@@ -13,7 +13,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import RateLimiter
@@ -108,7 +108,7 @@ class MetricsPage(Protocol):
         """Return the page."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Service:
     """A swarm's runtime, and the settings for serving it.
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -37,6 +37,7 @@ from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
@@ -79,7 +80,7 @@ REMEMBERED_TURNS = 10_000
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpenTurn:
     """What is remembered of a turn.
 
