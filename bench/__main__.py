@@ -5,11 +5,23 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import aws, counts, earlier_tasks, engine, http, imports, large, peers, postgres, report
+from bench import (
+    aws,
+    cold_starts,
+    counts,
+    earlier_tasks,
+    engine,
+    http,
+    imports,
+    large,
+    peers,
+    postgres,
+    report,
+)
 from bench.report import BEFORE, LATEST, Result
 
 QUICK_PARTS = ("engine", "counts", "http", "imports")
-PARTS = (*QUICK_PARTS, "earlier-tasks", "postgres", "large", "aws")
+PARTS = (*QUICK_PARTS, "earlier-tasks", "postgres", "large", "aws", "cold-starts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,8 @@ def run(mode: Mode, parts: list[str] | tuple[str, ...]) -> list[Result]:
         results += large.measure()
     if "aws" in parts:
         results += aws.measure(mode.late_turn)
+    if "cold-starts" in parts:
+        results += cold_starts.measure(mode.samples)
     return results
 
 

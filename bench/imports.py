@@ -133,10 +133,19 @@ def initialise(handler: str | None) -> Import:
 
     The environment is that of a function; modules are compiled, as they are in a layer, once this has run before.
     """
-    queues = ",".join(f"https://queue.example/turns-{tier}.fifo" for tier in range(1, 6))
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT / "src"),
+        **function_environment(handler),
+    }
+    code = HANDLER_FLOOR if handler is None else f"import handlers.{handler}"
+    return _probe(code, HEAVY_FOR_HANDLERS, env=environment, cwd=ROOT / "swarm")
+
+
+def function_environment(handler: str | None) -> dict[str, str]:
+    """What the template sets for a function, or for the floor."""
+    queues = ",".join(f"https://queue.example/turns-{tier}.fifo" for tier in range(1, 6))
+    return {
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "none",
@@ -145,8 +154,6 @@ def initialise(handler: str | None) -> Import:
         "MAIL_TURN_QUEUES": queues if handler in PUBLISHING else "",
         "POWERTOOLS_METRICS_NAMESPACE": "MAIL",
     }
-    code = HANDLER_FLOOR if handler is None else f"import handlers.{handler}"
-    return _probe(code, HEAVY_FOR_HANDLERS, env=environment, cwd=ROOT / "swarm")
 
 
 def _handlers(repeats: int) -> list[Row]:

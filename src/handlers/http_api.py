@@ -6,10 +6,10 @@ from typing import Any
 from mangum import Mangum
 
 from handlers import telemetry
+from handlers.deferral import lean_fastapi
 from handlers.wiring import end_init, make_loop, make_system
-from mail.http.deferral import models_built_on_first_use
 
-with models_built_on_first_use():
+with lean_fastapi():
     from fastapi import APIRouter, Request
 
 from mail.http.app import create_app

@@ -11,10 +11,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
+from handlers.deferral import lean_fastapi
 from handlers.wiring import end_init, make_system
-from mail.http.deferral import models_built_on_first_use
 
-with models_built_on_first_use():
+with lean_fastapi():
     from fastapi import Request
 
 from mail.http.app import create_app

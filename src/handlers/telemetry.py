@@ -76,7 +76,7 @@ def begin_request(request_id: str, function_name: str) -> None:
 
 def make_metrics() -> "Metrics":
     """Make a collector of metrics; its user flushes it at the end of the invocation."""
-    from aws_lambda_powertools import Metrics
+    from aws_lambda_powertools.metrics import Metrics
 
     return Metrics(namespace=NAMESPACE, service=SERVICE)
 

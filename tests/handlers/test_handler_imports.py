@@ -100,3 +100,28 @@ def test_only_turns_load_litellm_when_an_agent_needs_it(name: str, tmp_path: Pat
     settings = {"MAIL_SWARM_NAME": "llm", "MAIL_SWARM_SOURCE": str(source)}
     loaded = packages(modules(f"import os; os.environ.update({settings!r}); import handlers.{name}"))
     assert ("litellm" in loaded) == (name == "turn")
+
+
+READ_DOCUMENT = """
+import json, os, sys
+import handlers.root
+import yaml
+from pathlib import Path
+from types import SimpleNamespace
+assert not hasattr(sys.modules["fastapi.openapi.models"], "__file__")
+assert "pydantic.v1" not in sys.modules
+event = json.loads(os.environ["EVENT"])
+context = SimpleNamespace(aws_request_id="1", function_name="root", get_remaining_time_in_millis=lambda: 20_000)
+answer = handlers.root.handler(event, context)
+assert answer["statusCode"] == 200, answer
+assert json.loads(answer["body"]) == yaml.safe_load(Path(os.environ["DOCUMENT"]).read_text(encoding="utf-8"))
+from aws_lambda_powertools import Logger
+assert Logger.__module__ == "aws_lambda_powertools.logging.logger"
+"""
+
+
+def test_what_is_deferred_is_there_when_it_is_used() -> None:
+    event = json.loads((ROOT / "events" / "root.json").read_text(encoding="utf-8"))
+    event["rawPath"] = event["requestContext"]["http"]["path"] = "/openapi.json"
+    settings = {"EVENT": json.dumps(event), "DOCUMENT": str(ROOT / "spec" / "openapi.yaml")}
+    assert "fastapi.openapi.models" in modules(f"import os; os.environ.update({settings!r})\n{READ_DOCUMENT}")

@@ -4,12 +4,12 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
 from mail.core.protocol.address import Principal, Role
 from mail.core.protocol.interswarm import BEARER_HEADER
+from mail.core.protocol.values import value
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Unauthenticated
 
@@ -19,7 +19,7 @@ _BEARER = re.compile(r"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
 _PRINCIPAL_ROLE: dict[CallerRole, Role] = {"admin": "admin", "user": "user", "agent": "swarm"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Caller:
     """The authenticated caller: a user, an admin, or another swarm (`agent`).
 

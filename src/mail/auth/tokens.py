@@ -4,12 +4,12 @@ Of tokens and of the codes in links only digests are stored.
 """
 
 import secrets
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from mail.auth.keys import Caller, digest
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
+from mail.core.protocol.values import value
 from mail.core.task.documents import CallerRole, SignInLink, StoredToken
 from mail.errors import Forbidden, SignInLinkInvalid, TokenNotFound, Unauthenticated
 
@@ -25,7 +25,7 @@ SESSION_SECONDS = 24 * 3600.0
 """Seconds after which a token from a sign-in link expires."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IssuedToken:
     """A new token: its text, which can't be shown again, and what is stored."""
 
@@ -119,7 +119,7 @@ def _has_expired(token: StoredToken, now: float) -> bool:
 # ------------------------------------------------------------------------------------------------ sign-in links
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IssuedLink:
     """A new sign-in link: the code that it carries, and when it expires, in seconds since the epoch."""
 

@@ -5,12 +5,12 @@ Their libraries are extras of the package, imported only where they are used.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mail.config import TelemetryConfig
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer
 from mail.core.protocol.error_text import missing_package
+from mail.core.protocol.values import value
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Telemetry:
     """The observers and the tracer of a runtime and its front doors."""
 

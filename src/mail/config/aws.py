@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from mail.config.models import ServerConfig, load_config
 from mail.core.protocol.message import Tier
+from mail.core.protocol.values import value
 from mail.errors import ConfigurationError
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AwsConfig:
     """The environment of a function.
 

@@ -1,10 +1,10 @@
 """Access to routes by role: `caller: AdminOrUser` in a route's signature checks and documents it."""
 
 import logging
-from typing import Annotated, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request
-from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
 from mail.auth.fastapi import identify
@@ -14,6 +14,9 @@ from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Forbidden
 from mail.http.service import service_of
 
+if TYPE_CHECKING:
+    from fastapi.openapi.models import HTTPBearer
+
 logger = logging.getLogger(__name__)
 
 
@@ -22,11 +25,17 @@ class RoleGate(SecurityBase):
 
     def __init__(self, *roles: CallerRole) -> None:
         self.roles = roles
-        self.model = HTTPBearer(
+        self.scheme_name = "bearer"
+
+    @cached_property
+    def model(self) -> "HTTPBearer":  # type: ignore[override]  # only the OpenAPI document asks for it
+        """The scheme of the OpenAPI document."""
+        from fastapi.openapi.models import HTTPBearer
+
+        return HTTPBearer(
             description="An API key, as `Authorization: Bearer <key>`. If that header holds something else, such as a "
             "signature, send the key as `X-MAIL-Authorization: Bearer <key>`."
         )
-        self.scheme_name = "bearer"
 
     def docs(self) -> dict[str, Any]:
         """Return its documentation, for the `openapi_extra` of a route that calls it instead of depending on it."""

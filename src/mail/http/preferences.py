@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from mail.core.protocol.values import value
 
 _RESPOND_ASYNC = re.compile(r"respond-async", re.IGNORECASE)
 _WAIT = re.compile(r"wait *= *\"?(\d{1,9})\"?", re.IGNORECASE)
@@ -20,7 +21,7 @@ PREFER: dict[str, Any] = {
 """The header's documentation."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Preference:
     """A client's preferences.
 

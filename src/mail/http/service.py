@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -14,7 +14,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import RateLimiter
@@ -123,7 +123,7 @@ class MetricsPage(Protocol):
         """Return the page."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Service:
     """A swarm's runtime, and the settings for serving it.
 
@@ -202,7 +202,7 @@ def service_of(request: Request) -> Service:
 
 def header(request: Request, name: bytes) -> str | None:
     """Return a header of a request by its name in lower case, without an exception inside if there is none."""
-    for key, value in request.scope["headers"]:
+    for key, text in request.scope["headers"]:
         if key == name:
-            return str(value, "latin-1")
+            return str(text, "latin-1")
     return None

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
@@ -13,6 +13,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
+from mail.core.protocol.values import value
 from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
@@ -53,7 +54,7 @@ PARAMETERS = [IDEMPOTENCY_KEY, IF_MATCH, TRACE_CONTEXT]
 """Documentation of these headers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Terms:
     """Terms of a submission that are not in its body.
 
@@ -90,7 +91,7 @@ class MessageBody(Body, Protocol):
         """Return the submission for the runtime."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Claimed:
     """An idempotency key, claimed for a request, and the id of the task that the first request with it is about."""
 

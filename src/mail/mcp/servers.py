@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mail.core.protocol.error_text import describe, did_you_mean
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 from mail.errors import ConfigurationError, ToolCallFault
 
 SERVERS = "MAIL_MCP_SERVERS"
@@ -126,7 +125,7 @@ class HTTPServer(Entry):
     headers: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ForeignServer:
     """A server that the operator did not configure: an agent or a loaded swarm names its URL."""
 
@@ -137,7 +136,7 @@ class ForeignServer:
 Server = StdioServer | HTTPServer | ForeignServer
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolServer:
     """A server of an agent's `mcp`.
 

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mail.core.protocol.values import value
 from mail.errors import ConfigurationError, MAILError
 from mail.mcp.servers import ToolServer
 from mail.utils.outcomes import ActionFailed, seconds_left
@@ -34,7 +34,7 @@ IDLE_SECONDS = 300.0
 """Seconds after which an unused connection is closed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Listing:
     """The tools of a server, as last listed, and the reason why it is unavailable, if it is."""
 

@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import from_json, to_json
 
 from mail.core.protocol.interswarm import BEARER_HEADER
+from mail.core.protocol.values import value
 from mail.errors import PeerRefused, PeerUnavailable
 from mail.net.aws_signature import AwsSigner, region_for
 
@@ -40,7 +40,7 @@ DETAIL_LENGTH = 300
 """Characters of a peer's error message that are passed on."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Target:
     """The address of a server, and how requests to it are authenticated."""
 
@@ -61,7 +61,7 @@ class Target:
         return cls(base_url, auth, region)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """A response; `seconds` is the time that it took."""
 

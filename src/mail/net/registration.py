@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
+from mail.core.protocol.values import value
 from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, PeerRefused, PeerUnavailable
 from mail.net.http import Answer, PeerHTTP, Target
@@ -117,7 +117,7 @@ def new_entry(
     return peer
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Access:
     """The token, or reference to one, of an entry, and how long the entry lives."""
 

@@ -6,14 +6,14 @@ descriptions of the entries appear in the JSON Schema, `docs/swarms-schema.json`
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.protocol.values import Value, is_none
+from mail.core.protocol.values import Value, is_none, value
 from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ToolSource
 from mail.mcp.servers import MCPServers, ToolServer
 
@@ -176,7 +176,7 @@ class SwarmEntry(Entry):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AgentSpec:
     """The settings of an agent, from a file or from Python.
 
@@ -241,7 +241,7 @@ class AgentSpec:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class SwarmSpec:
     """The settings of a swarm, from a file or from Python; the fields are those of `SwarmEntry`.
 

@@ -4,7 +4,7 @@ import inspect
 import types
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import PydanticJsonSchemaWarning
 from pydantic_core import PydanticUndefined, SchemaError
 
+from mail.core.protocol.values import value
 from mail.core.task.action_context import ActionContext
 from mail.errors import ConfigurationError
 
@@ -21,7 +22,7 @@ Parameter = inspect.Parameter
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Signature:
     """The parameters of a function, those bound by `partial` left out.
 
@@ -102,7 +103,7 @@ def _type_hints(function: Any, namespace: Mapping[str, Any] | None) -> dict[str,
 # ----------------------------------------------------------------------------------------- typed functions
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TypedArguments:
     """The arguments of a function whose parameters are typed.
 

@@ -2,13 +2,26 @@
 
 A worker that was taken for dead may still be alive. Its writes have no effect: all writes of a turn check the lease, which
 the worker that took over has replaced.
+
+The rules, each kept by a condition of one request on the item of the task (`META`):
+
+1.  A turn is opened by the update that sets its lease, if no lease of the mailbox is live and the mailbox has mail. Only then
+    are the mail and the history read. A repeated update finds its own token, and succeeds.
+2.  The message of a turn stands in `META` (`commit` has put it there) or in an item of its own, never in both. Whoever moves
+    it out of `META` removes it there in the same transaction.
+3.  A checkpoint is stored beside the message of its turn. Only a turn that runs alone saves in `META`, and only up to
+    `TASK_CHECKPOINT_BYTES`; the first save that doesn't fit takes message and checkpoint out, and later ones follow it.
+4.  Saves of a turn are numbered, and the number stands in the lease. A save with a lower number than that is late, and is
+    refused; a worker that doesn't remember its turn counts from above all numbers that are remembered.
+5.  What is remembered of a turn here only spares writes. Without it, a turn writes to the item of its message, which the
+    commit deletes, whether it is there or not.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -37,6 +50,7 @@ from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
@@ -79,7 +93,7 @@ REMEMBERED_TURNS = 10_000
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpenTurn:
     """What is remembered of a turn.
 

@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import batched
 from math import ceil
@@ -24,7 +23,7 @@ from pydantic import ValidationError
 
 from mail.adapters.aws.client import AwsClient, back_off
 from mail.core.protocol.message import Tier
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
@@ -63,7 +62,7 @@ class _Body(Value):
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     """What a message says.
 

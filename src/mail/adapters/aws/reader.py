@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from itertools import batched, chain
 
 from mail.adapters.aws.blobs import Blobs
@@ -37,6 +36,7 @@ from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
 from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.values import value
 from mail.core.task.change import Commit, InboxEntry, Snapshot
 from mail.core.task.events import Event
 from mail.core.task.size import event_size, text_size
@@ -55,7 +55,7 @@ READ_CONCURRENCY = 8
 """The number of texts of a slice that are fetched from the bucket at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NextMail:
     """The items that a turn starts from: the history that is new to its worker, and the head of the inbox.
 

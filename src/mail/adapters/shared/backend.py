@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal, Protocol
 
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
 from mail.core.task.exchange import MailboxStore
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Documents, LiveLink, Store, TurnQueue, WakeUp
@@ -60,7 +61,7 @@ async def _nothing(*_: object) -> None:
     """Do nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Backend[Q: TurnQueue]:
     """An open database.
 

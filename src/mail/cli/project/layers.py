@@ -61,7 +61,7 @@ def prune(target: Path, requirements: Path) -> None:
         services = (path for path in (target / "botocore" / "data").iterdir() if path.is_dir())
         unread += [service for service in services if service.name not in BOTOCORE_SERVICES]
         unread += target.glob("botocore/data/*/*/examples-1.json*")
-        slim_botocore(target / "botocore" / "data")
+        slim_botocore(target / "botocore")
     for path in unread:
         if path.is_dir():
             shutil.rmtree(path)
@@ -69,11 +69,39 @@ def prune(target: Path, requirements: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def slim_botocore(data: Path) -> None:
-    """Leave out of botocore's data what a client's creation only reads: documentation, endpoints of services not called.
+DOCSTRINGS = """\
+# Written by the build: botocore's own module imports what writes its documentation, which is not in this layer.
+
+
+class LazyLoadedDocstring(str):
+    def __new__(cls, *_arguments, **_options):
+        return super().__new__(cls)
+
+    def __init__(self, *_arguments, **_options):
+        super().__init__()
+
+
+class ClientMethodDocstring(LazyLoadedDocstring):
+    pass
+
+
+class WaiterDocstring(LazyLoadedDocstring):
+    pass
+
+
+class PaginatorDocstring(LazyLoadedDocstring):
+    pass
+"""
+"""Of the methods of clients; each client makes one for each operation."""
+
+
+def slim_botocore(package: Path) -> None:
+    """Leave out of botocore what a client's creation only reads: documentation, endpoints of services not called.
 
     The files are no longer compressed, as each process would decompress them.
     """
+    data = package / "data"
+    (package / "docs" / "docstring.py").write_text(DOCSTRINGS, encoding="utf-8")
     endpoints = json.loads((data / "endpoints.json").read_text(encoding="utf-8"))
     for partition in endpoints["partitions"]:
         called = {

@@ -7,10 +7,11 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from mail.core.protocol.address import Principal, create_system_address
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -26,7 +27,7 @@ MAX_REASON = 1000
 """The maximal length of the reason for cancelling, in characters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class StillRunning:
     """The agents and swarms that have not stopped yet, of a cancelled task.
 

@@ -1,14 +1,13 @@
 """Limits on how much callers may keep busy. Agents are limited by the steps of their task instead."""
 
-from dataclasses import dataclass
-
+from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.task import Task
 from mail.errors import MailboxFull, TaskFull
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Quotas:
     """The limits of a runtime's callers; None for no limit.
 

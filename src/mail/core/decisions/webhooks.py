@@ -5,7 +5,7 @@ that can't be sent delays those after it, and in the end they become one dead le
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
@@ -33,7 +34,7 @@ GONE = 410
 """The HTTP status by which a receiver refuses all further events."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Batch:
     """The outcome of sending events one after the other, up to the first failure.
 

@@ -10,7 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 from math import inf
@@ -41,6 +41,7 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
+from mail.core.protocol.values import value
 from mail.core.task.activity import TurnActivity, Working, describe
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
@@ -82,7 +83,7 @@ IDLE_SECONDS = 1.0
 """Seconds before the next wake-up of a mailbox that was found empty although its task counts mail there."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     """An accepted message of another swarm.
 
@@ -95,7 +96,7 @@ class Received:
     runner: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Forked:
     """A new task, forked from another one as it was `at` one of its events."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -27,6 +27,7 @@ from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
+from mail.core.protocol.values import value
 from mail.core.task.activity import NOTABLE_SECONDS, TURN_ACTIVITY, LivePublisher, TurnActivity
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
@@ -54,7 +55,7 @@ PARTS_READ = 8
 """A turn works on a message as long as on a history of so many times its size: it stores the one and reads the other."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnPolicy[T: Turn]:
     """The rules for agents' turns that depend on the mode of their task.
 

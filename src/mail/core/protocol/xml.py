@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mail.core.protocol.address import EVERYONE, MAILAddress
 from mail.core.protocol.compose import read_message
+from mail.core.protocol.values import value
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
@@ -103,7 +103,7 @@ ENVELOPE = re.compile(
 _RECIPIENT = re.compile('<address type="([a-z]+)">([^<]*)</address>')
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IncomingMail:
     """A message as its reader sees it. `timestamp` is in ISO 8601, UTC."""
 

@@ -1,16 +1,16 @@
 """What an action learns about its call: the task, the agent, the caller, and the dependencies of its swarm."""
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, cast
 
+from mail.core.protocol.values import value
 from mail.core.task.context import CURRENT_AGENT, CURRENT_CALL, CURRENT_CALLER, CURRENT_TASK
 
 SWARM_DEPS: ContextVar[Any] = ContextVar("SWARM_DEPS", default=None)
 """The dependencies of the swarm whose action runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ActionContext[Deps]:
     """The context of an action's call. An action gets it in a parameter with this annotation, which agents don't see.
 
@@ -22,7 +22,7 @@ class ActionContext[Deps]:
         call_id: the id of the tool call. A repeated call has the same id: use it as an idempotency key.
     """
 
-    deps: Deps = cast("Deps", None)  # noqa: RUF009  # for contexts that tests make
+    deps: Deps = cast("Deps", None)  # for contexts that tests make
     task_id: str = ""
     agent: str = ""
     caller: str = ""

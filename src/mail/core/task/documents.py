@@ -1,9 +1,11 @@
 """Values that a server stores besides tasks, and the documents they are stored as."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, StrEnum, auto
 from typing import Literal
+
+from mail.core.protocol.values import value
 
 IN_MEMORY = ":memory:"
 """The name of a database that ends with the process; it is SQLite's own."""
@@ -42,7 +44,7 @@ class PutIf(Enum):
     """The expiry of the document stays as it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Document:
     """A small document.
 
@@ -55,7 +57,7 @@ class Document:
     expires: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredToken:
     """A built-in token, stored as the SHA-256 digest of its text, in hex.
 
@@ -73,7 +75,7 @@ class StoredToken:
     session_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SignInLink:
     """A link that signs a browser in once, stored as the SHA-256 digest of its code, in hex.
 
@@ -89,7 +91,7 @@ class SignInLink:
     made_with: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LoadedSwarm:
     """A swarm that an admin has loaded in place of the configured one.
 
@@ -105,7 +107,7 @@ class LoadedSwarm:
     replaces: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClaimedKey:
     """A caller's idempotency key.
 

@@ -5,13 +5,14 @@ knows them. A task's `Generation` is flat in there, among the task's own fields.
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json
 
 from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.values import value
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.usage import NO_USAGE, Usage
@@ -78,7 +79,7 @@ def task_from(stored: Mapping[str, Any]) -> Task:
 # ------------------------------------------------------------------------------------------------ checkpoints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class _StoredCheckpoint:
     """A checkpoint in which calls refer to the model's replies by index, as calls of one reply share it."""
 

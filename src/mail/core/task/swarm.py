@@ -6,7 +6,7 @@ the turn is not committed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CoroutineType
 from typing import Any, Protocol, runtime_checkable
 
@@ -85,7 +85,7 @@ class UserQuestion(FormResult):
     answer_subjects: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FormContext:
     """The context in which a form is filled in.
 
@@ -111,7 +111,7 @@ ApprovalPredicate = Callable[[dict[str, Any]], Awaitable[bool]]
 """Takes the call's arguments and returns whether a person must approve it; an error counts as yes."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ActionCore:
     """An action, ready to run.
 
@@ -155,7 +155,7 @@ class ActionCore:
         return tool_declaration(self.name, self.description, dict(self.parameters), style)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProvidedTools:
     """The tools that a `ToolSource` provides for one turn.
 
@@ -181,7 +181,7 @@ class ToolSource(Protocol):
         """Close the connections of the running event loop; the next call opens them again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentCore:
     """An agent, ready to run.
 
@@ -241,7 +241,7 @@ class AgentCore:
         raise _useless(output)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SwarmCore:
     """A swarm, ready to run.
 

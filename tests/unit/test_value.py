@@ -1,0 +1,57 @@
+"""`@value` makes what `@dataclass` makes, but for code that is compiled for each class."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from mail.core.protocol.values import value
+
+
+def define(decorate: Any) -> Any:
+    @decorate
+    class Point:
+        x: int
+        y: int = 0
+        note: str = field(default="", compare=False)
+        secret: str = field(default="", repr=False)
+
+    return Point
+
+
+OURS, THEIRS = define(value), define(dataclass(slots=True, unsafe_hash=True))
+
+
+def test_it_shows_compares_and_hashes_as_a_dataclass_does() -> None:
+    one, other = OURS(1, 2, "a", "key"), THEIRS(1, 2, "a", "key")
+    assert repr(one) == repr(other)
+    assert hash(one) == hash(other)
+    assert one == OURS(1, 2, "b", "key") != OURS(1, 2, "a", "other")
+    assert one != other
+    assert one != (1, 2, "key")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fields_may_be_few(count: int) -> None:
+    made = value(type("Few", (), {"__annotations__": {"x": int} if count else {}}))
+    given = (1,) * count
+    assert made(*given) == made(*given)
+    assert hash(made(*given)) == hash(made(*given))
+
+
+def test_a_value_within_itself_can_be_shown() -> None:
+    items: list[Any] = []
+    point = OURS(items)
+    items.append(point)
+    assert "..." in repr(point)
+
+
+def test_methods_of_the_class_stay() -> None:
+    @value
+    class Named:
+        name: str
+
+        def __repr__(self) -> str:
+            return self.name
+
+    assert repr(Named("n")) == "n"
