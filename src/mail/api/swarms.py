@@ -318,7 +318,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
             breakpoint_tool_call_result: the results of breakpoint tools: JSON text, `{"content": …}`, a list of
                 `{"call_id": …, "content": …}`, or plain text.
             approvals: decisions on calls that wait for approval, or a single one: `{"decision": "approve"}`, `"reject"`
-                or `"edit"`, and optionally `call_id`, `arguments` and `reason`.
+                or `"edit"`, and optionally `call_id` or `all`, `arguments` and `reason`.
             max_steps: maximum number of steps.
             drop_question: whether a message to a task that waits for an answer drops the question.
             output_type: what the answer must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema. Its
