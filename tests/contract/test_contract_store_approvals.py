@@ -22,7 +22,7 @@ from mail.testing.clock import FakeClock
 ANN = Principal(role="user", id="ann", swarm="example")
 KEY = TaskKey(str(ANN), "task-1")
 APPROVE = Submission(
-    task_id="task-1", resume_from="breakpoint_tool_call", approvals=[{"decision": "approve"}]
+    task_id="task-1", resume_from="breakpoint_tool_call", approvals=[{"decision": "approve", "all": True}]
 )
 
 

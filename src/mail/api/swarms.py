@@ -317,8 +317,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
             resume_from: `user_response` or `breakpoint_tool_call`, to resume a task that has stopped.
             breakpoint_tool_call_result: the results of breakpoint tools: JSON text, `{"content": …}`, a list of
                 `{"call_id": …, "content": …}`, or plain text.
-            approvals: decisions on calls that wait for approval, or one for all of them: `{"decision": "approve"}`, `"reject"`
-                or `"edit"`, and optionally `call_id`, `arguments` and `reason`.
+            approvals: decisions on calls that wait for approval, or a single one: `{"decision": "approve"}`, `"reject"`
+                or `"edit"`, and optionally `call_id` or `all`, `arguments` and `reason`.
             max_steps: maximum number of steps.
             drop_question: whether a message to a task that waits for an answer drops the question.
             output_type: what the answer must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema. Its

@@ -85,7 +85,7 @@ class MessageOptions(GivenWithWarnings):
     approvals: list[CallApproval] | CallApproval | None = Field(
         default=None,
         exclude_if=is_none,
-        description="Decisions on the calls that wait for approval, one by one or for all of them.",
+        description="Decisions on the calls that wait for approval, as a list or a single one.",
     )
 
     def given_approvals(self) -> tuple[GivenApproval, ...]:
