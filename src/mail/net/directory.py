@@ -194,7 +194,7 @@ class PeerDirectory:
 class _Entry(BaseModel):
     """An entry of the file; unknown fields are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     base_url: str
     version: str = ""

@@ -22,6 +22,8 @@ LISTED = 100
 class SwarmEndpointCleaned(Value):
     """An entry with the fields that anyone may see."""
 
+    model_config = ConfigDict(defer_build=True)
+
     swarm_name: str
     base_url: str
     version: str
@@ -76,7 +78,7 @@ class SwarmEndpoint(SwarmEndpointCleaned):
 class SwarmInfo(BaseModel):
     """The description of a swarm, from its `/`. Missing fields are empty."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     name: str
     version: str = ""
@@ -111,7 +113,7 @@ class SwarmInfo(BaseModel):
 class Listed(BaseModel):
     """A swarm listed by another server at `GET /swarms`."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     name: str = Field(alias="swarm_name")
     base_url: str
@@ -136,6 +138,8 @@ class Registered(Value):
         notes: hints for the operator, such as a variable to set; they contain no secrets.
     """
 
+    model_config = ConfigDict(defer_build=True)
+
     name: str
     notes: tuple[str, ...] = ()
 
@@ -148,6 +152,8 @@ class Discovery(Value):
         known: the swarms that were known already.
         problems: errors by URL.
     """
+
+    model_config = ConfigDict(defer_build=True)
 
     registered: tuple[str, ...] = ()
     known: tuple[str, ...] = ()

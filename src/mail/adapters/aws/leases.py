@@ -7,8 +7,8 @@ The rules, each kept by a condition of one request on the item of the task (`MET
 
 1.  A turn is opened by the update that sets its lease, if no lease of the mailbox is live and the mailbox has mail. Only then
     are the mail and the history read. A repeated update finds its own token, and succeeds.
-2.  The message of a turn stands in `META` (`commit` has put it there) or in an item of its own, never in both. Whoever moves
-    it out of `META` removes it there in the same transaction.
+2.  The message of a turn stands in `META` (`commit` has put it there) or in an item of its own, never in both: the
+    transaction that writes one removes the other.
 3.  A checkpoint is stored beside the message of its turn. Only a turn that runs alone saves in `META`, and only up to
     `TASK_CHECKPOINT_BYTES`; the first save that doesn't fit takes message and checkpoint out, and later ones follow it.
 4.  Saves of a turn are numbered, and the number stands in the lease. A save with a lower number than that is late, and is

@@ -93,7 +93,11 @@ class _StoredCheckpoint:
     approved: bool = False
 
 
-_CHECKPOINT = TypeAdapter(_StoredCheckpoint)
+type _Checkpoint = _StoredCheckpoint
+
+_CHECKPOINT: TypeAdapter[_StoredCheckpoint] = TypeAdapter(_Checkpoint, config=ConfigDict(defer_build=True))
+"""Built on first use: most functions never store one."""
+
 _REPLY = {"completion", "responses"}
 
 
