@@ -122,4 +122,8 @@ def test_agents_and_what_they_do() -> None:
     agents = [{**agent, "name": "b"}, {**agent, "name": "a", "description": "leads"}]
     stream = io.StringIO()
     show_agents({"entrypoint": "a", "agents": agents}, Output(stream))
-    assert stream.getvalue().splitlines() == ["a\tby default\tb\t-\tleads", "b\tno\tb\t-\t-"]
+    assert stream.getvalue().splitlines() == [
+        "agent\ttakes messages\twrites to\tactions\tdescription",
+        "a\tby default\tb\t-\tleads",
+        "b\tno\tb\t-\t-",
+    ]

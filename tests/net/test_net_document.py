@@ -48,7 +48,7 @@ async def test_http(beta: PeerServer) -> None:
     asked, answered = registering.split("\n\n")
     line, body = asked.split("\n", 1)
     status, answer = answered.split("\n", 1)
-    fields = {**json.loads(body), "base_url": beta.url, "auth_token": "t0ken"}
+    fields = {**json.loads(body), "base_url": beta.url, "auth_token": "t0ken", "volatile": True}
     registry = SwarmRegistry("alpha", "", allow_private=True)
     async with HTTPServer(build_swarm({"supervisor": lambda _: []}), registry=registry) as server:
         response = await server.client.request(*line.split(), json=fields, headers=server.headers("admin"))

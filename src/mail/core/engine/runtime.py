@@ -849,15 +849,14 @@ class Runtime:
 
 
 def _wake_ups_after(change: TaskChange) -> list[WakeUp]:
-    """Return wake-ups for the mailboxes that a turn's commit gave mail, and for the turn's own if it has more."""
+    """Return wake-ups for the turn's own mailbox if it has more mail, which is older, and for those that got some."""
     if change.response is not None:  # the task may have started its next generation, with all of its mail
         return wake_ups(change.task)
-    touched = dict.fromkeys([entry.mailbox for entry in change.deliveries])
+    touched = [] if change.turn is None else [change.turn.mailbox]
+    touched += [entry.mailbox for entry in change.deliveries]
     if change.task.webhooks:
-        touched.update(dict.fromkeys(map(hook_mailbox, called_by(change))))
-    if change.turn is not None:
-        touched[change.turn.mailbox] = None
-    return wake_ups(change.task, touched)
+        touched += map(hook_mailbox, called_by(change))
+    return wake_ups(change.task, dict.fromkeys(touched))
 
 
 async def _nothing() -> None:
