@@ -117,12 +117,13 @@ def test_ping(server: ServerProcess, tmp_path: Path, command: str) -> None:
         assert (done.returncode, done.stdout) == (0, "✓ example-no-proxy is healthy\n")
 
 
-def test_client_and_ping_without_a_url_say_what_is_missing(tmp_path: Path) -> None:
-    for command in ("client", "ping"):
-        done = run_mail(command, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "Missing argument 'URL'" in done.stderr
-        assert "MAIL_SERVER" in run_mail(command, "--help", cwd=tmp_path).stdout
+def test_client_and_ping_without_a_url_take_that_of_the_environment(tmp_path: Path) -> None:
+    server = {"MAIL_SERVER": "http://127.0.0.1:9"}
+    for command in (("client", "-c", "ping"), ("ping",)):
+        done = run_mail(*command, cwd=tmp_path, env=server)
+        assert done.returncode == 1
+        assert "Cannot connect to http://127.0.0.1:9" in done.stderr
+        assert "MAIL_SERVER" in run_mail(command[0], "--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(

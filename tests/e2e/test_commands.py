@@ -127,7 +127,7 @@ def test_token_create_refuses(tmp_path: Path, arguments: list[str]) -> None:
         (["server", "--prt", "1"], "--port"),
         (["server", "--print-llm-streams", "maybe"], "true"),
         (["token", "remove"], "remove"),
-        (["ping"], "URL"),
+        (["ping", "localhost"], "http"),
         ([], "Usage"),
     ],
 )
