@@ -37,7 +37,7 @@ def admin(page: "Page", busy: AdminServer) -> Callable[[str], "Page"]:
     def show(name: str) -> "Page":
         page.get_by_role("link", name="Admin").click()
         page.get_by_role("navigation", name="Administration").get_by_role("link", name=name).click()
-        expect(page.locator(".admin-title").get_by_role("heading")).to_have_text(name)
+        expect(page.locator(".admin-title").get_by_role("heading", level=2)).to_have_text(name)
         return page
 
     return show
