@@ -19,7 +19,7 @@ from mail.http.routes import load_routers
 from mail.server.uvicorn import serving
 from mail.testing.agents import build_swarm, complete
 
-CALLS = 890
+CALLS = 840
 """Calls of Python functions for a `POST /message` of one turn, uvicorn's and Starlette's included."""
 
 REQUESTS = 20

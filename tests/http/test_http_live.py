@@ -80,9 +80,9 @@ async def test_an_action_is_seen_to_begin_and_to_end(stage: Stage, server: HTTPS
     assert rest["turn_ended"]["extra_data"]["outcome"] == "committed"
     timing = rest["tool_call"]["extra_data"]["timing"]
     assert timing.keys() == {"began", "seconds", "model_calls"}
-    assert timing["model_calls"] == [
-        {"model": "house/model", "after": 0.0, "seconds": ended["seconds"], "attempts": 2}
-    ]
+    (call,) = timing["model_calls"]
+    assert 0.0 <= call.pop("after") <= timing["seconds"]
+    assert call == {"model": "house/model", "seconds": ended["seconds"], "attempts": 2}
     assert timing["seconds"] >= ended["seconds"]
     assert rest["action_call"]["extra_data"]["after"] >= ended["seconds"]
     assert rest["action_complete"]["extra_data"] == {"agent": "supervisor", "seconds": took["seconds"]}
