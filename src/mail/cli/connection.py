@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from mail.cli.program import program
-from mail.cli.session import configured_server
+from mail.cli.program import configured_server, program
 from mail.client import EventStream, MAILClient
 from mail.client.connection import read_server
 from mail.client.errors import InvalidConnection, ServerUnreachable

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mail.cli.session import DEFAULT_SERVER, SERVER_VARIABLE
+from mail.cli.program import DEFAULT_SERVER
+from mail.cli.session import SERVER_VARIABLE
 
 if TYPE_CHECKING:
     from mail.config import StorageConfig

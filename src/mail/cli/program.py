@@ -1,11 +1,15 @@
-"""How users call `mail` where they are, for hints that can be typed."""
+"""How users call `mail` where they are, and the server that it calls if they name none."""
 
 import os
 import shutil
 import sys
 from pathlib import Path
 
+from mail.errors import ConfigurationError
 from mail.server import PROGRAM_VARIABLE
+
+DEFAULT_SERVER = "http://localhost:8000"
+"""The server of commands that name none, unless mail.toml configures another address."""
 
 
 def program() -> str:
@@ -17,3 +21,15 @@ def program() -> str:
         return "mail"
     start = Path(os.environ.get("PWD") or Path.cwd())  # scripts/dev.py changes the current folder
     return str(called.relative_to(start) if called.is_relative_to(start) else called)
+
+
+def configured_server(config: Path | None = None) -> str:
+    """Return the URL of the server that is configured for this machine."""
+    from mail.config import load_config
+
+    try:
+        server = load_config(config).server
+    except ConfigurationError:  # commands that need a configuration report it
+        return DEFAULT_SERVER
+    host = "localhost" if server.host in ("", "0.0.0.0", "::") else server.host  # noqa: S104 - can't be called
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mail.cli.output import Output
-from mail.cli.program import program
+from mail.cli.program import configured_server, program
 from mail.cli.views.questions import Question, questions_of
-from mail.errors import ConfigurationError, MAILError
+from mail.errors import MAILError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mail.cli.connection import CommandClient
     from mail.client.messaging import MessageOptions
 
@@ -25,9 +23,6 @@ SERVER_VARIABLE = "MAIL_SERVER"
 
 VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 """A secret given by the name of an environment variable, in a shell's notation."""
-
-DEFAULT_SERVER = "http://localhost:8000"
-"""The server of commands that name none, unless mail.toml configures another address."""
 
 
 class UsageError(MAILError):
@@ -245,18 +240,6 @@ class Session:
         is_found = url == (os.environ.get(SERVER_VARIABLE) or configured_server()).rstrip("/")
         server = () if is_found else ("--server", shlex.quote(url))
         return " ".join((program(), name, *words, *server))
-
-
-def configured_server(config: "Path | None" = None) -> str:
-    """Return the URL of the server that is configured for this machine."""
-    from mail.config import load_config
-
-    try:
-        server = load_config(config).server
-    except ConfigurationError:  # commands that need a configuration report it
-        return DEFAULT_SERVER
-    host = "localhost" if server.host in ("", "0.0.0.0", "::") else server.host  # noqa: S104 - can't be called
-    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
 def how_to_reply(questions: Sequence[Question]) -> str:
