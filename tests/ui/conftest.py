@@ -6,6 +6,7 @@ own (`playwright install chromium`), or the system's. Without them they are skip
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -74,12 +75,15 @@ def chromium_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     profile = tmp_path_factory.mktemp("chromium")
     with (profile / "log.txt").open("wb") as log:
         process = subprocess.Popen(
-            [executable, *flags, f"--user-data-dir={profile}", "about:blank"], stdout=log, stderr=log
+            [executable, *flags, f"--user-data-dir={profile}", "about:blank"],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         yield _debugging_url(process, profile)
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # Debian's program is a script that starts another one
         process.wait()
 
 

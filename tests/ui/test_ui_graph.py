@@ -149,6 +149,7 @@ def test_keys_lead_from_agent_to_agent(page: "Page", studio: StudioServer) -> No
     expect(panel.locator(".tools li", has_text="ask_human")).to_contain_text("pauses the task")
     panel.get_by_role("button", name="sage@far").click()
     expect(page.locator(".inspector h2")).to_have_text("sage@far")
+    page.wait_for_function("() => document.activeElement.closest('.inspector')")  # the clicked button is gone
     page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
 
