@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+OTHER_OWNER = "The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins."
+"""Documentation of a parameter with which admins name the task of another caller."""
+
 
 class RoleGate(SecurityBase):
     """FastAPI dependency that authenticates the caller, and checks its role and its request rate."""

@@ -116,8 +116,8 @@ class DocumentedRoute(APIRoute):
         self.methods = set(settings["methods"])  # Starlette adds HEAD to GET
         self._settings = settings
         parameters = list(endpoint.__annotations__)
-        self._is_direct = iscoroutinefunction(endpoint) and parameters == ["request", "return"]
-        self.app = self._directly if self._is_direct else self._first
+        is_direct = iscoroutinefunction(endpoint) and parameters == ["request", "return"]
+        self.app = self._directly if is_direct else self._first
 
     def build_models(self) -> None:
         """Build everything that the document describes."""

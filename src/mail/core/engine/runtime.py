@@ -323,8 +323,8 @@ class Runtime:
     ) -> Task:
         """Cancel a caller's task (`mail.core.decisions.cancel`), or one of another `instance`.
 
-        A cancelled task stays as it is. When this returns, no turn begins any more, and agents that take one here are no longer waited for. Raises
-        TaskNotFound, NotCancellable.
+        A cancelled task stays as it is. When this returns, no turn begins any more, and agents that take one here are
+        no longer waited for. Raises TaskNotFound, NotCancellable.
         """
         key = TaskKey(instance or str(caller), task_id)
         CURRENT_TASK.set(task_id)

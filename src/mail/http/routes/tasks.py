@@ -13,7 +13,7 @@ from mail.core.engine.runtime import Forked
 from mail.core.protocol.message import TaskId
 from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest, Forbidden
-from mail.http.access import AdminOrUser, audit, chosen_instance, named_instance
+from mail.http.access import OTHER_OWNER, AdminOrUser, audit, chosen_instance, named_instance
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.large_answers import answer
 from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
@@ -70,7 +70,7 @@ class PostCancel(Given):
     )
     caller: str | None = Field(
         default=None,
-        description="The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins.",
+        description=OTHER_OWNER,
     )
 
 

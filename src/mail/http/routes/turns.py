@@ -13,7 +13,7 @@ from mail.auth.keys import Caller
 from mail.core.engine.past_turn import PastTurn, read_turn, summarize_turns
 from mail.core.protocol.message import TaskId
 from mail.core.task.usage import Usage
-from mail.http.access import AdminOrUser, audit
+from mail.http.access import OTHER_OWNER, AdminOrUser, audit
 from mail.http.bodies import JSON, Answered
 from mail.http.large_answers import answer
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
@@ -137,7 +137,7 @@ async def get_turns(
         str | None,
         Query(
             alias="caller",
-            description="The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins.",
+            description=OTHER_OWNER,
         ),
     ] = None,
     cursor: Annotated[int, Query(ge=0, le=MAX_SEQ, description="The previous page's next cursor.")] = 0,
