@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         MAILResponse,
     )
     from mail.core.protocol.tool_schemas import AgentToolCall
-    from mail.core.task.action_context import ActionContext
+    from mail.core.task.context import ActionContext
     from mail.core.task.live import LiveEvent
 
 __all__ = [
@@ -57,7 +57,7 @@ __version__ = "1.3.0"
 
 _MODULES = {
     "PROTOCOL_VERSION": "mail.core.protocol",
-    "ActionContext": "mail.core.task.action_context",
+    "ActionContext": "mail.core.task.context",
     "Agent": "mail.api.facade",
     "Answer": "mail.api.answers",
     "LiveEvent": "mail.core.task.live",
