@@ -42,6 +42,7 @@ STORED_NAMES = {
 _CONFIG = ConfigDict(
     extra="ignore",  # another version may have stored more
     alias_generator=lambda name: STORED_NAMES.get(name, name),
+    defer_build=True,
 )
 
 # A dataclass takes no configuration from outside; an alias of one does.
