@@ -85,7 +85,8 @@ def ui(
     client = connect(server, api_key, config=config)
     if api_key is not None and chosen:
         raise typer.BadParameter(
-            f"{chosen[0]} is not for a link that is made with an API key", param_hint=chosen[0]
+            f"{chosen[0]} can't be combined with an API key, whose own caller the link signs in",
+            param_hint=chosen[0],
         )
     if client.api_key and not chosen:
         page = run(_over_http(client))
