@@ -50,16 +50,12 @@ _CONFIG = ConfigDict(
 # A dataclass takes no configuration from outside; an alias of one does.
 type _StoredTask = Task
 type _StoredGeneration = Generation
+type _StoredRequest = OpenRequest
 
 _TASK: TypeAdapter[Task] = TypeAdapter(_StoredTask, config=_CONFIG)
 _GENERATION: TypeAdapter[Generation] = TypeAdapter(_StoredGeneration, config=_CONFIG)
 
-
-type _StoredRequest = OpenRequest
-
-_REQUEST: TypeAdapter[OpenRequest] = TypeAdapter(
-    _StoredRequest, config=ConfigDict(**_CONFIG, defer_build=True)
-)
+_REQUEST: TypeAdapter[OpenRequest] = TypeAdapter(_StoredRequest, config=_CONFIG)
 
 
 def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
