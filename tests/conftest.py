@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support import lazy_modules, tiers
+from support import forkserver, lazy_modules, tiers
 
 if TYPE_CHECKING:
     from support.llm_stub import LLMStub
@@ -45,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SELECTED] = tier
     if tier is not None:
         os.environ[tiers.VARIABLE] = tier
+        if tier != "fast" and getattr(config.option, "numprocesses", None):
+            forkserver.share()
 
 
 @pytest.hookimpl(optionalhook=True)
