@@ -464,9 +464,7 @@ def task_summary(task: Task) -> dict[str, Any]:
         "generation": task.generation.number,
         "steps": task.generation.steps,
         "max_steps": task.max_steps,
-        "pending_tool_calls": [pending_call(call) for call in task.generation.breakpoint.calls]
-        if task.generation.breakpoint
-        else [],
+        "pending_tool_calls": pending_calls(task),
         "waiting_for": waiting_for(task),
         "queued": queued(task),
         "working": None if task.is_running else [],
