@@ -537,8 +537,7 @@ def pending_call(call: PausedCall) -> dict[str, Any]:
 
 def pending_calls(task: Task) -> list[dict[str, Any]]:
     """Return the breakpoint tool calls that a paused task waits for."""
-    waiting = task.generation.breakpoint
-    return [] if waiting is None else [pending_call(call) for call in waiting.calls]
+    return [pending_call(call) for call in task.generation.waiting_calls]
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:

@@ -298,7 +298,7 @@ class ToolExecutor:
         """Return the names by which an agent could mean the user."""
         owner = self.draft.before.owner
         names = {"user", owner, owner.partition(":")[2].partition("@")[0]}
-        if self.incoming.sender.address_type in ("user", "admin"):
+        if self.incoming.sender.is_person:
             names.add(self.incoming.sender.address)
         return names
 

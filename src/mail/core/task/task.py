@@ -23,7 +23,7 @@ from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.task.output_schema import OutputSchema
-from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
+from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
 from mail.core.task.usage import NO_USAGE, Usage
 from mail.core.task.webhooks import TaskWebhook
 
@@ -121,6 +121,11 @@ class Generation:
     client_tools: ClientTools | None = None
     notes: dict[str, Any] = field(default_factory=dict)
     output_schema: OutputSchema | None = None
+
+    @property
+    def waiting_calls(self) -> tuple[PausedCall, ...]:
+        """The calls that the task waits for while it is paused."""
+        return () if self.breakpoint is None else self.breakpoint.calls
 
     def after_turn(self, *, is_step: bool, faults: dict[str, int]) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
