@@ -383,7 +383,7 @@ def _run() -> int:
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return (end.code or 0) & 0xFF
-        print(end.code, file=sys.stderr)  # noqa: T201
+        print(end.code, file=sys.stderr)
         return 1
     except Exception:
         sys.excepthook(*sys.exc_info())
