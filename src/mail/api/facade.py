@@ -774,7 +774,8 @@ class Swarm(Generic[Output]):
             return self._home.run(work)
         except MAILError as error:
             # it is about the question, not a bug: leave out the frames of the swarm's thread
-            raise error.with_traceback(None)  # noqa: B904  # it is the same error
+            error.__traceback__ = None
+            raise
 
 
 def _schema(output_type: Any) -> OutputSchema | None:
