@@ -108,7 +108,7 @@ class TaskView(BaseModel):
         return self.status or ("running" if self.is_running else "completed")
 
     def questions(self) -> tuple[Question, ...]:
-        """Return what the task asks, and nobody has decided."""
+        """Return the task's undecided questions."""
         return questions_of([call.model_dump() for call in self.pending_tool_calls], self.timeline())
 
     def timeline(self) -> Iterator[tuple[str, dict[str, Any]]]:
