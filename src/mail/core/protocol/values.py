@@ -18,11 +18,13 @@ _set_fields, _set_names, _set_extra, _set_private = (vars(BaseModel)[slot].__set
 class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
     """A frozen value, validated where it enters the system and trusted from then on.
 
+    Its validator is built on first use: a process needs few of them to start.
+
     Fields can be read as attributes or, as programs written for MAIL's typed dictionaries do, by
     subscript: ``response["message"]["body"]``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
     def _trusted(cls, fields: dict[str, Any]) -> Self:

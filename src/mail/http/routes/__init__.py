@@ -17,12 +17,12 @@ def module_names() -> tuple[str, ...]:
     return tuple(sorted(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 
-def load_routers() -> "tuple[APIRouter, ...]":
-    """Import every module with routes, and return their routers in the order of the document's tags."""
-    from mail.http.openapi import TAGS
+def load_router(name: str) -> "APIRouter":
+    """Import a module with routes, and return its router."""
+    router: APIRouter = import_module(name).router
+    return router
 
-    order = [tag["name"] for tag in TAGS]
-    routers: list[APIRouter] = [import_module(name).router for name in module_names()]
-    return tuple(
-        sorted(routers, key=lambda router: order.index(str(router.tags[0])) if router.tags else len(order))
-    )
+
+def load_routers() -> "tuple[APIRouter, ...]":
+    """Import every module with routes, and return their routers."""
+    return tuple(map(load_router, module_names()))
