@@ -37,7 +37,13 @@ from mail.adapters.shared.snapshots import (
     take_snapshot,
 )
 from mail.adapters.shared.waiters import Waiters
-from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
+from mail.adapters.sqlite.database import (
+    TURN_LOCK_TIMEOUT,
+    FileLocked,
+    SQLiteDatabase,
+    commit_id,
+    unavailable,
+)
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
@@ -93,7 +99,7 @@ class SQLiteStore:
         cached = self._find(key)
         if cached is None:
             return Idle(None)
-        if cached.is_leased(mailbox, now):
+        if cached.leases and cached.is_leased(mailbox, now):
             return Busy()
         position = cached.head(mailbox)
         if position is None or not cached.task.lets_open(mailbox):
@@ -172,8 +178,15 @@ class SQLiteStore:
             await self._database.write_in_turn(
                 partial(self._commit_in_thread, change), lock_timeout=lock_timeout
             )
-        else:
-            await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+            return
+        if not self._database.is_waiting:  # what `write` does, for the usual commit
+            try:
+                self._commit(change)
+            except FileLocked:
+                pass
+            else:
+                return
+        await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
     def _commit(self, change: TaskChange) -> None:
         cached, columns = self._target(change), index_columns(change.task)

@@ -238,9 +238,11 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
     generation, limits = task.generation, task.limits
     if generation.limit_notice is not None:
         return None if turn.mailbox == swarm.closing_agent(task.entrypoint) else generation.limit_reached
-    if generation.steps + turn.running_turns >= task.max_steps and is_step(turn.entry.message, swarm):
+    begun = generation.steps + turn.running_turns
+    # `max_steps` and `max_turns` are never less than the limits
+    if begun >= limits.steps and begun >= task.max_steps and is_step(turn.entry.message, swarm):
         return f"{task.max_steps} steps"
-    if generation.turns >= task.max_turns:
+    if generation.turns >= limits.turns and generation.turns >= task.max_turns:
         return f"{task.max_turns} turns"
     budget = limits.budget
     if budget.turns is not None and generation.turns + turn.running_turns >= budget.turns:
@@ -293,7 +295,7 @@ class Settlement:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
         if self.task.prepaid:
             usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
-        if usage:
+        if usage is not NO_USAGE and usage:
             self.draft.charge(self.name, usage, models)
             self._unannounced = {"usage": asdict(usage)}
         if self.name in self.task.prepaid:

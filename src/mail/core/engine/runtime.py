@@ -707,22 +707,31 @@ class Runtime:
             return wake_up
         return replace(wake_up, not_before=max(wake_up.not_before, self._now() + IDLE_SECONDS))
 
-    async def execute(
+    def execute(
         self,
         leased: LeasedTurn,
         work: Coroutine[None, None, TaskChange | None],
         seconds: float | None = None,
         on_renewal: OnRenewal | None = None,
-    ) -> TurnReport:
+    ) -> Coroutine[None, None, TurnReport]:
         """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `run_turn`."""
         turn = leased.turn
         CURRENT_AGENT.set(turn.mailbox)
         CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
         if self.tracer is NO_TRACER and not self.observers:
-            return await self._execute(leased, work, seconds, on_renewal)
+            return self._execute(leased, work, seconds, on_renewal)
+        return self._observe_execution(leased, work, seconds, on_renewal)
+
+    async def _observe_execution(
+        self,
+        leased: LeasedTurn,
+        work: Coroutine[None, None, TaskChange | None],
+        seconds: float | None,
+        on_renewal: OnRenewal | None,
+    ) -> TurnReport:
         monotonic = asyncio.get_running_loop().time
         start = monotonic()
-        with self.tracer.turn(turn) as span:
+        with self.tracer.turn(leased.turn) as span:
             try:
                 report = await self._execute(leased, work, seconds, on_renewal)
             except BaseException as error:
