@@ -268,6 +268,12 @@ NO_EXTRA: Mapping[str, object] = MappingProxyType({})
 class Settlement:
     """The settlement of one turn; `mail.core.decisions.manual` has another for manual steps."""
 
+    _faults = 0
+    _first_fault = ""
+    _text: str | None = None
+    _last_reasoning: str | None = None
+    _unannounced: dict[str, object] | None = None
+
     def __init__(
         self, task: Task, swarm: SwarmCore, turn: Turn, clock: Clock, mail: Sequence[MAILMessage] = ()
     ) -> None:
@@ -285,11 +291,6 @@ class Settlement:
         self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
-        self._faults = 0
-        self._first_fault = ""
-        self._text: str | None = None
-        self._last_reasoning: str | None = None
-        self._unannounced: dict[str, object] | None = None
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""

@@ -861,11 +861,12 @@ def _wake_ups_after(change: TaskChange) -> list[WakeUp]:
     """Return wake-ups for the turn's own mailbox if it has more mail, which is older, and for those that got some."""
     if change.response is not None:  # the task may have started its next generation, with all of its mail
         return wake_ups(change.task)
-    touched = [] if change.turn is None else [change.turn.mailbox]
-    touched += [entry.mailbox for entry in change.deliveries]
+    touched = {entry.mailbox: None for entry in change.deliveries}
+    if change.turn is not None:
+        touched = {change.turn.mailbox: None, **touched}
     if change.task.webhooks:
-        touched += map(hook_mailbox, called_by(change))
-    return wake_ups(change.task, dict.fromkeys(touched))
+        touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
+    return wake_ups(change.task, touched)
 
 
 async def _nothing() -> None:

@@ -117,6 +117,11 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     turn: T
     activity: TurnActivity
+    _provided = NOTHING_PROVIDED
+    _agent_seconds = 0.0
+    _work_task: asyncio.Task[TurnOutput] | None = None
+    _is_interrupted = False
+    _stopped_by: StoreError | None = None
 
     def __init__(
         self,
@@ -143,11 +148,6 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._known = known
         self._histories = histories
         self._builtins = builtins
-        self._provided = NOTHING_PROVIDED
-        self._agent_seconds = 0.0
-        self._work_task: asyncio.Task[TurnOutput] | None = None
-        self._is_interrupted = False
-        self._stopped_by: StoreError | None = None
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
