@@ -96,7 +96,7 @@ class SQLiteStore:
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Busy | Idle:
-        cached = self._find(key)
+        cached = self._cache.get(key) or self._find(key)
         if cached is None:
             return Idle(None)
         if cached.leases and cached.is_leased(mailbox, now):

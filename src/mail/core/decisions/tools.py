@@ -244,7 +244,7 @@ class ToolExecutor:
         return write_message(
             tool,
             self.name,
-            draft.task_id,
+            draft.before.task_id,
             draft.clock,
             draft.timestamp,
             request_id,
