@@ -500,18 +500,18 @@ class Settlement:
             about["reasoning_ref"] = self._last_reasoning
         if call.preamble:
             about["preamble"] = call.preamble
-        self._append(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
+        if self._unannounced is not None:
+            about |= self._take_unannounced()
+        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
 
     def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
         """Add an event about this agent."""
-        self._append(kind, text, {"agent": self.name, **extra})
+        self.draft.append_event(kind, text, {"agent": self.name, **extra, **self._take_unannounced()})
 
-    def _append(self, kind: EventKind, text: str, about: dict[str, object]) -> None:
-        """Add an event with these fields; the turn's first one includes its usage and timing."""
-        if self._unannounced is not None:
-            about |= self._unannounced
-            self._unannounced = None
-        self.draft.append_event(kind, text, about)
+    def _take_unannounced(self) -> Mapping[str, object]:
+        """Return the turn's usage and timing for its first event, and nothing for the rest."""
+        about, self._unannounced = self._unannounced or NO_EXTRA, None
+        return about
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
         self._emit(
