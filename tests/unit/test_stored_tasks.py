@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from mail.core.task.interswarm import OpenRequest, Peer
-from mail.core.task.stored import STORED_NAMES, read_checkpoint, read_task, write_checkpoint, write_task
+from mail.core.task.stored import (
+    STORED_NAMES,
+    TaskEncoder,
+    read_checkpoint,
+    read_task,
+    write_checkpoint,
+    write_task,
+)
 from mail.core.task.task import Generation, Task, TaskStatus
 from mail.core.task.turn_state import Approval, Breakpoint, PausedCall, Receipt, Resumption
 
@@ -44,6 +51,18 @@ def test_a_task_comes_back_as_it_was_stored(stored: dict[str, Any]) -> None:
     task = read_task(json.dumps(stored))
     assert json.loads(write_task(task)) == stored
     assert read_task(write_task(task)) == task
+
+
+def test_an_encoder_forgets_no_change_of_a_field_that_few_turns_change() -> None:
+    encoder, tasks = TaskEncoder(), [read_task(json.dumps(stored)) for stored in TASKS]
+    requests = [replace(tasks[-1], requests=tasks[-1].requests * n) for n in range(3)]
+    titled = [replace(tasks[0], title="one", seq=n) for n in range(1, 3)]
+    noted = [replace(tasks[0], generation=replace(tasks[0].generation, notes={"n": n})) for n in range(2)]
+    for task in (*tasks, *requests, *titled, *noted, tasks[0]):
+        encoded = encoder.encode(task)
+        assert read_task(encoded) == task
+        always = {"pending": {}, "histories": {}, "stored_bytes": 0, "steps": 0, "turns": 0}
+        assert json.loads(encoded) == {**always, **json.loads(write_task(task))}
 
 
 @pytest.mark.parametrize("stored", load("checkpoints.json"))

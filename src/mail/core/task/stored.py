@@ -60,16 +60,11 @@ _REQUEST: TypeAdapter[OpenRequest] = TypeAdapter(_StoredRequest, config=_CONFIG)
 
 def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     """Return the stored JSON of a task, without fields that have their defaults and those to `exclude`."""
-    return encode_task(task, exclude).decode()
-
-
-def encode_task(task: Task, exclude: Set[str] = frozenset()) -> bytes:
-    """Return the stored JSON of a task as `write_task` does, in UTF-8."""
     text = _TASK.serializer.to_json(
         task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude}
     )
     generation = _GENERATION.serializer.to_json(task.generation, by_alias=True, exclude_defaults=True)
-    return text if generation == b"{}" else text[:-1] + b"," + generation[1:]
+    return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
 
 
 _CHANGING = {"status", "updated", "seq", "version", "pending", "histories", "requests", "stored_bytes"}
@@ -90,7 +85,7 @@ _lasting_of_generation = _lasting(Generation, _CHANGING_GENERATION)
 class TaskEncoder:
     """Encodes the states of one task, one after the other, and what stays the same only once.
 
-    It returns what `encode_task` does, with the fields in another order.
+    It returns what `write_task` does, in UTF-8, with the fields in another order.
     """
 
     def __init__(self) -> None:
@@ -125,7 +120,7 @@ class TaskEncoder:
         known = self._requests
         # by identity, as their values can't be hashed; each is kept, so that no other gets its id
         self._requests = {id(each): known.get(id(each)) or (each, _encode_request(each)) for each in requests}
-        return b",".join([encoded for _, encoded in self._requests.values()])
+        return b",".join([self._requests[id(each)][1] for each in requests])
 
 
 def _encode_lasting(task: Task) -> bytes:
