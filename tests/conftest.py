@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support import lazy_modules, tiers
+from support import forkserver, lazy_modules, tiers
 
 # A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
 settings.register_profile("dev", deadline=None)
@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SELECTED] = tier
     if tier is not None:
         os.environ[tiers.VARIABLE] = tier
+        if tier != "fast" and getattr(config.option, "numprocesses", None):
+            forkserver.share()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from mail.cli.app import app
+from mail.cli.app import SECTIONS, app
 from mail.cli.examples import EXAMPLES
 
 WIDTH = 80
@@ -32,6 +32,13 @@ def help_of(command: Any, name: str) -> str:
 def test_summaries_fit_in_the_width(name: str, group: Any) -> None:
     listed = [line for line in help_of(group, name).splitlines() if line.endswith("...")]
     assert [line for line in listed if not line.startswith("Usage:")] == []
+
+
+def test_the_help_lists_every_command_in_one_section() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(ROOT.commands)
+    assert help_of(ROOT, "").index("Start:\n  demo ") < help_of(ROOT, "").index(
+        "Administer a server:\n  token "
+    )
 
 
 SINGLE = {name: command for name, command in commands() if not hasattr(command, "commands")}

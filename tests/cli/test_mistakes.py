@@ -170,7 +170,7 @@ OVER_HTTP: dict[str, tuple[dict[str, Any], int, tuple[str, ...]]] = {
     "unknown entrypoint": (
         {"body": "hi", "entrypoint": "superviser"},
         400,
-        ("'superviser' is none of: supervisor",),
+        ("must be one of: supervisor; not 'superviser'",),
     ),
     "resuming no task": ({"body": "hi", "resume_from": "user_response"}, 400, ("say which task to resume",)),
     "resuming an unknown task": (

@@ -196,7 +196,7 @@ async def test_a_message_for_a_full_task_is_413(large: HTTPServer) -> None:
     assert (await large.ask(task_id="t"))["response"] == "5 characters"
     response = await large.post(body="x" * 20_000, task_id="t")
     assert response.status_code == 413
-    assert "begin a new task" in response.json()["detail"]
+    assert "start a new task" in response.json()["detail"]
     answered = await large.ask(body="x" * 9_000, task_id="t")
     assert "the task may store 20000 bytes" in answered["response"]
     assert (await large.task("t"))["status"] == "failed"

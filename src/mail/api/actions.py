@@ -10,8 +10,7 @@ from pydantic import BaseModel, ValidationError
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
-from mail.core.task.action_context import SWARM_DEPS
-from mail.core.task.context import CURRENT_CALL
+from mail.core.task.context import CURRENT_CALL, SWARM_DEPS
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import (

@@ -241,6 +241,14 @@ class SwarmOptions(TypedDict, total=False):
     user_role: UserRole
 
 
+class AskOptions(TypedDict, total=False):
+    """The keyword arguments of `Swarm.ask`, without `output_type`."""
+
+    task_id: str | None
+    timeout: float | None
+    drop_question: bool
+
+
 class Swarm(Generic[Output]):
     """A swarm: an agent, with its team, the teams of those, and so on.
 
@@ -354,34 +362,14 @@ class Swarm(Generic[Output]):
 
     @overload
     def ask(
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: None = None,
-        drop_question: bool = ...,
+        self, text: str, *, output_type: None = None, **options: Unpack[AskOptions]
     ) -> Output | Answer: ...
     @overload
     def ask[Model](
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: type[Model],
-        drop_question: bool = ...,
+        self, text: str, *, output_type: type[Model], **options: Unpack[AskOptions]
     ) -> Model | Answer: ...
     @overload
-    def ask(
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: Any,
-        drop_question: bool = ...,
-    ) -> Any: ...
+    def ask(self, text: str, *, output_type: Any, **options: Unpack[AskOptions]) -> Any: ...
 
     def ask(
         self,
@@ -414,34 +402,14 @@ class Swarm(Generic[Output]):
 
     @overload
     async def aask(
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: None = None,
-        drop_question: bool = ...,
+        self, text: str, *, output_type: None = None, **options: Unpack[AskOptions]
     ) -> Output | Answer: ...
     @overload
     async def aask[Model](
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: type[Model],
-        drop_question: bool = ...,
+        self, text: str, *, output_type: type[Model], **options: Unpack[AskOptions]
     ) -> Model | Answer: ...
     @overload
-    async def aask(
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: Any,
-        drop_question: bool = ...,
-    ) -> Any: ...
+    async def aask(self, text: str, *, output_type: Any, **options: Unpack[AskOptions]) -> Any: ...
 
     async def aask(
         self,
@@ -579,33 +547,15 @@ class Swarm(Generic[Output]):
 
     @overload
     def stream(
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: None = None,
-        drop_question: bool = ...,
+        self, text: str, *, output_type: None = None, **options: Unpack[AskOptions]
     ) -> AsyncGenerator[Piece | Output]: ...
     @overload
     def stream[Model](
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: type[Model],
-        drop_question: bool = ...,
+        self, text: str, *, output_type: type[Model], **options: Unpack[AskOptions]
     ) -> AsyncGenerator[Piece | Model]: ...
     @overload
     def stream(
-        self,
-        text: str,
-        *,
-        task_id: str | None = ...,
-        timeout: float | None = ...,
-        output_type: Any,
-        drop_question: bool = ...,
+        self, text: str, *, output_type: Any, **options: Unpack[AskOptions]
     ) -> AsyncGenerator[Any]: ...
 
     async def stream(

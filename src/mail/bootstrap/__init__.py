@@ -105,9 +105,7 @@ def local(
     )
 
 
-def embedded(
-    swarm: SwarmCore, *, database: Store | str = IN_MEMORY, clock: Clock = SYSTEM_CLOCK
-) -> LocalSystem:
+def embedded(swarm: SwarmCore, *, database: Store | str = IN_MEMORY) -> LocalSystem:
     """Make the system of a swarm that a program has built, with nothing to serve it. Raises ConfigurationError.
 
     Args:
@@ -121,12 +119,12 @@ def embedded(
         storage = StorageConfig(database=place)
     except ValidationError as error:
         raise ConfigurationError(describe(error, StorageConfig)) from None
-    backend = open_backend(storage, swarm.name, clock, use="program")
+    backend = open_backend(storage, swarm.name, SYSTEM_CLOCK, use="program")
     if not isinstance(database, str):
         backend = replace(backend, store=database)
     unlimited = {"running_tasks": 0, "mailbox_depth": 0, "task_bytes": 0}
     config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
-    system = System(with_protocol(swarm), backend, config, clock=clock)
+    system = System(with_protocol(swarm), backend, config, clock=SYSTEM_CLOCK)
     system.close_with_last_reference()
     return system
 

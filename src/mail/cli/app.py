@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from mail.cli import build, check, client, database, demo, init, local_aws, register, smoke, swarms, token, ui
 from mail.cli.command import Argument, Command, Completes, Namespace
@@ -25,6 +26,8 @@ GROUPS = {
     "dead-letter": "Manage messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
 }
+
+METAVARS: dict[Callable[[str], Any], str] = {int: "NUMBER", float: "SECONDS"}
 
 CONNECTION = {
     "server": (ServerOption, None),
@@ -104,6 +107,8 @@ def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
         settings["parser"] = _parser(argument.type)
     if argument.metavar:
         settings["metavar"] = argument.metavar
+    elif argument.is_flag and not argument.is_switch and not argument.choices:
+        settings["metavar"] = METAVARS.get(argument.type, "TEXT")
     if argument.completes is Completes.TASK:
         settings["autocompletion"] = complete_tasks
     elif argument.completes is Completes.AGENT:
@@ -117,8 +122,31 @@ def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
     return Annotated[kind, typer.Argument(show_default=False, **settings)], argument.default
 
 
+SECTIONS = {
+    "Start": ("demo", "init", "check", "server", "ping"),
+    "Talk to a swarm": ("chat", "send", "reply", "agents", "ui", "client"),
+    "Follow its work": ("task", "thread", "inbox", "usage"),
+    "Deploy it to AWS": ("build", "local-aws", "smoke"),
+    "Administer a server": ("token", "webhook", "dead-letter", "db-init", "register", "version"),
+}
+"""The commands as `mail --help` groups them."""
+
+
+class _Commands(TyperGroup):
+    """The commands of `mail`, which the help lists by section."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section of the help for each group of commands."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:<11}", self.commands[name].get_short_help_str(100)) for name in names]
+                )
+
+
 app = typer.Typer(
     name="mail",
+    cls=_Commands,
     help="Run swarms of agents that work by sending each other mail.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

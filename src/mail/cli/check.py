@@ -21,7 +21,7 @@ def check(
         typer.Argument(help="The swarms.json file. [default: as configured]", show_default=False),
     ] = None,
     swarm_name: Annotated[
-        str | None, typer.Option(help="The swarm to check. [default: as configured]")
+        str | None, typer.Option(metavar="NAME", help="The swarm to check. [default: as configured]")
     ] = None,
     config: ConfigPath = None,
     as_json: AsJson = False,

@@ -39,11 +39,17 @@ def create(
     role: Annotated[
         TokenRole, typer.Option(help="The bearer's role: admin, user, or agent (another swarm).")
     ],
-    caller_id: Annotated[str, typer.Option("--id", help="The bearer's id; without ':' and '@'.")],
+    caller_id: Annotated[
+        str, typer.Option("--id", metavar="ID", help="The bearer's id, without ':' and '@'.")
+    ],
     days: Annotated[
         int | None,
         typer.Option(
-            min=1, max=3650, help="Days after which it expires. [default: never]", show_default=False
+            min=1,
+            max=3650,
+            metavar="DAYS",
+            help="Days after which the token expires. [default: never]",
+            show_default=False,
         ),
     ] = None,
     config: ConfigPath = None,

@@ -1,4 +1,4 @@
-// The trace: spans, the time axis, the tree, filters, moments and comparisons of a task's events.
+// The trace: spans, the time axis, the tree, filters, snapshots and comparisons of a task's events.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { compare, originOf } from "./ui/trace/compare.js";
 import { readEntries } from "./ui/trace/entries.js";
 import { NO_FILTER, filterEntries, filterSpans } from "./ui/trace/filters.js";
 import { readHistory, readTool } from "./ui/trace/history.js";
-import { indexOf, lastGood, messageOf, momentsOf } from "./ui/trace/moments.js";
+import { indexOf, lastGood, messageOf, snapshotsOf } from "./ui/trace/snapshots.js";
 import { makeScale, ticksOf } from "./ui/trace/scale.js";
 import { readSpans } from "./ui/trace/spans.js";
 import { flatten, readTree } from "./ui/trace/tree.js";
@@ -123,7 +123,7 @@ test("what runs now is open, and so is a wait for a person", () => {
   );
   const last = (status, ...more) => readSpans([...paused, ...more], { status }).spans.filter(({ kind }) => kind === "wait" || kind === "end");
   assert.deepEqual(last("paused").map(({ name, end }) => [name, end]), [["waits for you", null]]);
-  assert.deepEqual(momentsOf(paused).map(({ who, text }) => [who, text]).at(-1), ["boss", "breakpoint_tool_call happened"]);
+  assert.deepEqual(snapshotsOf(paused).map(({ who, text }) => [who, text]).at(-1), ["boss", "breakpoint_tool_call happened"]);
   const answer = { ...mailEvent("ann", "boss", "yes", 5), data: { ...mailEvent("ann", "boss", "yes", 5).data, timestamp: iso(900) } };
   assert.deepEqual(last("running", answer).map(({ name, end }) => [name, end - ZERO]), [["waits for you", 900]]);
 });
@@ -200,12 +200,12 @@ test("filters", () => {
   assert.deepEqual(seqs({ text: "none there" }), [12]);
 });
 
-test("moments, and the last one that was in order", () => {
-  const moments = momentsOf(EVENTS);
-  assert.deepEqual(moments.map(({ first, last, who }) => [first, last, who]), [[1, 1, "ann → boss"], [2, 4, "boss → digger"], [5, 8, "digger"], [9, 10, "digger → boss"], [11, 12, "answer"]]);
-  assert.deepEqual([indexOf(moments, null), indexOf(moments, 3), indexOf(moments, 99)], [4, 1, 4]);
-  assert.equal(lastGood(moments), 4);
-  assert.equal(lastGood(moments.slice(0, 2)), null);
+test("snapshots, and the last one that was in order", () => {
+  const snapshots = snapshotsOf(EVENTS);
+  assert.deepEqual(snapshots.map(({ first, last, who }) => [first, last, who]), [[1, 1, "ann → boss"], [2, 4, "boss → digger"], [5, 8, "digger"], [9, 10, "digger → boss"], [11, 12, "answer"]]);
+  assert.deepEqual([indexOf(snapshots, null), indexOf(snapshots, 3), indexOf(snapshots, 99)], [4, 1, 4]);
+  assert.equal(lastGood(snapshots), 4);
+  assert.equal(lastGood(snapshots.slice(0, 2)), null);
   assert.deepEqual(messageOf(EVENTS[0]), { body: "find gold", subject: "S", entrypoint: "boss", msg_type: "request" });
   assert.equal(messageOf(EVENTS[3]), null);
 });

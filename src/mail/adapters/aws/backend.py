@@ -55,7 +55,7 @@ class DynamoDB(Database):
 
         endpoint_url = options.get("endpoint_url", "")
         if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
-            raise ConfigurationError(f"{self.place}: endpoint_url is no http(s) URL")
+            raise ConfigurationError(f"{self.place}: endpoint_url is not an http or https URL")
         mailboxes = DynamoDBMailboxes(
             Aws(options.get("region", ""), endpoint_url).client("dynamodb"),
             self.table,

@@ -227,7 +227,7 @@ def _read_cursor(listed: str | None, cursor: str) -> Item:
     if listed is None:
         task_id, _, instance = task_id.partition("#")
     if not task_id or not instance or text[:CHECKSUM_LENGTH] != _checksum(listed, position):
-        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+        raise BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")
     return {
         **key_of((partition(TaskKey(instance, task_id)), META)),
         "instance": string(instance),
@@ -250,7 +250,7 @@ def _read_dead_cursor(cursor: str) -> Item:
     position = text[CHECKSUM_LENGTH:]
     among_dead, _, name = position.partition("\n")
     if not name or text[:CHECKSUM_LENGTH] != _checksum(DEAD_INDEX, position):
-        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+        raise BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")
     return {**key_of((name, META)), "dead": string(DEAD), "dead_place": string(among_dead)}
 
 

@@ -73,7 +73,11 @@ class LocalWorkers:
         if self._turns:
             _, late = await asyncio.wait(self._turns, timeout=grace)
             if late:
-                logger.warning("%d turns did not end within %g s; they will be run again", len(late), grace)
+                logger.warning(
+                    "%d turns did not end within %g s; they are run again after the next start",
+                    len(late),
+                    grace,
+                )
             for turn in late:
                 turn.cancel()
             await asyncio.gather(*late, return_exceptions=True)

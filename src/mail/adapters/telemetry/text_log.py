@@ -44,7 +44,7 @@ class TextLog(Observer):
             return
         task = change.task
         if is_beginning(change):
-            logger.info("task %s begun by %s for %s", task.task_id, task.instance, task.entrypoint)
+            logger.info("task %s started by %s for %s", task.task_id, task.instance, task.entrypoint)
         status = ended_as(change)
         if status is not None:
             usage = sum(task.usage.values(), NO_USAGE)

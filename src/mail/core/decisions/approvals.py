@@ -69,7 +69,9 @@ def decide(
             raise BadApproval("all calls that need approval are decided")
         if not chosen:
             ids = ", ".join(repr(call.call_id) for call in held)
-            raise BadApproval(f"call_id {each.call_id!r} is none of the calls that wait for approval: {ids}")
+            raise BadApproval(
+                f"call_id {each.call_id!r} names no call that waits for approval; these wait: {ids}"
+            )
         if each.call_id is not None and each.all:
             raise BadApproval("give a decision a call_id, or all, but not both")
         if len(chosen) > 1 and each.arguments is not None:

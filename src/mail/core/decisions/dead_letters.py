@@ -114,7 +114,7 @@ def choose(task: Task, seq: int | None) -> tuple[int, ...]:
         return task.dead_letters
     if seq not in task.dead_letters:
         raise DeadLetterNotFound(
-            f"task {task.task_id!r} has no dead letter {seq}, or it has been redriven or discarded"
+            f"task {task.task_id!r} has no dead letter {seq}; it may have been redriven or discarded"
         )
     return (seq,)
 

@@ -307,7 +307,7 @@ class Runtime:
                 *(source, caller_id, ids[0]),
             )
             raise Forbidden(
-                f"this token has the id {caller_id!r}, and swarm {self.swarm.name!r} expects {ids[0]!r} of swarm {source!r}: "
+                f"the token of this request has the id {caller_id!r}, and swarm {self.swarm.name!r} expects {ids[0]!r} of swarm {source!r}: "
                 f"use a token with that id, or ask the operator of {self.swarm.name!r} to register {source!r} with "
                 f"the caller_id {caller_id!r}"
             )

@@ -100,7 +100,9 @@ class Principal(Value):
         """Parse `role:id@swarm`. Raises BadRequest for anything else."""
         found = PRINCIPAL.fullmatch(text)
         if found is None:
-            raise BadRequest(f"{text!r} is not of the form 'admin|user|swarm:<id>@<swarm>'")
+            raise BadRequest(
+                f"{text!r} is not a caller: write role:id@swarm, such as user:alice@my-swarm; the role is admin, user or swarm"
+            )
         role, principal_id, swarm = found.groups()
         return cls.model_validate({"role": role, "id": principal_id, "swarm": swarm})
 

@@ -125,7 +125,7 @@ def _check_size(client_tools: ClientTools | None, notes: dict[str, Any]) -> None
     size = len(to_json((client_tools, notes)))
     if size > MAX_BYTES:
         raise RefusedRequest(
-            f"tools, instructions and metadata may have {MAX_BYTES} bytes together, and these have {size}",
+            f"tools, instructions and metadata can have at most {MAX_BYTES} bytes together; these have {size}",
             param="tools",
         )
 

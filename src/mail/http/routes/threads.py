@@ -263,7 +263,7 @@ async def get_thread(
         where = (
             "that task"
             if task_id
-            else f"your newest {MAX_TASKS} tasks; name the task, if it is in an older one"
+            else f"your newest {MAX_TASKS} tasks; if it belongs to an older task, name the task"
         )
         raise ThreadNotFound(f"there is no thread {thread_id!r} in {where}")
     return JSON(thread)

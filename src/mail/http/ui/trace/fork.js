@@ -4,7 +4,7 @@ import * as api from "../api/api.js";
 import { Dialog } from "../components/dialog.js";
 import { Notice } from "../components/notice.js";
 import { html, useMemo, useRef, useState } from "../html.js";
-import { indexOf, messageOf, momentsOf } from "./moments.js";
+import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
 
 /** Make a fork that runs as the task did, without another message; returns its id. */
 export const rerun = async (session, at) => (await api.post("task/fork", { task_id: session.id, at, run: true })).task_id;
@@ -14,10 +14,10 @@ export const rerun = async (session, at) => (await api.post("task/fork", { task_
  * `at` the entry before it (null for the first entry: a new task).
  */
 function planOf(events, seq) {
-  const moments = momentsOf(events);
-  const moment = moments[indexOf(moments, seq)];
-  const message = messageOf(events.find((event) => event.seq >= moment.first && event.seq <= moment.last && messageOf(event)));
-  return { at: moment.last, message, before: moment.first > 1 ? moment.first - 1 : null };
+  const snapshots = snapshotsOf(events);
+  const snapshot = snapshots[indexOf(snapshots, seq)];
+  const message = messageOf(events.find((event) => event.seq >= snapshot.first && event.seq <= snapshot.last && messageOf(event)));
+  return { at: snapshot.last, message, before: snapshot.first > 1 ? snapshot.first - 1 : null };
 }
 
 /** A dialog; `seq` is the entry to fork from, `onFork(task_id)` is called with the new task. */

@@ -13,7 +13,7 @@ import { KINDS, NO_FILTER, filterEntries, filterSpans, isFiltered } from "./filt
 import { ForkDialog } from "./fork.js";
 import { TraceInspector } from "./inspector.js";
 import { readSpans } from "./spans.js";
-import { TimeBar } from "./time_bar.js";
+import { TimeBar } from "./time-bar.js";
 import { TreeView } from "./tree-view.js";
 import { MANY_ROWS, Waterfall } from "./waterfall.js";
 
