@@ -1,7 +1,9 @@
 """Tasks and checkpoints as stores keep them, in JSON.
 
 Names in stored JSON never change, so that every version reads what another has written; this is the only module that
-knows them. A task's `Generation` is flat in there, among the task's own fields.
+knows them. Two versions may run at once, during an update, so each ignores the fields that only a later one knows: the
+validators get `extra="ignore"`, as some classes forbid them, for the API. A task's `Generation` is flat in there, among the
+task's own fields.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -42,7 +44,6 @@ STORED_NAMES = {
 """Stored names by the names of fields; the rest are stored under their own."""
 
 _CONFIG = ConfigDict(
-    extra="ignore",  # another version may have stored more
     alias_generator=lambda name: STORED_NAMES.get(name, name),
     defer_build=True,
 )
@@ -145,7 +146,8 @@ def read_task(text: str | bytes) -> Task:
 
 def task_from(stored: Mapping[str, Any]) -> Task:
     """Return the task that parsed stored JSON describes. Raises ValueError if it describes none."""
-    return _TASK.validate_python({**stored, "generation": _GENERATION.validate_python(stored)})
+    generation = _GENERATION.validate_python(stored, extra="ignore")
+    return _TASK.validate_python({**stored, "generation": generation}, extra="ignore")
 
 
 # ------------------------------------------------------------------------------------------------ checkpoints
@@ -210,7 +212,7 @@ def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def read_checkpoint(text: str | bytes) -> Checkpoint:
     """Return the checkpoint that stored JSON describes. Raises ValueError if it describes none."""
-    stored = _CHECKPOINT.validate_json(text)
+    stored = _CHECKPOINT.validate_json(text, extra="ignore")
     return Checkpoint(
         text=stored.text,
         calls=tuple(_call(call, stored.replies or ()) for call in stored.calls),
@@ -224,8 +226,8 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
 
 def _call(stored: dict[str, Any], replies: list[Any] | tuple[()]) -> AgentToolCall:
     if "reply" not in stored:  # an early version stored each call with its reply
-        return AgentToolCall.model_validate(stored)
+        return AgentToolCall.model_validate(stored, extra="ignore")
     reply = replies[stored.pop("reply")]
     return AgentToolCall.model_validate(
-        {**stored, "completion" if isinstance(reply, dict) else "responses": reply}
+        {**stored, "completion" if isinstance(reply, dict) else "responses": reply}, extra="ignore"
     )
