@@ -56,7 +56,7 @@ class MAILAction:
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
             the arguments, a dictionary, returns True. The function may be a coroutine function.
-        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
+        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
         model: checks the arguments in place of `parameters`, and fills in its defaults.
 
     Attributes:
@@ -329,7 +329,7 @@ def action(
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
             the arguments, a dictionary, returns True.
-        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
+        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
 
     Raises ConfigurationError if the description or the arguments are missing.
     """
