@@ -35,6 +35,7 @@ def serve(*routers: APIRouter) -> Handler:
         time_left=_time_left,
         stream_url=system.stream_url,
         max_answer_bytes=MAX_ANSWER_BYTES,
+        observers=(telemetry.RequestMetrics(),),
     )
     mangum = Mangum(create_app(service, routers), lifespan="off")
     end_init()

@@ -87,7 +87,10 @@ class FlushBeforeEnd:
 def _make_app() -> ASGIApp:
     system = make_system()
     config = system.config
-    service = make_service(system, config, time_left=time_left, stream_url=system.stream_url)
+    observers = (telemetry.RequestMetrics(),)
+    service = make_service(
+        system, config, time_left=time_left, stream_url=system.stream_url, observers=observers
+    )
     served = InvocationLog(create_app(service, load_routers()))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from copy import copy
-from typing import Any, Self, TypedDict, get_origin, overload
+from typing import Any, Self, TypedDict, Unpack, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -103,10 +103,7 @@ class MAILAction:
         *,
         function_str: str | None = None,
         style: ToolFormat = "responses",
-        idempotent: bool = False,
-        sequential: bool = False,
-        needs_approval: NeedsApproval = False,
-        approval_timeout: float | None = None,
+        **options: Unpack[ActionOptions],
     ) -> Self:
         """Return an action whose arguments are the fields of a model.
 
@@ -123,11 +120,8 @@ class MAILAction:
             declared["description"],
             declared["parameters"],
             found,
-            idempotent=idempotent,
-            sequential=sequential,
-            needs_approval=needs_approval,
-            approval_timeout=approval_timeout,
             model=model,
+            **options,
         )
 
     @classmethod
@@ -303,10 +297,7 @@ def action(
     model: type[BaseModel] | None = None,
     parameters: dict[str, Any] | None = None,
     style: ToolFormat = "responses",
-    idempotent: bool = False,
-    sequential: bool = False,
-    needs_approval: NeedsApproval = False,
-    approval_timeout: float | None = None,
+    **options: Unpack[ActionOptions],
 ) -> Callable[[Callable[..., Any]], MAILAction]: ...
 
 

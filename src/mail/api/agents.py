@@ -22,8 +22,8 @@ from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
     "supervisor": "mail.examples.supervisor.agent",
-    "weather": "mail.examples.weather_dummy.agent",
-    "math": "mail.examples.math_dummy.agent",
+    "weather": "mail.examples.weather_dummy.template",
+    "math": "mail.examples.math_dummy.template",
     "consultant": "mail.examples.consultant_dummy.agent",
     "analyst": "mail.examples.analyst_dummy.agent",
 }
