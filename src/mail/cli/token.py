@@ -80,7 +80,15 @@ def list_tokens(
     tokens = run(_list(token_storage(config, database, swarm_name)))
     output = Output(sys.stdout, as_json)
     headings = ("number", "role", "id", "created", "expires")
-    rows = [tuple(each[heading] or "never" for heading in headings) for each in tokens]
+    rows = [
+        (
+            each["number"],
+            each["role"],
+            each["id"],
+            *(output.time(each[time] or "") or "never" for time in headings[3:]),
+        )
+        for each in tokens
+    ]
     output.result(tokens, lambda: output.table(headings, rows))
 
 
