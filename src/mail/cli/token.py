@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mail.cli.examples import epilog
+from mail.cli.help import PlainCommand
 from mail.cli.options import AsJson, ConfigPath, Database, SwarmOfDatabase, load_storage
 from mail.cli.output import Output
 from mail.errors import BadRequest, ConfigurationError
@@ -34,7 +35,7 @@ def token() -> None:
     """Create, list and revoke API tokens."""
 
 
-@app.command("create", epilog=epilog("token create"))
+@app.command("create", cls=PlainCommand, epilog=epilog("token create"))
 def create(
     role: Annotated[
         TokenRole, typer.Option(help="The bearer's role: admin, user, or agent (another swarm).")
@@ -69,7 +70,7 @@ def create(
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
-@app.command("list", epilog=epilog("token list"))
+@app.command("list", cls=PlainCommand, epilog=epilog("token list"))
 def list_tokens(
     config: ConfigPath = None,
     database: Database = None,
@@ -92,7 +93,7 @@ def list_tokens(
     output.result(tokens, lambda: output.table(headings, rows))
 
 
-@app.command("revoke", epilog=epilog("token revoke"))
+@app.command("revoke", cls=PlainCommand, epilog=epilog("token revoke"))
 def revoke(
     number: Annotated[
         str, typer.Argument(metavar="NUMBER", help="The token's number, as `mail token list` shows it.")
