@@ -31,6 +31,7 @@ def serve(*routers: APIRouter, later: Iterable[Callable[[], APIRouter]] = ()) ->
         time_left=_time_left,
         stream_url=system.stream_url,
         max_answer_bytes=MAX_ANSWER_BYTES,
+        observers=(telemetry.RequestMetrics(),),
     )
     mangum = Mangum(create_app(service, routers, later=later), lifespan="off")
     survive_snapshots(system)

@@ -83,10 +83,12 @@ class FlushBeforeEnd:
 def _make_app() -> ASGIApp:
     system = make_system()
     config = system.config
-    service = make_service(system, config, time_left=time_left, stream_url=system.stream_url)
-    served = InvocationLog(
-        create_app(service, [server.router, message.router], later=later_routers(server, message))
+    observers = (telemetry.RequestMetrics(),)
+    service = make_service(
+        system, config, time_left=time_left, stream_url=system.stream_url, observers=observers
     )
+    routers = (server.router, message.router)
+    served = InvocationLog(create_app(service, routers, later=later_routers(server, message)))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)
 
 

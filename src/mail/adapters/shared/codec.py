@@ -60,5 +60,10 @@ def read_cursor(cursor: str | None) -> int:
     Tasks are numbered in the order in which they began; pages list the newest first.
     """
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")
+        raise foreign_cursor(cursor)
     return int(cursor or LAST_NUMBER)
+
+
+def foreign_cursor(cursor: str) -> BadRequest:
+    """Return the error for a cursor that no page gave out."""
+    return BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")
