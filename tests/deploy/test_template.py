@@ -467,7 +467,26 @@ def test_a_new_value_of_a_parameter_publishes_a_new_version(template: Template) 
             if layer.get("Ref") in layers:
                 assert layers[layer["Ref"]]["PublishLambdaVersion"] is True
     assert "${SnapStart}" in functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0]
+    assert "${SnapStart}" in functions(template)["MessageFunction"]["VersionDescription"]["Fn::Sub"][0]
     assert layers[shared["Layers"][0]["Ref"]]["PublishLambdaVersion"] is True
+
+
+def test_http_functions_start_from_snapshots_where_that_is_wanted(template: Template) -> None:
+    """The others run all the time, and the runtime of the streaming function is not Python's."""
+    shared = template["Globals"]["Function"]["SnapStart"]
+    assert shared == {"ApplyOn": {"Fn::If": ["HttpUsesSnapStart", "PublishedVersions", "None"]}}
+    other = {name: each["SnapStart"] for name, each in functions(template).items() if "SnapStart" in each}
+    assert other.pop("TurnFunction") == {
+        "ApplyOn": {"Fn::If": ["UsesSnapStart", "PublishedVersions", "None"]}
+    }
+    never = (
+        "StreamFunction",
+        "OutboundFunction",
+        "DeadLetterFunction",
+        "SweeperFunction",
+        "PeerHealthFunction",
+    )
+    assert other == {name: {"ApplyOn": "None"} for name in never}
 
 
 LONG = {"SwarmName", "SwarmSource", "SecretsPath", "AuthEndpoint", "TokenInfoEndpoint"}
