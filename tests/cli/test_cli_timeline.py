@@ -1,6 +1,7 @@
 """How a task's events are shown."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,8 +94,18 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     assert piped.getvalue().startswith("   12.3 ms  new_message     a → b  ")
     assert "\x1b[" not in piped.getvalue()
     assert "\x1b[" in terminal.getvalue()
-    assert terminal.getvalue().count("\n") == 1
+    assert terminal.getvalue().count("\n") == 2, "a text that doesn't fit has a line of its own"
     assert "…" in terminal.getvalue()
+    printer(terminal)(replace(line, text="short"))
+    assert terminal.getvalue().count("\n") == 3
+
+
+def test_mail_to_other_swarms_is_shown_once() -> None:
+    data = {
+        "description": "sent interswarm message forward to swarm b:\n<incoming_message>\n…",
+        "extra_data": {},
+    }
+    assert read_line("interswarm_message_sent", data, 0).text == "sent interswarm message forward to swarm b"
 
 
 def test_times_are_those_since_the_first_event() -> None:

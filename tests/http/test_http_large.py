@@ -120,7 +120,7 @@ async def test_one_large_answer_too_many_is_refused(large: HTTPServer) -> None:
     refused = await large.client.get("/task", params={"task_id": "t"})
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
-    assert "read one of them to its end first" in refused.json()["detail"]
+    assert "finish reading one of them first" in refused.json()["detail"]
     assert (await large.client.get("/threads")).status_code == 429
     assert (await large.client.get("/task", params={"task_id": "small"})).status_code == 200
     assert (await large.client.get("/tasks", params={"fields": "summary"})).status_code == 200

@@ -68,7 +68,7 @@ class ActionEntry(Entry):
         le=10_000_000,
         allow_inf_nan=False,
         strict=False,
-        description="Seconds after which a call that nobody has decided on counts as rejected; without it, never.",
+        description="Seconds after which an undecided call counts as rejected; without it, never.",
     )
 
 

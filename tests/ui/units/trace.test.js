@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { compare, originOf } from "./ui/trace/compare.js";
-import { readEntries } from "./ui/trace/entries.js";
+import { oneLine, readEntries } from "./ui/trace/entries.js";
 import { NO_FILTER, filterEntries, filterSpans } from "./ui/trace/filters.js";
 import { readHistory, readTool } from "./ui/trace/history.js";
 import { indexOf, lastGood, messageOf, snapshotsOf } from "./ui/trace/snapshots.js";
 import { makeScale, ticksOf } from "./ui/trace/scale.js";
 import { readSpans } from "./ui/trace/spans.js";
 import { flatten, readTree } from "./ui/trace/tree.js";
-import { durationOf } from "./ui/trace/waterfall.js";
+import { durationOf, formatTick } from "./ui/trace/waterfall.js";
 
 const ZERO = Date.parse("2026-01-01T00:00:00Z");
 const iso = (ms) => new Date(ZERO + ms).toISOString();
@@ -56,6 +56,22 @@ const EVENTS = task(
     ["task_complete", {}, { response: "there is none" }],
   ],
 );
+
+test("a text in one line has no marks of tables, headings and emphasis", () => {
+  const table = "## **Oslo**\n\n| Time | Plan |\n| --- | :---: |\n| 10:00 | **Walk** |\nIt's 2**17, or a--b.";
+  assert.equal(oneLine(table), "Oslo Time · Plan 10:00 · Walk It's 2**17, or a--b.");
+});
+
+test("a pause is no answer", () => {
+  const [entry] = readEntries(task([0, ["task_complete", {}, { response: JSON.stringify([{ name: "book", arguments: "{}" }]) }]]));
+  assert.deepEqual([entry.name, entry.text, entry.tone], ["pauses", "until there is an answer to book", "warn"]);
+});
+
+test("ticks of an axis have labels that differ", () => {
+  const labels = (...seconds) => seconds.map((each) => formatTick(each, seconds.map((other) => ({ seconds: other }))));
+  assert.deepEqual(labels(125.5, 126, 126.5, 127), ["2 min 5.5 s", "2 min 6.0 s", "2 min 6.5 s", "2 min 7.0 s"]);
+  assert.deepEqual(labels(0, 100, 200), ["0 ms", "1 min 40 s", "3 min 20 s"]);
+});
 
 test("spans", () => {
   const { spans, agents, begin, end } = readSpans(EVENTS);

@@ -159,6 +159,7 @@ export function Answered({ item }) {
       <p class="question-who"><${AgentName} name=${item.agent} /> wanted to run <code>${item.name}</code><${Chip} tone=${tone}>${said}${item.reply?.by ? ` by ${item.reply.by}` : ""}<//></p>
       <${Arguments} args=${item.reply?.args ?? item.args} />
       ${item.reply?.reason && html`<p class="quiet">Reason: ${item.reply.reason}</p>`}
+      ${item.result && html`<p class="answered-result">→ ${item.result.length > 400 ? `${item.result.slice(0, 400)}…` : item.result}</p>`}
     </div>`;
   }
   return html`<div class="answered"><${Words} item=${item} />${!item.reply && html`<p class="quiet small-text">Not answered</p>`}</div>`;

@@ -34,6 +34,12 @@ export function TaskPane({ list, open, caller }) {
   const [focused, setFocused] = useState(null);
   const stop = [focused, open].find((id) => shown.some(({ task_id }) => task_id === id)) ?? shown[0]?.task_id;
   const items = useRef();
+  const field = useRef();
+  const clear = () => {
+    setSearch("");
+    if (list.status) list.filter("");
+    field.current.focus(); // the button disappears
+  };
   const onKeyDown = (event) => {
     const links = [...items.current.querySelectorAll("a")];
     const at = links.indexOf(document.activeElement);
@@ -51,7 +57,7 @@ export function TaskPane({ list, open, caller }) {
       <div class="task-search">
         <div class="search-field">
           <${Icon} name="search" />
-          <input type="search" aria-label="Search tasks" placeholder="Search" value=${search} onInput=${(event) => setSearch(event.currentTarget.value)} />
+          <input ref=${field} type="search" aria-label="Search tasks" placeholder="Search" value=${search} onInput=${(event) => setSearch(event.currentTarget.value)} />
         </div>
         <select aria-label="Status" value=${list.status} onChange=${(event) => list.filter(event.currentTarget.value)}>
           <option value="">All</option>
@@ -64,6 +70,7 @@ export function TaskPane({ list, open, caller }) {
       </ul>
       ${list.isLoading && !list.problem && html`<${Loading} />`}
       ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
+        ${isFiltered && html`<button type="button" class="button small" onClick=${clear}>Show all tasks</button>`}
         ${caller.role === "admin" && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
       <//>`}
       ${list.cursor && html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`}

@@ -6,6 +6,9 @@ import { Notice } from "../components/notice.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
 
+/** What a task with an edited first message was made from, by its id: it is no fork, so its record doesn't say. */
+export const originals = new Map();
+
 /** Make a fork that runs as the task did, without another message; returns its id. */
 export const rerun = async (session, at) => (await api.post("task/fork", { task_id: session.id, at, run: true })).task_id;
 
@@ -37,7 +40,10 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     if (how === "pause") return session.fork({ at: plan.at });
     if (how === "message") return session.fork({ at: plan.at, message: body });
     const message = { ...plan.message, body };
-    return plan.before === null ? api.send(message, { key: key.current.of(message) }) : session.fork({ at: plan.before, message });
+    if (plan.before !== null) return session.fork({ at: plan.before, message });
+    const id = await api.send(message, { key: key.current.of(message) });
+    originals.set(id, { task_id: session.id, at: 0 });
+    return id;
   };
   const onSubmit = async (event) => {
     event.preventDefault();
