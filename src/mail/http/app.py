@@ -26,9 +26,11 @@ class MAILApp(FastAPI):
     loads more, until one can.
 
     Attributes:
+        service: what it serves; the routes read it from here.
         cors_origins: the origins of web pages that may call it.
     """
 
+    service: Service
     cors_origins: Sequence[str] = ()
 
     def add_routers(self, routers: Iterable[APIRouter], later: Iterable[Callable[[], APIRouter]]) -> None:
@@ -146,7 +148,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.cors_origins = cors_origins
-    app.state.service = service
+    app.service = service
     app.state.authenticator = service.authenticator
     if service.is_observed:
         from mail.http.telemetry import TelemetryMiddleware
