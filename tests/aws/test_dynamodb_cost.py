@@ -7,12 +7,17 @@ from support.dynamodb import LONG, Calls, DynamoDBAdapter
 from support.tiers import sized
 
 from mail.adapters.aws.client import AwsClient
+from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.items import item_size, unpack
 from mail.adapters.aws.store import DynamoDBStore
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Idle
 from mail.core.task.task import Task, TaskKey, Transition
+from mail.core.task.webhooks import WebhookRecord
+from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.clock import FakeClock
 from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
@@ -80,6 +85,49 @@ async def test_a_token_for_nothing_costs_one(store: DynamoDBStore, calls: Calls,
     for mailbox in ("alpha", "beta"):
         await store.open_turn(KEY, mailbox, make.lease(), now=NOW, history_after=0)
     assert calls.count == {"UpdateItem": 2}
+
+
+async def test_a_turn_that_was_overtaken_pays_for_no_transaction(
+    table: DynamoDBAdapter, client: AwsClient, calls: Calls, make: Maker
+) -> None:
+    """A refused one costs what one costs that goes through; only a turn beside others looks before its commit, once."""
+    clock = FakeClock(run=1)
+    store = table.another(client, clock=clock)
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    alpha, beta = [await open_turn(store, KEY, name, make) for name in ("alpha", "beta")]
+    calls.clear()
+    await store.commit(make.change(beta.task, turn=beta))
+    assert calls.count == {"TransactWriteItems": 1}, "quick turns don't look"
+    clock.advance(1)
+    calls.clear()
+    with pytest.raises(VersionConflict) as conflict:
+        await store.commit(make.change(alpha.task, turn=alpha))
+    assert calls.count == {"GetItem": 1}
+    assert conflict.value.current is not None
+    calls.clear()
+    await store.commit(make.change(conflict.value.current, Mail("beta"), turn=alpha))
+    assert calls.count == {"TransactWriteItems": 1}
+    last = await open_turn(store, KEY, "beta", make)
+    clock.advance(1)
+    calls.clear()
+    await store.commit(make.change(last.task, turn=last))
+    assert calls.count == {"TransactWriteItems": 1}, "a turn that is alone doesn't look"
+
+
+async def test_a_turn_that_was_taken_over_pays_for_no_transaction(
+    table: DynamoDBAdapter, client: AwsClient, calls: Calls, make: Maker
+) -> None:
+    clock = FakeClock(run=2)
+    store = table.another(client, clock=clock)
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    other = await open_turn(table.store, KEY, "alpha", make, now=NOW + 61)
+    await table.store.commit(make.change(other.task, turn=other))
+    clock.advance(61)
+    calls.clear()
+    with pytest.raises(LeaseLost):
+        await store.commit(make.change(turn.task, turn=turn))
+    assert calls.count == {"GetItem": 1}
 
 
 async def test_a_late_turn_costs_what_the_first_one_did(
@@ -157,3 +205,15 @@ async def test_nothing_to_do_is_told_with_the_task(store: DynamoDBStore, calls: 
     calls.clear()
     assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(begun.task)
     assert calls.count == {"UpdateItem": 1}
+
+
+async def test_the_webhooks_of_many_callers_are_read_in_two_requests(
+    table: DynamoDBAdapter, client: AwsClient, calls: Calls
+) -> None:
+    records = ServerDocuments(DynamoDBDocuments(client, table.table))
+    webhook = WebhookRecord(url="https://example.com/a", created="2026-01-01T00:00:00+00:00")
+    for n in range(12):
+        assert await records.set_webhook(f"user:{n}@s", webhook, limit=1)
+    calls.clear()
+    assert len(await records.all_webhooks()) == 12
+    assert calls.count == {"Query": 1, "BatchGetItem": 1}

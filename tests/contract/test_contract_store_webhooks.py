@@ -137,6 +137,14 @@ async def test_webhooks_are_their_callers(records: ServerDocuments) -> None:
     assert await records.webhooks("user:a@s") == [SECOND]
 
 
+async def test_admins_read_the_webhooks_of_all_callers(records: ServerDocuments) -> None:
+    callers = ["agent:c@s", "user:a#b@s", "user:b@s"]
+    for caller in callers:
+        assert await records.set_webhook(caller, FIRST, limit=1)
+    assert await records.delete_webhook("user:b@s", FIRST.id)
+    assert await records.all_webhooks() == [(caller, FIRST) for caller in callers[:2]]
+
+
 async def test_a_caller_has_so_many_at_most(records: ServerDocuments) -> None:
     assert await records.set_webhook("user:a@s", FIRST, limit=1)
     assert await records.set_webhook("user:a@s", SECOND, limit=1) is False

@@ -1,7 +1,7 @@
 """The ASGI application of a server: the HTTP routes on a system, which its lifespan starts and stops."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from shlex import quote
 from typing import TYPE_CHECKING, get_args
@@ -14,10 +14,11 @@ from mail.auth.tokens import issue_token
 from mail.config import ServerConfig, load_config
 from mail.config.database import USUAL_FILE
 from mail.core.task.documents import IN_MEMORY, CallerRole
+from mail.http.app import MAILApp
 from mail.http.app import create_app as create_http_app
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import rates_of
-from mail.http.service import PAGE_BYTES, Service, unlimited
+from mail.http.service import PAGE_BYTES, RequestObserver, Service, unlimited
 from mail.server import PROGRAM_VARIABLE
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ def create_app(config: ServerConfig | None = None) -> FastAPI:
     return build_app(bootstrap.local(config or load_config().server))
 
 
-def build_app(system: "LocalSystem") -> FastAPI:
+def build_app(system: "LocalSystem") -> MAILApp:
     """Build the application on a system; the lifespan starts and stops the system.
+
+    It can answer `GET /health` before the other routes are loaded.
 
     If there are no API tokens yet, it prints one per role when it starts.
     """
-    from mail.http.routes import load_routers
+    from mail.http.routes import later_routers, server
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -48,7 +51,11 @@ def build_app(system: "LocalSystem") -> FastAPI:
 
     config = system.config
     return create_http_app(
-        make_service(system, config), load_routers(), lifespan=lifespan, cors_origins=config.cors_origins
+        make_service(system, config),
+        [server.router],
+        later=later_routers(server),
+        lifespan=lifespan,
+        cors_origins=config.cors_origins,
     )
 
 
@@ -59,6 +66,7 @@ def make_service(
     time_left: Callable[[Request], float | None] = unlimited,
     stream_url: str = "",
     max_answer_bytes: int | None = None,
+    observers: Sequence[RequestObserver] = (),
 ) -> Service:
     """Build the service behind the HTTP routes.
 
@@ -66,6 +74,7 @@ def make_service(
         time_left: the seconds until the process of a request ends; None for a process that runs on.
         stream_url: where streams are served, if not by this process.
         max_answer_bytes: the largest answer that the process can send; None for any size.
+        observers: measure requests, besides those of the system's telemetry.
     """
     return Service(
         runtime=system.runtime,
@@ -83,7 +92,7 @@ def make_service(
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
         large_answers=LargeAnswers(max_answer_bytes),
         rates=rates_of(config.limits),
-        observers=system.telemetry.request_observers,
+        observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,
         metrics=system.telemetry.metrics,
         metrics_are_public=config.telemetry.metrics == "public",

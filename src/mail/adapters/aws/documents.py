@@ -54,7 +54,7 @@ class DynamoDBDocuments:
         """Store a document. Raises PayloadTooLarge."""
         size = sum(map(size_in_bytes, document.fields.values()))
         if size > DOCUMENT_BYTES:
-            raise PayloadTooLarge(f"a {kind} may have {DOCUMENT_BYTES} bytes, and this one has {size}")
+            raise PayloadTooLarge(f"a {kind} can have at most {DOCUMENT_BYTES} bytes; this one has {size}")
         if kind is Kind.WEBHOOK:
             caller, webhook = document.key
             return await self._put_in_map(caller, webhook, document.fields["record"], limit)
@@ -83,8 +83,11 @@ class DynamoDBDocuments:
 
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
         if kind is Kind.WEBHOOK:
-            callers = partition or [item["SK"]["S"] for item in await self._list(WEBHOOKS)]
-            return [document for caller in callers for document in await self._read_map(caller)]
+            if partition:
+                return _webhooks_in(await self._table.get(_webhooks_of(*partition)))
+            callers = [item["SK"]["S"] for item in await self._list(WEBHOOKS)]
+            items = await self._table.get_many(map(_webhooks_of, callers))
+            return [document for item in items for document in _webhooks_in(item)]
         return [_document((item["SK"]["S"],), item) for item in await self._list(_LISTED[kind])]
 
     async def _list(self, partition: str) -> list[Item]:
@@ -94,11 +97,6 @@ class DynamoDBDocuments:
             ConsistentRead=True,
         )
         return [item async for page in pages for item in page]
-
-    async def _read_map(self, caller: str) -> list[Document]:
-        item = await self._table.get(_webhooks_of(caller), "webhooks")
-        found = {} if item is None else item["webhooks"]["M"]
-        return [Document((caller, name), {"record": text["S"]}) for name, text in found.items()]
 
     async def _update(self, key: Key, document: Document, condition: PutIf, now: float) -> None:
         values = {f":{name}": string(text) for name, text in document.fields.items()}
@@ -164,6 +162,17 @@ def _key_of(kind: Kind, key: tuple[str, ...]) -> Key:
 def _webhooks_of(caller: str) -> Key:
     """Return the key of a caller's webhooks: one item, so that beginning a task reads only one."""
     return f"WEBHOOKS#{caller}", WEBHOOKS
+
+
+def _webhooks_in(item: Item | None) -> list[Document]:
+    """Return the webhooks of a caller's item."""
+    if item is None:
+        return []
+    caller = item["PK"]["S"].partition("#")[2]
+    return [
+        Document((caller, name), {"record": text["S"]})
+        for name, text in item.get("webhooks", {"M": {}})["M"].items()
+    ]
 
 
 def _document(key: tuple[str, ...], item: Item) -> Document:

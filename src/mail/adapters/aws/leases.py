@@ -87,6 +87,10 @@ OPENINGS = 3
 TASK_CHECKPOINT_BYTES = 2048
 """The size up to which the item of a task takes the checkpoint of its only turn: each save writes all of it."""
 
+BEHIND_SECONDS = 0.2
+"""The age from which a turn that is not alone in its task looks at the task before it commits: a read costs less than a
+hundredth of the transaction that would be refused."""
+
 REMEMBERED_TURNS = 10_000
 """The most open turns that are remembered. To forget one makes it write more than it has to, and nothing else."""
 
@@ -101,11 +105,14 @@ class OpenTurn:
         size: the size of the task's item when it was opened, with the turn's lease; None if other turns ran.
         in_task: the tier and seq of its message if that stands in the item.
         saves: the number of its checkpoints.
+        shared_since: when it was opened, in seconds since the epoch, if other mailboxes had a turn or mail; None once the
+            task has been looked at.
     """
 
     size: int | None
     in_task: tuple[int, int] | None
     saves: int = 0
+    shared_since: float | None = None
 
 
 NOT_REMEMBERED = OpenTurn(None, None, saves=10**9)
@@ -266,6 +273,14 @@ class Leases:
         opened = self._open_turns.get(turn.lease.token)
         return opened is not None and opened.in_task == (consumed.tier, consumed.seq)
 
+    def may_be_behind(self, turn: Claim) -> bool:
+        """Return whether others are likely to have committed since a turn was opened; False once it was asked."""
+        opened = self._open_turns.get(turn.lease.token, NOT_REMEMBERED)
+        if opened.shared_since is None:
+            return False
+        self._open_turns[turn.lease.token] = replace(opened, shared_since=None)
+        return self._reader.now() - opened.shared_since >= BEHIND_SECONDS
+
     async def end(self, turn: Claim, *, is_read: bool) -> None:
         """Forget a turn that is committed; delete its last checkpoint from the bucket if its message is read."""
         self._open_turns.pop(turn.lease.token, None)
@@ -343,9 +358,11 @@ class Leases:
         if len(self._open_turns) >= REMEMBERED_TURNS:  # of turns that were lost
             self._open_turns.clear()
         is_alone = not decode_leases(item).keys() - {mailbox}
+        is_shared = not is_alone or bool(task.pending.keys() - {mailbox})
         self._open_turns[lease.token] = OpenTurn(
             item_size(item) + LEASE_BYTES if is_alone else None,
             mail_position(mail.head) if mail.is_in_task else None,
+            shared_since=self._reader.now() if is_shared else None,
         )
         checkpoint = None
         stored = item.get(task_checkpoint_name(entry), mail.head.get("checkpoint"))

@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from math import ceil, inf
+from time import monotonic
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.commit import CommitPlan
 from mail.adapters.aws.index import TaskIndex
-from mail.adapters.aws.items import decode_leases, partition
+from mail.adapters.aws.items import META, Item, decode_leases, partition
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
@@ -35,7 +36,12 @@ SECONDS_PER_DAY = 86_400
 CONTENTION_THRESHOLD = 4
 """The number of concurrent turns of a task from which conflicting commits wait, with jitter, before they retry."""
 
-SECONDS_PER_COMMIT = 0.015
+COMMITS_APART = 2
+"""They spread over the time that so many commits of each of these turns would take: a refused transaction costs as many
+write units as one that goes through."""
+
+SECONDS_PER_COMMIT, LONGEST_WAIT = 0.015, 2.0
+"""The least that a commit is expected to take, and the most that one waits before it is retried."""
 
 FIRST_POLL = 0.05
 LONGEST_POLL = 1.0
@@ -107,6 +113,8 @@ class DynamoDBStore:
             await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
 
     async def commit(self, change: TaskChange) -> None:
+        if change.turn is not None and self._turns.may_be_behind(change.turn):
+            await self._check_version(change)
         plan = self._plan(change)
         await self._write(change, plan)
         if change.turn is not None:
@@ -216,13 +224,15 @@ class DynamoDBStore:
         except StoreUnavailable:
             await self._clean_up(change, plan)
             raise
+        begin = monotonic()
         try:
             await self._table.transact(plan.actions, plan.commit_id)
         except ConditionFailed as refusal:
+            seconds = monotonic() - begin
             if refusal.repeated and await self._is_written(change, plan):
                 return
             await self._clean_up(change, plan)
-            raise await self._refusal(change, refusal) from refusal
+            raise await self._refusal(change, refusal.item, seconds) from refusal
         except StoreUnavailable:
             if not await self._is_written(change, plan):
                 raise
@@ -246,9 +256,17 @@ class DynamoDBStore:
         item = await self._table.get((partition(change.key), plan.events_key), "commit")
         return item is not None and item["commit"]["S"] == plan.commit_id
 
-    async def _refusal(self, change: TaskChange, refusal: ConditionFailed) -> StoreError:
-        """Return why a change was refused, from the task that the transaction has found."""
-        item, turn = refusal.item, change.turn
+    async def _check_version(self, change: TaskChange) -> None:
+        """Refuse a change of an outdated task without paying for its transaction. Raises VersionConflict and LeaseLost."""
+        item = await self._table.get((partition(change.key), META))
+        if item is None or int(item["version"]["N"]) != change.expected_version:
+            raise await self._refusal(change, item)
+
+    async def _refusal(
+        self, change: TaskChange, item: Item | None, seconds: float | None = None
+    ) -> StoreError:
+        """Return why a change was refused, from the item of its task; wait if its transaction, of `seconds`, had many rivals."""
+        turn = change.turn
         if item is None or self._reader.is_gone(item):
             return VersionConflict() if turn is None else LeaseLost()
         leases = decode_leases(item)
@@ -256,8 +274,9 @@ class DynamoDBStore:
             lease = leases.get(turn.mailbox)
             if lease is None or lease.token != turn.lease.token:
                 return LeaseLost()
-        if len(leases) >= CONTENTION_THRESHOLD:
-            await back_off(0, base=len(leases) * SECONDS_PER_COMMIT)
+        if seconds is not None and len(leases) >= CONTENTION_THRESHOLD:
+            each = COMMITS_APART * max(seconds, SECONDS_PER_COMMIT)
+            await back_off(0, base=len(leases) * each, cap=LONGEST_WAIT)
             return VersionConflict()
         return VersionConflict(await self._reader.task(item))
 
