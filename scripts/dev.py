@@ -74,7 +74,7 @@ NEEDS_ONLY_RUN = ("demo", "run", "mail")
 LINTERS: Sequence[Sequence[str]] = (
     (str(BIN / "ruff"), "check"),
     (str(BIN / "ruff"), "format", "--check"),
-    (str(BIN / "mypy"), "--strict", "src"),
+    (str(BIN / "mypy"), "--strict", "src", "bench", "chaos"),
     (str(BIN / "lint-imports"), "--no-logo"),
 )
 TEMPLATE = ROOT / "template.yaml"
@@ -179,16 +179,20 @@ def create_venv(venv: Path) -> None:
     python = find_python()
     say(f"creating {venv.relative_to(ROOT).as_posix()} with {python}")
     command = [python, "-m", "venv", "--clear", str(venv)]
-    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    made = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, cwd=str(ROOT)
+    )
     if made.returncode == 0:
         return
     say("that Python has no ensurepip; using virtualenv instead")
     with tempfile.TemporaryDirectory() as folder:
         # --target: leaves the system's packages alone, and so is allowed on "externally managed" ones.
-        code = subprocess.call([python, "-m", "pip", "install", "-qq", "--target", folder, "virtualenv"])
+        code = subprocess.call(
+            [python, "-m", "pip", "install", "-qq", "--target", folder, "virtualenv"], cwd=str(ROOT)
+        )
         if code == 0:
             command = [python, "-m", "virtualenv", "--quiet", "--clear", str(venv)]
-            code = subprocess.call(command, env=dict(os.environ, PYTHONPATH=folder))
+            code = subprocess.call(command, env=dict(os.environ, PYTHONPATH=folder), cwd=str(ROOT))
     if code != 0:
         raise SetupError(
             f"{python} can create no virtual environment:\n{made.stdout.decode(errors='replace').strip()}\n"

@@ -46,6 +46,8 @@ def _dead_letter(record: SQSRecord) -> None:
     if report.outcome in (TurnReport.Outcome.BUSY, TurnReport.Outcome.LOST):
         raise LeaseLost
     if report.outcome is TurnReport.Outcome.HANDED_BACK:
-        logger.warning("task %s: no worker has begun the turn of %s; it is woken again", key.task_id, mailbox)
+        logger.warning(
+            "task %s: no worker has started the turn of %s; it is woken up again", key.task_id, mailbox
+        )
     if report.outcome is TurnReport.Outcome.COMMITTED:
         logger.error("task %s: dead-lettered a turn of %s", key.task_id, mailbox)

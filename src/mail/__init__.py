@@ -1,92 +1,62 @@
 """MAIL: swarms of agents that work by sending each other mail.
 
+    from mail import Agent, Swarm
+
+    lead = Agent("lead", "You answer questions.", model="openai/gpt-5-mini")
+    print(Swarm(lead).ask("What is MAIL?"))
+
 The public names are loaded on first use, so that `import mail` stays cheap.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mail.lazy import homes_of, lazy_exports
 
 if TYPE_CHECKING:
-    from mail.api.actions import MAILAction, action
-    from mail.api.agents import MAILAgent, MAILAgentTemplate
-    from mail.api.answers import Answer
-    from mail.api.facade import Agent, Swarm
-    from mail.api.runtime import MAILRuntime
-    from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
-    from mail.core.protocol import PROTOCOL_VERSION
-    from mail.core.protocol.address import MAILAddress
-    from mail.core.protocol.interswarm import MAILInterswarmMessage
-    from mail.core.protocol.message import (
-        MAILBroadcast,
-        MAILInterrupt,
-        MAILMessage,
-        MAILRequest,
-        MAILResponse,
-    )
-    from mail.core.protocol.tool_schemas import AgentToolCall
-    from mail.core.task.action_context import ActionContext
-    from mail.core.task.live import LiveEvent
-
-__all__ = [
-    "PROTOCOL_VERSION",
-    "ActionContext",
-    "Agent",
-    "AgentToolCall",
-    "Answer",
-    "LiveEvent",
-    "MAILAction",
-    "MAILAddress",
-    "MAILAgent",
-    "MAILAgentTemplate",
-    "MAILBroadcast",
-    "MAILInterrupt",
-    "MAILInterswarmMessage",
-    "MAILMessage",
-    "MAILRequest",
-    "MAILResponse",
-    "MAILRuntime",
-    "MAILSwarm",
-    "MAILSwarmTemplate",
-    "Swarm",
-    "__version__",
-    "action",
-]
+    from mail.api.actions import MAILAction as MAILAction
+    from mail.api.actions import action as action
+    from mail.api.agents import MAILAgent as MAILAgent
+    from mail.api.agents import MAILAgentTemplate as MAILAgentTemplate
+    from mail.api.answers import Answer as Answer
+    from mail.api.facade import Agent as Agent
+    from mail.api.facade import Swarm as Swarm
+    from mail.api.runtime import MAILRuntime as MAILRuntime
+    from mail.api.swarms import MAILSwarm as MAILSwarm
+    from mail.api.swarms import MAILSwarmTemplate as MAILSwarmTemplate
+    from mail.core.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION
+    from mail.core.protocol.address import MAILAddress as MAILAddress
+    from mail.core.protocol.interswarm import MAILInterswarmMessage as MAILInterswarmMessage
+    from mail.core.protocol.message import MAILBroadcast as MAILBroadcast
+    from mail.core.protocol.message import MAILInterrupt as MAILInterrupt
+    from mail.core.protocol.message import MAILMessage as MAILMessage
+    from mail.core.protocol.message import MAILRequest as MAILRequest
+    from mail.core.protocol.message import MAILResponse as MAILResponse
+    from mail.core.protocol.tool_schemas import AgentToolCall as AgentToolCall
+    from mail.core.task.context import ActionContext as ActionContext
+    from mail.core.task.live import LiveEvent as LiveEvent
 
 __version__ = "1.3.0"
 """The version of this package, which its distribution `mail-serverless` has as well."""
 
-_MODULES = {
-    "PROTOCOL_VERSION": "mail.core.protocol",
-    "ActionContext": "mail.core.task.action_context",
-    "Agent": "mail.api.facade",
-    "Answer": "mail.api.answers",
-    "LiveEvent": "mail.core.task.live",
-    "Swarm": "mail.api.facade",
-    "AgentToolCall": "mail.core.protocol.tool_schemas",
-    "MAILAction": "mail.api.actions",
-    "MAILAgent": "mail.api.agents",
-    "MAILAgentTemplate": "mail.api.agents",
-    "MAILAddress": "mail.core.protocol.address",
-    "MAILBroadcast": "mail.core.protocol.message",
-    "MAILInterrupt": "mail.core.protocol.message",
-    "MAILInterswarmMessage": "mail.core.protocol.interswarm",
-    "MAILMessage": "mail.core.protocol.message",
-    "MAILRequest": "mail.core.protocol.message",
-    "MAILResponse": "mail.core.protocol.message",
-    "MAILRuntime": "mail.api.runtime",
-    "MAILSwarm": "mail.api.swarms",
-    "MAILSwarmTemplate": "mail.api.swarms",
-    "action": "mail.api.actions",
-}
+_HOMES = homes_of(
+    {
+        "mail.api.actions": "MAILAction action",
+        "mail.api.agents": "MAILAgent MAILAgentTemplate",
+        "mail.api.answers": "Answer",
+        "mail.api.facade": "Agent Swarm",
+        "mail.api.runtime": "MAILRuntime",
+        "mail.api.swarms": "MAILSwarm MAILSwarmTemplate",
+        "mail.core.protocol": "PROTOCOL_VERSION",
+        "mail.core.protocol.address": "MAILAddress",
+        "mail.core.protocol.interswarm": "MAILInterswarmMessage",
+        "mail.core.protocol.message": "MAILBroadcast MAILInterrupt MAILMessage MAILRequest MAILResponse",
+        "mail.core.protocol.tool_schemas": "AgentToolCall",
+        "mail.core.task.context": "ActionContext",
+        "mail.core.task.live": "LiveEvent",
+    }
+)
 
+__all__ = list(_HOMES)
+__all__ += ["__version__"]
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'mail' has no attribute {name!r}")
-    value: Any = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -6,6 +6,11 @@ from importlib import import_module
 from typing import Any
 
 
+def homes_of(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the module of each name, from the names of each module, separated by spaces."""
+    return {name: module for module, listed in names.items() for name in listed.split()}
+
+
 def lazy_exports(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

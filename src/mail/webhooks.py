@@ -53,7 +53,7 @@ def verify(
     if not any(hmac.compare_digest(expected.encode(), each.encode()) for each in signatures.split()):
         raise InvalidSignature
     if abs((time.time() if now is None else now) - timestamp) > tolerance:
-        raise InvalidSignature("the request was not sent just now; is the clock right?")
+        raise InvalidSignature("the request's timestamp is too old or in the future; is the clock right?")
     event: dict[str, Any] = json.loads(content)
     return event
 
@@ -72,4 +72,4 @@ def secret_key(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"what follows {SECRET_PREFIX} in a secret must be base64") from error
+        raise BadRequest(f"the part of a secret after {SECRET_PREFIX} must be base64") from error

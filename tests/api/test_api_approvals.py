@@ -199,7 +199,7 @@ class TestSwarms:
         unseen = swarm.approve(answer)
         assert [waiting.arguments for waiting in unseen.pending] == [{"amount": 4}]
         for decide in (swarm.approve, swarm.reject):
-            with pytest.raises(BadApproval, match="none of the calls"):
+            with pytest.raises(BadApproval, match="names no call that waits"):
                 decide(answer)
         assert str(swarm.approve(unseen.task_id)) == "done"
         with pytest.raises(BadApproval, match="no call in this answer needs approval"):

@@ -120,7 +120,9 @@ class TestTeams:
 
     @pytest.mark.filterwarnings("error")
     def test_a_database_of_no_known_kind(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"^database: postgre:// is no known database"):
+        with pytest.raises(
+            ConfigurationError, match=r"^database: postgre:// is not a known kind of database"
+        ):
             Swarm(agent("lead", echo), database="postgre://x").ask("Hi")
 
     @pytest.mark.parametrize("settings", [{}, {"model": "openai/x", "function": scripted(echo)}])
@@ -247,7 +249,7 @@ class TestPauses:
         assert str(swarm.reply(answer, "sure")) == "paid"
         second = swarm.ask("Pay")
         assert str(swarm.reply(second.task_id, {second.pending[0].call_id: "sure"})) == "paid"
-        with pytest.raises(BadRequest, match="waits for no tool result"):
+        with pytest.raises(BadRequest, match="no call waits for a result"):
             swarm.reply(second, "sure")
         swarm.close()
 
@@ -351,6 +353,6 @@ async def test_a_task_that_has_failed_has_nothing_to_approve() -> None:
         with pytest.raises(TaskFailed, match="no key"):
             await swarm.aask("Refund order 7.", task_id="t")
         with pytest.raises(
-            BadRequest, match="task 't' has failed; it waits for no tool result: send it a message"
+            BadRequest, match="task 't' has failed; no call waits for a result: send the task a message"
         ):
             await swarm.aapprove("t")

@@ -161,7 +161,7 @@ async def test_a_registry_of_ones_own_or_none() -> None:
 async def test_what_a_stranger_sends_is_a_message_like_others() -> None:
     swarm = asking()
     message = swarm.build_message("s", "b", ["bos"], "agent", sender="x@far", task_id="t")
-    with pytest.raises(BadRequest, match="'bos' is no agent"):
+    with pytest.raises(BadRequest, match="'bos' is not an agent"):
         await swarm.handle_interswarm_response(message)
     await swarm.shutdown()
 

@@ -263,9 +263,9 @@ class TestMessages:
 
     async def test_what_is_refused(self) -> None:
         swarm = solo()
-        with pytest.raises(BadRequest, match=r"'bos' is no agent of swarm 'team'. Did you mean 'boss'"):
+        with pytest.raises(BadRequest, match=r"'bos' is not an agent of swarm 'team'. Did you mean 'boss'"):
             await swarm.submit_message_nowait(swarm.build_message("s", "b", ["bos"]))
-        with pytest.raises(BadRequest, match="'boss@elsewhere' is no agent"):
+        with pytest.raises(BadRequest, match="'boss@elsewhere' is not an agent"):
             await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss@elsewhere"]))
         await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss@team"]))
         forged = swarm.build_message("s", "b", ["boss"]).model_dump()

@@ -218,7 +218,11 @@ class TestSwarmTemplates:
     @pytest.mark.parametrize(
         ("agents", "fields", "complaint"),
         [
-            ([agent("boss", supervises=True)], {"entrypoint": "bos"}, r"is no agent. Did you mean 'boss'"),
+            (
+                [agent("boss", supervises=True)],
+                {"entrypoint": "bos"},
+                r"is not an agent. Did you mean 'boss'",
+            ),
             ([agent("boss", can_complete_tasks=True)], {}, "set enable_entrypoint on agent 'boss'"),
             ([agent("boss", enable_entrypoint=True)], {}, "set can_complete_tasks on at least one"),
             (
@@ -230,7 +234,7 @@ class TestSwarmTemplates:
             (
                 [agent("boss", supervises=True)],
                 {"exclude_tools": ["hlp"]},
-                "exclude_tools names no MAIL tool",
+                "exclude_tools has names that are not MAIL tools",
             ),
             ([agent("boss", supervises=True)], {"name": "a:b"}, "swarm 'a:b': name: "),
             ([agent("boss", supervises=True)], {"task_message_limit": 0}, "task_message_limit: "),

@@ -43,7 +43,7 @@ def test_text_begins_a_task_and_continues_it(chat: Terminal, server: ServerProce
     (begun,) = tasks_of(server).keys() - before
     assert server.task(begun)["generation"] == 2
     chat.type("/new\r")
-    chat.expect("The next message begins a task.")
+    chat.expect("The next message starts a new task.")
     chat.type("//tasks\r")  # text that begins with a slash
     chat.expect(PROMPT)
     eventually(lambda: len(tasks_of(server).keys() - before) == 2, "a second task")

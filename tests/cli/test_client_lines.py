@@ -156,7 +156,8 @@ def test_json_may_be_in_a_file(tmp_path: Path) -> None:
     [
         ("mesage hi", "did you mean message?"),
         ("zzz", "help lists them"),
-        ("message", "body"),
+        ("message", "body; see help message"),
+        ("/reply trip", "TEXT; see /help reply"),
         ("message hi --task", "--task"),
         ("message hi --kwargs {", "not JSON"),
         ("message hi --kwargs []", "not a JSON object"),

@@ -53,7 +53,7 @@ def test_list(dead: ServerProcess, tmp_path: Path) -> None:
     assert "dead        1 message could not be processed; mail dead-letter list shows it" in shown
     denied = run(dead, tmp_path, "list", "--caller", "user:bob@other")
     assert (denied.returncode, denied.stdout) == (1, "")
-    assert "are for the role admin" in denied.stderr
+    assert "only admins can see" in denied.stderr
 
 
 def test_redrive_and_discard(dead: ServerProcess, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_redrive_and_discard(dead: ServerProcess, tmp_path: Path) -> None:
     assert done.stdout == f"{task_id} {seq} for @nowhere is processed again\n"
     gone = run(dead, tmp_path, "redrive", task_id, str(seq))
     assert (gone.returncode, gone.stdout) == (1, "")
-    assert "has been redriven or discarded" in gone.stderr
+    assert "may have been redriven or discarded" in gone.stderr
     with dead.client() as client:
         eventually(lambda: letters(client) != [], "it can't be delivered this time, either")
     (again,) = json.loads(run(dead, tmp_path, "discard", "--all", "--json").stdout)["discarded"]

@@ -27,6 +27,7 @@ def family(model):
     return {model}.union(*map(family, model.__subclasses__()))
 
 app = build_app(bootstrap.local(load_config().server))
+routes = [name for name in sys.modules if name.startswith("mail.http.routes.")]
 models = family(Answered) | family(Given)
 built = sorted(model.__name__ for model in models if model.__pydantic_complete__)
 app.openapi()
@@ -117,6 +118,10 @@ def test_a_server_builds_its_models_when_it_needs_them(tmp_path: Path) -> None:
     built, later = value_of("[built, later]", SERVER, tmp_path)
     assert built == []
     assert later > 0
+
+
+def test_a_server_answers_before_it_has_loaded_all_routes(tmp_path: Path) -> None:
+    assert value_of("routes", SERVER, tmp_path) == ["mail.http.routes.server"]
 
 
 def test_a_server_collects_garbage_once_it_is_ready(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_task_as_it_was(tasks: ServerProcess, tmp_path: Path) -> None:
     assert lines[-1] == "user → supervisor  weather in Oslo"
     wrong = run_task(tasks, tmp_path, "show", "weather-task", "--at", "9999")
     assert wrong.returncode == 1
-    assert "has the events 1 to" in wrong.stderr
+    assert "has events 1 to" in wrong.stderr
 
 
 def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:
@@ -252,6 +252,10 @@ def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:
         run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1", "--run", "--json").stdout
     )
     assert made["status"] == "running"
+    once = ("fork", "weather-task", "--at", "1", "--idempotency-key", "one-fork", "--json")
+    assert json.loads(run_task(tasks, tmp_path, *once).stdout) == json.loads(
+        run_task(tasks, tmp_path, *once).stdout
+    )
     refused = run_task(tasks, tmp_path, "fork", "weather-task", "--run")
     assert refused.returncode == 1
     assert "so its fork can't run by itself" in refused.stderr

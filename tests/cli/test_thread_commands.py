@@ -170,7 +170,7 @@ def test_a_question_that_was_dropped_is_marked(mail: Any, crew: ServerProcess) -
 
 def test_ids_that_urls_have_a_meaning_for(mail: Any) -> None:
     for odd in ("..", "."):
-        told = f"there is no thread {odd!r} in your newest 100 tasks; name the task, if it is in an older one"
+        told = f"there is no thread {odd!r} in your newest 100 tasks; if it belongs to an older task, name the task"
         mail("thread", odd, fails=told)
 
 
@@ -187,7 +187,7 @@ def test_what_there_is_not(mail: Any) -> None:
     mail(
         "thread",
         "none",
-        fails="there is no thread 'none' in your newest 100 tasks; name the task, if it is in an older one",
+        fails="there is no thread 'none' in your newest 100 tasks; if it belongs to an older task, name the task",
     )
 
 

@@ -113,7 +113,7 @@ def test_what_is_not_possible_is_said(paid: ServerProcess, tmp_path: Path) -> No
     for flags, code, told in (
         (("--since", "soon"), 2, "--since: 'soon' is not a time; write how long ago"),
         (("--until", "7x"), 2, "7d"),
-        (("--caller", "admin:admin"), 1, "for the role admin"),
+        (("--caller", "admin:admin"), 1, "only admins"),
         (("--task-id", "gone"), 1, "no task"),
         (("--by", "hour"), 2, "hour"),
     ):

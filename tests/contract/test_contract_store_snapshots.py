@@ -193,7 +193,7 @@ class TestLook:
     async def test_an_event_that_is_not_there_is_refused(self, store: Store, make: Maker, at: int) -> None:
         begun = make.begin(KEY, Mail("alpha"), Mail("beta"))
         await store.commit(begun)
-        with pytest.raises(BadRequest, match=r"the events 1 to 2, and none with the seq"):
+        with pytest.raises(BadRequest, match=r"events 1 to 2; it has no event"):
             await store.read_snapshot(KEY, at)
 
     async def test_a_task_that_is_not_there(self, store: Store) -> None:
@@ -270,7 +270,7 @@ class TestTurns:
             await store.read_commit(NOBODYS, 1)
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
         for at in (0, 3):
-            with pytest.raises(BadRequest, match=r"the events 1 to 2, and none with the seq"):
+            with pytest.raises(BadRequest, match=r"events 1 to 2; it has no event"):
                 await store.read_commit(KEY, at)
 
 

@@ -136,7 +136,9 @@ def test_a_swarm_that_cannot_be_answered_is_told_at_once(pair: Federation) -> No
         named = {"name": "swarm-alpha", "base_url": pair.servers["swarm-alpha"].url, "caller_id": "a-1"}
         assert admin.post("/swarms", json=named).status_code == 200
     answer = pair.servers["swarm-alpha"].ask("12*(3+4)", task_id="misnamed")
-    assert "this token has the id 'swarm-alpha', and swarm 'swarm-beta' expects 'a-1'" in answer
+    assert (
+        "the token of this request has the id 'swarm-alpha', and swarm 'swarm-beta' expects 'a-1'" in answer
+    )
 
 
 def test_they_help_each_other(pair: Federation) -> None:

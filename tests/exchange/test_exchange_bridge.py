@@ -446,7 +446,7 @@ class TestMailThatNobodyCanAnswer:
             if owner == echo_id(bridge):
                 tried.append(args[1])
                 if len(tried) <= refused:
-                    raise PayloadTooLarge("a mail may have 350000 bytes")
+                    raise PayloadTooLarge("a mail can have at most 350000 bytes")
             return send(owner, *args, **kwargs)
 
         monkeypatch.setattr(type(bridge.exchange), "send", lambda _, *args, **kwargs: refuse(*args, **kwargs))
@@ -457,7 +457,7 @@ class TestMailThatNobodyCanAnswer:
             (answer.metadata["in_reply_to"] == str(mail.id), answer.content)
             for answer in await exchange.receive(ANN)
         ]
-        told = [(True, "echo can't answer: a mail may have 350000 bytes")]
+        told = [(True, "echo can't answer: a mail can have at most 350000 bytes")]
         assert got[:-1] == (told if refused == 1 else [])
         assert "Hello again!" in got[-1][1]
         assert await exchange.receive(echo_id(bridge)) == []

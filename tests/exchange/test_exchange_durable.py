@@ -464,7 +464,7 @@ BAD_URLS = {
     "dynamodb://": "sqlite:///path.db or dynamodb://table",
     "sqlite:///x.db?regoin=eu": "there is no option 'regoin'; there are: exchange",
     "dynamodb://table?regoin=eu": "there is no option 'regoin'; there are: exchange, region, endpoint_url",
-    "dynamodb://table?endpoint_url=localhost": "endpoint_url is no http",
+    "dynamodb://table?endpoint_url=localhost": "endpoint_url is not an http",
     "dynamodb://table?region": "name=value",
     "sqlite:////proc/nowhere/x.db": "can't be used as a database",
 }

@@ -189,7 +189,7 @@ async def test_a_task_that_waits_for_nothing(server: HTTPServer) -> None:
     await server.ask(task_id="t")
     response = await server.post(task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": "x"})
     assert response.status_code == 400
-    assert "waits for no tool result" in response.json()["detail"]
+    assert "no call waits for a result" in response.json()["detail"]
 
 
 async def test_unknown_resume_from(server: HTTPServer) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from starlette.requests import Request
 
@@ -16,6 +17,7 @@ from mail.bootstrap import local
 from mail.config import ServerConfig
 from mail.http.openapi import DocumentedRoute
 from mail.http.routes import load_routers
+from mail.server.app import build_app
 from mail.server.uvicorn import serving
 from mail.testing.agents import build_swarm, complete
 
@@ -62,6 +64,26 @@ async def test_a_message_of_one_turn(tmp_path: Path) -> None:
             sys.setprofile(profiler)
         writer.close()
     assert calls / REQUESTS <= CALLS
+
+
+async def test_requests_are_answered_while_routes_are_loaded() -> None:
+    app = build_app(
+        local(
+            ServerConfig().with_overrides(database="none"),
+            swarm=build_swarm({"supervisor": lambda _: []}),
+            environ={},
+        )
+    )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as client:
+        first = list(app.routes)
+        assert (await client.get("/health")).status_code == 200
+        assert app.routes == first
+        loading = asyncio.create_task(app.load_routes_between_requests())
+        await asyncio.sleep(0)
+        assert (await client.get("/webhooks")).status_code == 401  # the last of them; an unknown path is 404
+        await loading
+        assert (await client.get("/unknown")).status_code == 404
+    assert len(app.routes) == len(set(map(id, app.routes))) > len(first)
 
 
 def test_routes_are_analysed_for_their_first_requests() -> None:

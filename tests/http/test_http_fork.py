@@ -78,7 +78,7 @@ async def test_a_moment_that_is_not_there(server: HTTPServer, at: int) -> None:
     seq = (await server.task("t"))["seq"]
     for answer in (await look(server, at), await fork(server, at=at)):
         assert answer.status_code == 400
-        assert answer.json() == {"detail": f"task 't' has the events 1 to {seq}, and none with the seq {at}"}
+        assert answer.json() == {"detail": f"task 't' has events 1 to {seq}; it has no event {at}"}
     assert len((await server.client.get("/tasks")).json()) == 1
 
 

@@ -189,7 +189,7 @@ async def test_a_task_that_does_not_exist_is_at_no_generation(server: HTTPServer
     refused = await match(server, '"1"', task_id="t")
     assert (refused.status_code, refused.json()["detail"]) == (
         412,
-        "there is no task 't' yet; leave out If-Match to begin it",
+        "there is no task 't' yet; leave out If-Match to start it",
     )
     assert (await match(server, "*", task_id="t")).status_code == 412
 

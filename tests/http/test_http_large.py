@@ -120,7 +120,7 @@ async def test_one_large_answer_too_many_is_refused(large: HTTPServer) -> None:
     refused = await large.client.get("/task", params={"task_id": "t"})
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
-    assert "read one of them to its end first" in refused.json()["detail"]
+    assert "finish reading one of them first" in refused.json()["detail"]
     assert (await large.client.get("/threads")).status_code == 429
     assert (await large.client.get("/task", params={"task_id": "small"})).status_code == 200
     assert (await large.client.get("/tasks", params={"fields": "summary"})).status_code == 200
@@ -196,7 +196,7 @@ async def test_a_message_for_a_full_task_is_413(large: HTTPServer) -> None:
     assert (await large.ask(task_id="t"))["response"] == "5 characters"
     response = await large.post(body="x" * 20_000, task_id="t")
     assert response.status_code == 413
-    assert "begin a new task" in response.json()["detail"]
+    assert "start a new task" in response.json()["detail"]
     answered = await large.ask(body="x" * 9_000, task_id="t")
     assert "the task may store 20000 bytes" in answered["response"]
     assert (await large.task("t"))["status"] == "failed"

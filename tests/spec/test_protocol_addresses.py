@@ -132,7 +132,7 @@ def test_a_principal_is_read_as_it_was_written(role: str, principal_id: str, swa
     ],
 )
 def test_anything_else_is_no_principal(wrong: str) -> None:
-    with pytest.raises(BadRequest, match="not of the form"):
+    with pytest.raises(BadRequest, match="is not a caller"):
         Principal.parse(wrong)
 
 

@@ -3,11 +3,12 @@
 process = start([sys.executable, "-m", "mail.cli", "server"], cwd=folder, env=environ, stdout=file, stderr=file)
 
 The forked process is as `python` would have started it: arguments, folder, environment, streams, session and exit code are
-its own. Only its imports are shared. One fork server per test process serves all tests there; `python -m support.forkserver`.
-A fork of it, which has also imported litellm, serves processes that will call a model.
+its own. Only its imports are shared. One fork server, `python -m support.forkserver`, serves all tests of a test process, or
+those of all (`share`). A fork of it, which has also imported litellm, serves processes that will call a model.
 """
 
 import atexit
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -24,12 +25,9 @@ import tempfile
 import termios
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
-
-import typer
-
-from mail.http.routes import load_routers
 
 IMPORTED = (
     "anyio._backends._asyncio",
@@ -72,8 +70,11 @@ NUMBER = 16
 
 Stream = int | IO[str] | IO[bytes]
 
+SHARED = "MAIL_TEST_FORK_SERVER"
+"""Names the socket of a fork server for all test processes: importing everything takes six seconds of CPU time."""
+
 _STARTED: list[tuple[int, Path]] = []
-"""This test process's fork server: who started it, and its socket."""
+"""This test process's own fork server: who started it, and its socket."""
 
 
 class ForkedProcess:
@@ -210,72 +211,111 @@ def write_command(file: Path, module: str, env: Mapping[str, str]) -> None:
     file.chmod(0o755)
 
 
+def share() -> None:
+    """Start a fork server for the tests of all processes that this one starts."""
+    os.environ[SHARED] = str(_start())
+
+
 def _address(is_plain: bool) -> str:
-    """Return the socket of this process's fork server, or of its fork with litellm; the first call starts both."""
-    if not _STARTED or _STARTED[0][0] != os.getpid():
-        folder = tempfile.TemporaryDirectory(prefix="forkserver-")
-        address = Path(folder.name) / "socket"
-        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        reading, writing = os.pipe()
+    """Return the socket of the fork server, or of its fork with litellm; the first call may have to start both."""
+    address = os.environ.get(SHARED)
+    if address is None:
+        if not _STARTED or _STARTED[0][0] != os.getpid():
+            _STARTED[:] = [(os.getpid(), _start())]
+        address = str(_STARTED[0][1])
+    return f"{address}{'' if is_plain else MODELS}"
+
+
+def _start() -> Path:
+    """Start a fork server, and return its socket. It ends with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="forkserver-")
+    address = Path(folder.name) / "socket"
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as models:
+        for listener, name in ((plain, str(address)), (models, f"{address}{MODELS}")):
+            listener.bind(name)
+            listener.listen(128)
+        listeners = [plain.fileno(), models.fileno()]
         server = subprocess.Popen(
-            [sys.executable, "-m", "support.forkserver", str(address), str(writing)],
+            [sys.executable, "-m", "support.forkserver", *map(str, listeners)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdin=subprocess.DEVNULL,
-            pass_fds=[writing],
+            pass_fds=listeners,
         )
-        os.close(writing)
-        with os.fdopen(reading) as ready:
-            assert ready.readline(), "the fork server did not start"
 
-        def stop() -> None:
+    def stop(starter: int) -> None:
+        if os.getpid() == starter:
             server.kill()
             server.wait()
             folder.cleanup()
 
-        atexit.register(stop)
-        _STARTED[:] = [(os.getpid(), address)]
-    return f"{_STARTED[0][1]}{'' if is_plain else MODELS}"
+    atexit.register(partial(stop, os.getpid()))
+    return address
 
 
-def _serve(address: str, ready: int) -> None:
+def _serve(plain: socket.socket, models: socket.socket) -> None:
     """Fork for each connection; returns in the forked processes, once each is what was ordered."""
+    from mail.http.routes import load_routers
+
     for module in IMPORTED:
         importlib.import_module(module)
     load_routers()
     _build_commands()
     _settle()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     alive, closed_at_the_end = os.pipe()
-    with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as models:
-        for listener, name in ((plain, address), (models, address + MODELS)):
-            listener.bind(name)
-            listener.listen(64)
-        os.write(ready, b"ready\n")
-        os.close(ready)
-        inherited = [alive, closed_at_the_end]
-        if os.fork() == 0:
-            os.close(inherited.pop())
-            if select.select([models, alive], [], [])[0] == [models]:
-                importlib.import_module("mail.factories.models").preload()
-                _settle()
-            listener = models
-        else:
-            listener = plain
-        while select.select([listener, alive], [], [])[0] == [listener]:
+    if os.fork():
+        models.close()
+        _fork_for_each(plain, alive, closed_at_the_end)
+        return
+    plain.close()
+    os.close(closed_at_the_end)
+    if select.select([models, alive], [], [])[0] == [models]:
+        importlib.import_module("mail.factories.models").preload()
+        _settle()
+    _fork_for_each(models, alive)
+
+
+def _fork_for_each(listener: socket.socket, alive: int, *inherited: int) -> None:
+    """Fork for each connection, and tell it how the process ended; returns in the forked processes."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, socket.socket] = {}
+    while alive not in (ready := select.select([listener, alive, reading], [], [])[0]):
+        if reading in ready:
+            os.read(reading, 4096)
+            for number in list(running):
+                ended, status = os.waitpid(number, os.WNOHANG)
+                if ended:
+                    with running.pop(number) as connection:
+                        _tell(connection, status)
+        if listener in ready:
             connection, _ = listener.accept()
-            if os.fork() == 0:
-                plain.close()
-                models.close()
-                for number in inherited:
-                    os.close(number)
-                _watch(connection)
-                return
-            connection.close()
-        os._exit(0)  # the fork with litellm, once the fork server has ended
+            if child := os.fork():
+                _tell(connection, child)
+                running[child] = connection
+                continue
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in (listener, *running.values()):
+                each.close()
+            for number in (alive, reading, writing, *inherited):
+                os.close(number)
+            _obey(connection)
+            return
+    os._exit(0)  # the fork with litellm, once the fork server has ended
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # a test process that has ended
+        connection.sendall(f"{number:{NUMBER}}".encode())
 
 
 def _build_commands() -> None:
     """Let processes use the commands of `mail` that typer builds here; each would build the same, but for `SHELLS`."""
+    import typer
+
     from mail.cli.app import app
 
     build = typer.main.get_command
@@ -292,19 +332,11 @@ def _settle() -> None:
     assert threading.active_count() == 1, "a thread would be missing in what is forked"
 
 
-def _watch(connection: socket.socket) -> None:
-    """Fork once more: the one process waits for the other and tells how it ended; the other returns."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def _obey(connection: socket.socket) -> None:
+    """Become the process that was ordered."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile("r") as lines:
+    with connection, connection.makefile("r") as lines:
         order = json.loads(lines.readline())
-    if child := os.fork():
-        for stream in streams:
-            os.close(stream)
-        connection.sendall(f"{child:{NUMBER}}".encode())
-        connection.sendall(f"{os.waitpid(child, 0)[1]:{NUMBER}}".encode())
-        os._exit(0)
-    connection.close()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -344,7 +376,34 @@ def _become() -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def _run() -> int:
+    """Do so, show what nothing has caught, and return the exit code."""
+    try:
+        _become()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def _end(code: int) -> None:
+    """End as Python does, but free no object: that would copy the memory that is shared with the fork server."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(code)  # Python reports it
+    os._exit(code)
+
+
 if __name__ == "__main__":
     PATH = sys.path[1 + len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
-    _serve(sys.argv[1], int(sys.argv[2]))
-    _become()
+    _serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:]))
+    _end(_run())

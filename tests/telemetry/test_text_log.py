@@ -34,7 +34,7 @@ async def test_a_task_is_readable(caplog: pytest.LogCaptureFixture) -> None:
             rig.runtime.observers = (TextLog(),)
             await rig.ask(SECRET, task_id="t")
     begun, *lines = (record.getMessage() for record in caplog.records if record.name == "mail.activity")
-    assert begun == "task t begun by user:ann@example for supervisor"
+    assert begun == "task t started by user:ann@example for supervisor"
     model = r"task t: turn of supervisor took \d+ ms, 1200 \+ 34 tokens, \$0.5000"
     assert sum(bool(re.fullmatch(model, line)) for line in lines) == 2
     ended = r"task t completed after \d+ ms, 2400 \+ 68 tokens, \$1.0000"

@@ -17,17 +17,17 @@ Shoot = Callable[[str], Path]
 
 def test_from_the_token_to_the_answer(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
     sign_in(page, server)
-    expect(page.locator(".who")).to_have_text("user · user")
+    expect(page.locator(".who")).to_have_text("user")
     expect(page.locator(".health")).to_have_text("healthy")
     expect(page.get_by_role("navigation", name="Views").get_by_role("link")).to_have_text(["Tasks", "Swarm"])
-    page.get_by_role("button", name="weather in Tokyo and 12*(3+4)").click()
+    page.get_by_role("button", name="The weather in Tokyo, and 12*(3+4)?").click()
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
     page.keyboard.press("Enter")
     expect(status_of(page)).to_have_text("completed")
     expect(answers(page)).to_contain_text(["84"])
     expect(page.get_by_role("status").filter(has_text="Answer: ")).to_contain_text("Tokyo")
-    expect(page.locator(".task-item").first).to_contain_text("weather in Tokyo")
-    assert page.title() == "weather in Tokyo and 12*(3+4) · MAIL"
+    expect(page.locator(".task-item").first).to_contain_text("The weather in Tokyo")
+    assert page.title() == "The weather in Tokyo, and 12*(3+4)? · MAIL"
 
     work = page.get_by_role("button", name="supervisor asked weather and math · 7 turns")
     expect(page.locator(".step")).to_have_count(0)
@@ -55,6 +55,7 @@ def test_a_breakpoint_is_answered(page: "Page", server: ServerProcess, shoot: Sh
     expect(question).to_contain_text("may I?")
     expect(question.get_by_role("textbox", name="Your answer")).to_be_focused()
     expect(page.get_by_label("Message", exact=True)).to_have_count(0)
+    expect(page.locator(".task-item .fact-note").first).to_have_text("question")
     shoot("question-light")
     page.keyboard.type("Yes, you may.")
     question.get_by_role("button", name="Send").click()
@@ -89,7 +90,7 @@ def test_a_moment_of_a_task(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "2+3")
     page.goto(f"{page.url}&at=1")
     expect(status_of(page)).to_have_text("running")
-    expect(page.get_by_text("This is the task as of event 1.")).to_be_visible()
+    expect(page.get_by_text("This is the task as of entry 1.")).to_be_visible()
     expect(answers(page)).to_have_count(0)
     expect(page.get_by_label("Message", exact=True)).to_have_count(0)
     page.get_by_role("button", name="Back to now").click()

@@ -112,6 +112,15 @@ def test_a_typed_answer_is_shown_as_json(page: "Page", studio: StudioServer) -> 
     expect(answers(page).locator("pre")).to_contain_text('"name": "Tokyo",\n')
 
 
+def test_a_phone_begins_with_the_welcome(page: "Page", studio: StudioServer) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    sign_in(page, studio, role="admin")  # who has no task yet
+    expect(page.get_by_role("heading", name="What should example work on?")).to_be_visible()
+    expect(page.get_by_role("link", name="New task")).not_to_be_visible()
+    page.get_by_role("list", name="Agents").get_by_role("link", name="worker").click()
+    expect(page.locator(".inspector h2")).to_have_text("worker")
+
+
 def test_a_failure_is_said_once_and_can_be_retried(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "fail please", "failed")
     failure = page.get_by_role("group", name="The task failed")
@@ -120,11 +129,14 @@ def test_a_failure_is_said_once_and_can_be_retried(page: "Page", studio: StudioS
     failure.get_by_role("button", name="Retry").click()
     expect(page.locator(".failure")).to_have_count(2)
     expect(page.get_by_role("button", name="Retry")).to_have_count(1)
+    page.get_by_role("button", name="Show in the trace").last.click()
+    expect(page.locator(".inspector h2")).to_have_text("Task fails")
 
 
 def test_an_unknown_price_is_not_zero(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "free of charge")
     expect(page.locator(".task-usage")).to_have_text("800 tokens in · 90 out · Price unknown")
+    expect(page.locator(".task-item .fact-note").first).to_have_text("$?")
     page.get_by_role("button", name="Details and usage").click()
     row = page.get_by_role("dialog").get_by_role("row", name="local/llama")
     expect(row.locator("td")).to_have_text(["1", "800", "90", "Price unknown"])

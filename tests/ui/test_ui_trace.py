@@ -173,6 +173,14 @@ def test_time_travel(
     bar.get_by_role("button", name="Compare with the original").click()
     expect(page.locator(".compare-words")).to_contain_text("They don't differ.")
 
+    trace("past", more="&at=1")
+    bar.get_by_role("button", name="Fork from here…").click()
+    page.get_by_role("dialog").get_by_label("Message", exact=True).fill("find copper")
+    page.get_by_role("button", name="Create fork").click()
+    expect(page.get_by_role("option", name="the answer")).to_be_visible()
+    bar.get_by_role("button", name="Compare with the original").click()
+    expect(page.locator(".compare-words")).to_contain_text("The first message was edited")
+
     trace("past", more="&at=5")
     bar.get_by_role("button", name="Fork from here…").click()
     dialog = page.get_by_role("dialog", name="Fork from entry 5")
@@ -284,6 +292,7 @@ def test_ten_thousand_entries_scroll(
     page.get_by_role("button", name="Entries").click()
     rows = page.get_by_role("listbox", name="Entries, 10000 rows")
     expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(".entry .entry-text").first).to_have_css("white-space", "nowrap")
     assert page.locator(ROWS).count() < 80
     rows.focus()
     page.keyboard.press("End")

@@ -156,7 +156,7 @@ class TestPlaces:
         ("[server.storage]\nsynchronous = 'off'", "server.storage.synchronous: .*'normal' or 'full'"),
         (
             "[server.storage]\ndatabase = 'mysql://u:secret@h/d'",
-            "server.storage.database: mysql:// is no known",
+            "server.storage.database: mysql:// is not a known",
         ),
         ("[client]\ntimeout = 'soon'", "client.timeout: .*number"),
         ("server = 3", "server: .*dictionary"),

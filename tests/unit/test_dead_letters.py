@@ -257,7 +257,7 @@ class TestRedriving:
     async def test_what_is_not_there(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
-            with pytest.raises(DeadLetterNotFound, match="no dead letter 1,"):
+            with pytest.raises(DeadLetterNotFound, match="no dead letter 1;"):
                 await redrive_dead_letters(rig.runtime, ADMIN, outcome.key, 1)
             with pytest.raises(TaskNotFound):
                 await redrive_dead_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))

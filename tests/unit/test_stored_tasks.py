@@ -7,16 +7,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock
 
 import pytest
 from pydantic import ValidationError
 
+from mail.adapters.sqlite.backend import SQLiteDocuments
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.values import Value
-from mail.core.task.documents import Document, Kind, LoadedSwarm
+from mail.core.task.documents import IN_MEMORY, Document, Kind, LoadedSwarm
 from mail.core.task.interswarm import OpenRequest, Peer, PeerHealth, PeerRecord
-from mail.core.task.stored import STORED_NAMES, read_checkpoint, read_task, write_checkpoint, write_task
+from mail.core.task.stored import (
+    STORED_NAMES,
+    TaskEncoder,
+    read_checkpoint,
+    read_task,
+    write_checkpoint,
+    write_task,
+)
 from mail.core.task.task import Generation, Task, TaskStatus
 from mail.core.task.turn_state import Approval, Breakpoint, PausedCall, Receipt, Resumption
 from mail.core.task.webhooks import WebhookRecord
@@ -51,6 +59,18 @@ def test_a_task_comes_back_as_it_was_stored(stored: dict[str, Any]) -> None:
     task = read_task(json.dumps(stored))
     assert json.loads(write_task(task)) == stored
     assert read_task(write_task(task)) == task
+
+
+def test_an_encoder_forgets_no_change_of_a_field_that_few_turns_change() -> None:
+    encoder, tasks = TaskEncoder(), [read_task(json.dumps(stored)) for stored in TASKS]
+    requests = [replace(tasks[-1], requests=tasks[-1].requests * n) for n in range(3)]
+    titled = [replace(tasks[0], title="one", seq=n) for n in range(1, 3)]
+    noted = [replace(tasks[0], generation=replace(tasks[0].generation, notes={"n": n})) for n in range(2)]
+    for task in (*tasks, *requests, *titled, *noted, tasks[0]):
+        encoded = encoder.encode(task)
+        assert read_task(encoded) == task
+        always = {"pending": {}, "histories": {}, "stored_bytes": 0, "steps": 0, "turns": 0}
+        assert json.loads(encoded) == {**always, **json.loads(write_task(task))}
 
 
 @pytest.mark.parametrize("stored", load("checkpoints.json"))
@@ -217,12 +237,19 @@ async def test_documents_of_a_later_version_are_read_without_what_it_has_added()
         Kind.WEBHOOK: Document(("user:a@s", webhook.id), {"record": text(webhook)}),
         Kind.LOADED_SWARM: Document((), {**asdict(swarm), "added_later": "1"}),
     }
-    documents = Mock(
-        get=AsyncMock(side_effect=lambda kind, *_: stored[kind]),
-        find=AsyncMock(side_effect=lambda kind, *_: [stored[kind]]),
-    )
-    records = ServerDocuments(documents)
-    assert await records.peers() == [peer]
-    assert await records.peers_health() == {"beta": health}
-    assert await records.all_webhooks() == [("user:a@s", webhook)]
-    assert await records.loaded_swarm() == swarm
+
+    class LaterDocuments(SQLiteDocuments):
+        """The documents that a server of a later version has stored."""
+
+        async def get(self, kind: Kind, *_: str) -> Document:
+            return stored[kind]
+
+        async def find(self, kind: Kind, *_: str) -> list[Document]:
+            return [stored[kind]]
+
+    with SQLiteDatabase(IN_MEMORY) as database:
+        records = ServerDocuments(LaterDocuments(database))
+        assert await records.peers() == [peer]
+        assert await records.peers_health() == {"beta": health}
+        assert await records.all_webhooks() == [("user:a@s", webhook)]
+        assert await records.loaded_swarm() == swarm

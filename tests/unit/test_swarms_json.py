@@ -74,16 +74,16 @@ class TestValidation:
     @pytest.mark.parametrize(
         ("changes", "complaint"),
         [
-            ({"entrypoint": "chef"}, "entrypoint 'chef' is no agent. Did you mean 'chief'"),
+            ({"entrypoint": "chef"}, "entrypoint 'chef' is not an agent. Did you mean 'chief'"),
             ({"entrypoint": "analyst"}, "set enable_entrypoint on agent 'analyst'"),
             ({"agents": [agent("chief", enable_entrypoint=True)]}, "set can_complete_tasks"),
             (
                 {"agents": agents(comm_targets=["cheif"])},
-                "comm_target 'cheif' is no agent. Did you mean 'chief'",
+                "comm_target 'cheif' is not an agent. Did you mean 'chief'",
             ),
             ({"agents": [*agents(), agent("chief")]}, "different names, but there are several: chief"),
-            ({"agents": agents(actions=["lok_up"])}, "'lok_up' is no action.* Did you mean 'look_up'"),
-            ({"agents": agents(exclude_tools=["hepl"])}, "exclude_tools names no MAIL tool"),
+            ({"agents": agents(actions=["lok_up"])}, "'lok_up' is not an action.* Did you mean 'look_up'"),
+            ({"agents": agents(exclude_tools=["hepl"])}, "exclude_tools has names that are not MAIL tools"),
             ({"breakpoint_tools": ["lock_up"]}, "breakpoint tool 'lock_up' .*Did you mean 'look_up'"),
             ({"actions": [{"name": "a"}, {"name": "a"}]}, "actions must have different names"),
             ({"actions": [{"name": "send_request"}]}, "names of MAIL tools"),

@@ -177,7 +177,9 @@ class TestSwarm:
         assert swarm.actions["ready_made"] is ready_made
 
     def test_agents_action_that_was_not_imported_after_all(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"'redy_made' is no action .*Did you mean 'ready_made'"):
+        with pytest.raises(
+            ConfigurationError, match=r"'redy_made' is not an action .*Did you mean 'ready_made'"
+        ):
             build(chief={"actions": ["redy_made"]}, action_imports=[f"python::{HERE}:ready_made"])
 
     def test_import_that_is_no_action(self) -> None:

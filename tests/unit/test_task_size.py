@@ -77,7 +77,7 @@ def test_a_task_of_an_earlier_version_counts_from_now_on(rig: Rig) -> None:
 async def test_a_message_that_does_not_fit_is_refused_and_not_stored(rig: Rig) -> None:
     ended = await rig.ask("say ok", task_id="t")
     with pytest.raises(
-        TaskFull, match="may store 20000; send a shorter message, or begin a new task"
+        TaskFull, match="may store 20000; send a shorter message, or start a new task"
     ) as refusal:
         await rig.submit(f"say {'z' * LIMIT}", task_id="t")
     assert refusal.value.http_status == 413

@@ -139,7 +139,7 @@ async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_learns_o
         ({"decision": "edit", "arguments": {"to": "eve", "whom": 1}}, "whom: "),
         ({"decision": "edit"}, "give its new arguments"),
         ({"decision": "reject", "arguments": {"to": "eve"}}, "leave out its arguments"),
-        ({"decision": "approve", "call_id": "x"}, "'x' is none of"),
+        ({"decision": "approve", "call_id": "x"}, "'x' names no call"),
     ],
 )
 async def test_a_bad_decision_changes_nothing(approval: dict[str, Any], problem: str) -> None:

@@ -10,37 +10,29 @@ The names are loaded on first use: an action needs no store, and a template no w
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import lazy_exports
+from mail.lazy import homes_of, lazy_exports
 
 if TYPE_CHECKING:
-    from mail.api.actions import MAILAction, action, idempotency_key
-    from mail.api.agents import MAILAgent, MAILAgentTemplate
-    from mail.api.overrides import ActionOverrideFunction
-    from mail.api.runtime import MAILRuntime
-    from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
+    from mail.api.actions import MAILAction as MAILAction
+    from mail.api.actions import action as action
+    from mail.api.actions import idempotency_key as idempotency_key
+    from mail.api.agents import MAILAgent as MAILAgent
+    from mail.api.agents import MAILAgentTemplate as MAILAgentTemplate
+    from mail.api.overrides import ActionOverrideFunction as ActionOverrideFunction
+    from mail.api.runtime import MAILRuntime as MAILRuntime
+    from mail.api.swarms import MAILSwarm as MAILSwarm
+    from mail.api.swarms import MAILSwarmTemplate as MAILSwarmTemplate
 
-__all__ = [
-    "ActionOverrideFunction",
-    "MAILAction",
-    "MAILAgent",
-    "MAILAgentTemplate",
-    "MAILRuntime",
-    "MAILSwarm",
-    "MAILSwarmTemplate",
-    "action",
-    "idempotency_key",
-]
+_HOMES = homes_of(
+    {
+        "mail.api.actions": "MAILAction action idempotency_key",
+        "mail.api.agents": "MAILAgent MAILAgentTemplate",
+        "mail.api.overrides": "ActionOverrideFunction",
+        "mail.api.runtime": "MAILRuntime",
+        "mail.api.swarms": "MAILSwarm MAILSwarmTemplate",
+    }
+)
 
-_MODULES = {
-    "ActionOverrideFunction": "mail.api.overrides",
-    "MAILAction": "mail.api.actions",
-    "MAILAgent": "mail.api.agents",
-    "MAILAgentTemplate": "mail.api.agents",
-    "MAILRuntime": "mail.api.runtime",
-    "MAILSwarm": "mail.api.swarms",
-    "MAILSwarmTemplate": "mail.api.swarms",
-    "action": "mail.api.actions",
-    "idempotency_key": "mail.api.actions",
-}
+__all__ = list(_HOMES)
 
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from mail import bootstrap
 from mail.api.actions import MAILAction
@@ -65,6 +65,16 @@ Approvals = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 Answered = tuple[MAILMessage, list["ServerSentEvent"]]
 """The response that completes a task and, if requested, the events up to it."""
+
+
+class PostOptions(TypedDict, total=False):
+    """The keyword arguments of `MAILSwarm.post_message`."""
+
+    breakpoint_tool_call_result: Any
+    approvals: Approvals | None
+    max_steps: int | None
+    drop_question: bool
+    output_type: Any
 
 
 class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
@@ -335,11 +345,11 @@ class MAILSwarm(_Swarm[MAILAgent]):
             entrypoint,
             task_id,
             resume_from,
-            breakpoint_tool_call_result,
-            approvals,
-            max_steps,
-            drop_question,
-            output_type,
+            breakpoint_tool_call_result=breakpoint_tool_call_result,
+            approvals=approvals,
+            max_steps=max_steps,
+            drop_question=drop_question,
+            output_type=output_type,
         )
         return await self._answer(submitted, await self._runtime.wait(submitted, timeout), show_events)
 
@@ -352,30 +362,13 @@ class MAILSwarm(_Swarm[MAILAgent]):
         timeout: float | None = ANSWER_SECONDS,
         task_id: str | None = None,
         resume_from: str | None = None,
-        *,
-        breakpoint_tool_call_result: Any = None,
-        approvals: Approvals | None = None,
-        max_steps: int | None = None,
-        drop_question: bool = False,
-        output_type: Any = None,
+        **options: Unpack[PostOptions],
     ) -> "EventSourceResponse":
         """Send a message to the swarm and stream the events up to its answer, for at most `timeout` seconds.
 
         See `post_message`.
         """
-        submitted = await self._post(
-            body,
-            subject,
-            msg_type,
-            entrypoint,
-            task_id,
-            resume_from,
-            breakpoint_tool_call_result,
-            approvals,
-            max_steps,
-            drop_question,
-            output_type,
-        )
+        submitted = await self._post(body, subject, msg_type, entrypoint, task_id, resume_from, **options)
         return await self._runtime.stream(submitted, timeout)
 
     async def post_message_and_run(
@@ -389,27 +382,10 @@ class MAILSwarm(_Swarm[MAILAgent]):
         task_id: str | None = None,
         resume_from: str | None = None,
         action_override: ActionOverrideFunction | None = None,
-        *,
-        breakpoint_tool_call_result: Any = None,
-        approvals: Approvals | None = None,
-        max_steps: int | None = None,
-        drop_question: bool = False,
-        output_type: Any = None,
+        **options: Unpack[PostOptions],
     ) -> Answered:
         """Send a message to the swarm and run it until there is an answer. See `post_message`."""
-        submitted = await self._post(
-            body,
-            subject,
-            msg_type,
-            entrypoint,
-            task_id,
-            resume_from,
-            breakpoint_tool_call_result,
-            approvals,
-            max_steps,
-            drop_question,
-            output_type,
-        )
+        submitted = await self._post(body, subject, msg_type, entrypoint, task_id, resume_from, **options)
         answer = await self._runtime.run_and_wait(submitted, timeout, action_override)
         return await self._answer(submitted, answer, show_events)
 
@@ -627,11 +603,10 @@ class MAILSwarm(_Swarm[MAILAgent]):
         entrypoint: str | None,
         task_id: str | None,
         resume_from: str | None,
-        result: Any,
-        approvals: Approvals | None,
-        max_steps: int | None,
-        drop_question: bool,
-        output_type: Any,
+        *,
+        approvals: Approvals | None = None,
+        output_type: Any = None,
+        **fields: Any,
     ) -> Submitted:
         self._runtime.require_continuous()
         return await self._runtime.post(
@@ -641,11 +616,9 @@ class MAILSwarm(_Swarm[MAILAgent]):
             entrypoint=entrypoint,
             task_id=task_id,
             resume_from=resume_from,
-            breakpoint_tool_call_result=result,
             approvals=[approvals] if isinstance(approvals, Mapping) else approvals,
-            max_steps=max_steps,
-            drop_question=drop_question,
             output_schema=None if output_type is None else schema_of(output_type),
+            **fields,
         )
 
     async def _answer(self, submitted: Submitted, answer: MAILMessage, show_events: bool) -> Answered:

@@ -94,7 +94,7 @@ class TokenAuthenticator:
         token = await find_valid_token(self._documents, digest(bearer), self._clock)
         if token is None:
             raise Unauthenticated(
-                "the API key is not valid; its operator creates one where the server runs: mail token create"
+                "the API key is not valid; create one where the server runs, with: mail token create"
             )
         return Caller(token.role, token.id)
 

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from mail.adapters.aws.client import Parameters
     from mail.bootstrap.system import AwsSystem
     from mail.config.aws import AwsConfig
     from mail.core.engine.telemetry import Observers
@@ -105,9 +107,7 @@ def local(
     )
 
 
-def embedded(
-    swarm: SwarmCore, *, database: Store | str = IN_MEMORY, clock: Clock = SYSTEM_CLOCK
-) -> LocalSystem:
+def embedded(swarm: SwarmCore, *, database: Store | str = IN_MEMORY) -> LocalSystem:
     """Make the system of a swarm that a program has built, with nothing to serve it. Raises ConfigurationError.
 
     Args:
@@ -121,12 +121,12 @@ def embedded(
         storage = StorageConfig(database=place)
     except ValidationError as error:
         raise ConfigurationError(describe(error, StorageConfig)) from None
-    backend = open_backend(storage, swarm.name, clock, use="program")
+    backend = open_backend(storage, swarm.name, SYSTEM_CLOCK, use="program")
     if not isinstance(database, str):
         backend = replace(backend, store=database)
     unlimited = {"running_tasks": 0, "mailbox_depth": 0, "task_bytes": 0}
     config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
-    system = System(with_protocol(swarm), backend, config, clock=clock)
+    system = System(with_protocol(swarm), backend, config, clock=SYSTEM_CLOCK)
     system.close_with_last_reference()
     return system
 
@@ -215,10 +215,11 @@ def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
 
 def read_parameters(path: str) -> dict[str, str]:
     """Read all SSM parameters under a path, decrypted, by name."""
+    return _parameters(path).read_all()
+
+
+@cache
+def _parameters(path: str) -> "Parameters":
     from mail.adapters.aws.client import Aws, Parameters
 
-    ssm = Aws().client("ssm")
-    try:
-        return Parameters(ssm, path).read_all()
-    finally:
-        ssm.close()
+    return Parameters(Aws().client("ssm"), path)

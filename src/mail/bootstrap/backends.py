@@ -99,7 +99,7 @@ def _options(scheme: str, query: str, known: tuple[str, ...]) -> dict[str, str]:
     try:
         given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
     except ValueError as error:
-        raise ConfigurationError(f"{scheme}…: what follows the ? is not of the form name=value") from error
+        raise ConfigurationError(f"{scheme}…: the part after ? must be name=value") from error
     for name in given:
         if name not in known:
             raise ConfigurationError(f"{scheme}…: there is no option {name!r}; there are: {', '.join(known)}")

@@ -168,13 +168,13 @@ class Command:
             return value if argument.is_list else " ".join(value)
         return value
 
-    def parse(self, words: Sequence[str]) -> Namespace:
-        """Parse the words after the command's name. Raises UsageError, HelpRequested."""
-        return self._parser().parse_args(words)
+    def parse(self, words: Sequence[str], slash: str = "") -> Namespace:
+        """Parse the words after the command's name, which stood after `slash`. Raises UsageError, HelpRequested."""
+        return self._parser(slash).parse_args(words)
 
-    def usage(self) -> str:
+    def usage(self, slash: str = "") -> str:
         """Return how the command is written, and what its arguments mean."""
-        return self._parser().format_help()
+        return self._parser(slash).format_help()
 
     def secrets(self, words: Sequence[str]) -> list[str]:
         """Return the words that must stay secret: all of them if the words can't be parsed."""
@@ -187,8 +187,8 @@ class Command:
             return list(words)
         return [value for argument in secret if (value := parsed[argument.key])]
 
-    def _parser(self) -> "_Parser":
-        parser = _Parser(prog=self.name, description=self.summary, allow_abbrev=False)
+    def _parser(self, slash: str = "") -> "_Parser":
+        parser = _Parser(prog=f"{slash}{self.name}", description=self.summary, allow_abbrev=False)
         for argument in self.arguments:
             parser.add_argument(*argument.names, **argument.settings())
         return parser
@@ -198,7 +198,9 @@ class _Parser(argparse.ArgumentParser):
     """A parser that raises instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}; see help {self.prog}")
+        name = self.prog.removeprefix("/")
+        slash = self.prog.removesuffix(name)
+        raise UsageError(f"{self.prog}: {message}; see {slash}help {name}")
 
     def print_help(self, file: IO[str] | None = None) -> NoReturn:  # type: ignore[override]
         raise HelpRequested(self.format_help())

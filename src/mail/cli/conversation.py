@@ -235,7 +235,9 @@ async def _reply(session: Session, given: Namespace) -> None:
 
 async def _new(session: Session, given: Namespace) -> None:
     session.open(None)
-    session.output.result({"task_id": None}, lambda: session.output.text("The next message begins a task."))
+    session.output.result(
+        {"task_id": None}, lambda: session.output.text("The next message starts a new task.")
+    )
 
 
 async def _open(session: Session, given: Namespace) -> None:
@@ -249,7 +251,7 @@ COMMANDS = (
     Command(
         name="new",
         needs_slash=True,
-        summary="Let the next message begin a new task.",
+        summary="Start a new task with the next message.",
         handler=_new,
     ),
     Command(

@@ -15,7 +15,7 @@ BUILT = Path(".aws-sam", "build", "template.yaml")
 
 
 def local_aws(
-    template: Annotated[Path, typer.Option(help="The template to deploy.")] = TEMPLATE,
+    template: Annotated[Path, typer.Option(metavar="FILE", help="The template to deploy.")] = TEMPLATE,
     built: Annotated[
         bool, typer.Option("--built", help=f"Deploy the output of `sam build`: {BUILT.as_posix()}.")
     ] = False,
@@ -32,15 +32,24 @@ def local_aws(
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of the HTTP API; 0 picks a free one.")
+        int,
+        typer.Option(min=0, max=65535, metavar="PORT", help="The port of the HTTP API; 0 picks a free one."),
     ] = 8000,
     stream_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of the streaming function; 0 picks a free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="PORT", help="The port of the streaming function; 0 picks a free one."
+        ),
     ] = 8001,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="The number of concurrent invocations per queue, at most.")
+        int,
+        typer.Option(
+            min=1, metavar="NUMBER", help="The number of concurrent invocations per queue, at most."
+        ),
     ] = 4,
-    logs: Annotated[Path | None, typer.Option(help="The folder for the functions' logs.")] = None,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The folder for the functions' logs.")
+    ] = None,
 ) -> None:
     """Run the AWS deployment on this machine.
 

@@ -36,9 +36,9 @@ DROP_QUESTION = switch(
 CONDITIONS = (
     option(
         "--idempotency-key",
-        help="A text that marks repetitions: within a day, messages with the same key count as one.",
+        help="A key of your choice. Repeating the command with it within a day sends the message only once.",
     ),
-    option("--generation", help="Only if the task is still at this generation.", type=int),
+    option("--generation", help="Send it only if the task is still at this generation.", type=int),
 )
 MESSAGE: tuple[Argument, ...] = (
     positional("body", "The text; quote it if it contains quotes, backslashes or flags.", repeats=True),
@@ -158,18 +158,22 @@ COMMANDS = (
         arguments=(
             positional("body", "The text."),
             positional(
-                "targets", "A JSON list of agent@swarm, or one.", completes=Completes.AGENT, type=texts
+                "targets", "An agent@swarm, or a JSON list of them.", completes=Completes.AGENT, type=texts
             ),
             positional(
                 "token",
-                "The key to send it on behalf of, or $VARIABLE; by default your own.",
+                "The API key of the caller to send it for, or $VARIABLE. [default: yours]",
                 required=False,
                 completes=Completes.SECRET,
             ),
             SUBJECT,
             option("--msg-type", help="The kind of message.", choices=("request", "broadcast")),
             TASK,
-            option("--routing-info", help="A JSON object for the servers on the way.", type=json_object),
+            option(
+                "--routing-info",
+                help="A JSON object for the servers that forward the message.",
+                type=json_object,
+            ),
             DROP_QUESTION,
             *CONDITIONS,
         ),

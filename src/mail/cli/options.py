@@ -16,7 +16,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 
 ConfigPath = Annotated[
     Path | None,
-    typer.Option("--config", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"),
+    typer.Option(
+        "--config", metavar="FILE", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"
+    ),
 ]
 
 URL_FORMS = "http://host:port, https://host, host:port or swarm://connect?server=host"
@@ -45,7 +47,10 @@ ApiKey = Annotated[
 Timeout = Annotated[
     float | None,
     typer.Option(
-        "--timeout", min=0.001, help="Seconds to wait for an answer. [default: as configured in [client]]"
+        "--timeout",
+        min=0.001,
+        metavar="SECONDS",
+        help="Seconds to wait for an answer. [default: as configured in [client]]",
     ),
 ]
 
@@ -53,6 +58,7 @@ Database = Annotated[
     str | None,
     typer.Option(
         "--database",
+        metavar="DATABASE",
         help="The database: a path, sqlite:///path, none, postgresql://user@host/database or dynamodb://table. "
         "[default: as configured]",
     ),
@@ -63,6 +69,7 @@ SwarmOfDatabase = Annotated[
     str | None,
     typer.Option(
         "--swarm-name",
+        metavar="NAME",
         help="The swarm, where several servers run in this folder and no database is configured.",
     ),
 ]

@@ -37,7 +37,7 @@ def register(
     steps: Annotated[Platform | None, typer.Option(help="Only print the steps for this platform.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open swarm:// links with `mail client`.
+    """Make `mail client` open swarm:// links.
 
     Registers the client on Linux; prints the steps for macOS and Windows.
     """

@@ -112,7 +112,7 @@ class Session:
     def require_task(self) -> str:
         """Return the last task. Raises UsageError if there is none."""
         if not self.tasks:
-            raise UsageError("name a task; tasks lists them")
+            raise UsageError(f"name a task; {self.slash}tasks lists them")
         return next(reversed(self.tasks))
 
     def add_task(self, task_id: str) -> None:
@@ -210,12 +210,16 @@ class Session:
             f"{self.slash}task" if self.is_prompt else self.shell_command("task show", shlex.quote(task_id))
         )
 
+    def watch_command(self, task_id: str) -> str:
+        """Return the command that watches a task."""
+        return self._command("task-watch", shlex.quote(task_id))
+
     def stopped(self) -> str:
         """Return what to say after Ctrl+C: the task keeps running, and how to come back to it."""
         if self.waiting_for is None:
             return "stopped"
         task_id = shlex.quote(self.waiting_for)
-        here = f"{self.slash}task-watch {task_id}, or in a shell: " if self.is_prompt else ""
+        here = f"{self.watch_command(self.waiting_for)}, or in a shell: " if self.is_prompt else ""
         watch = self.shell_command("task watch", task_id)
         return f"stopped; task {task_id} keeps running. Come back with {here}{watch}"
 

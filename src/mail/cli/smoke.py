@@ -39,13 +39,21 @@ def smoke(
     server: ServerOption = None,
     stream_url: Annotated[
         str | None,
-        typer.Option(help="Where events are streamed, if at another URL: StreamUrl of a deployment on AWS."),
+        typer.Option(
+            metavar="URL",
+            help="The URL of event streams, if it is another one: StreamUrl of a deployment on AWS.",
+        ),
     ] = None,
     message: Annotated[
-        str, typer.Option(help="The message to send, twice. Language models answer it at your cost.")
+        str,
+        typer.Option(
+            metavar="TEXT", help="The message to send, twice. Language models answer it at your cost."
+        ),
     ] = "ping",
     api_key: ApiKey = None,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for each answer.")] = TIMEOUT,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, metavar="SECONDS", help="Seconds to wait for each answer.")
+    ] = TIMEOUT,
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:

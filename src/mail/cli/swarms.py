@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def ping(
     url: ServerUrl = None,
     server: ServerOption = None,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = 5.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, metavar="SECONDS", help="Seconds to wait for the answer.")
+    ] = 5.0,
     as_json: AsJson = False,
 ) -> None:
     """Check whether a server can be reached, and show its health."""
@@ -56,18 +58,24 @@ async def _get_health(client: "CommandClient") -> tuple[dict[str, Any], str]:
     else:
         if {"swarm_name", "status"} <= health.keys():
             return health, ""
-    return {}, f"{base} is no MAIL server"
+    return {}, f"{base} is not a MAIL server"
 
 
 async def show_server(session: Session, given: Namespace) -> None:
-    """Print what the server is, and remember its entrypoint."""
+    """Print the server's name, version and swarm, and remember the swarm's entrypoint."""
     root = await session.client.ping()
-    swarm = root.get("swarm") or {}
-    if isinstance(swarm, dict) and "entrypoint" in swarm:
-        session.agents.add(swarm["entrypoint"])
-        swarm = f"swarm {swarm['name']} {swarm['version']}"
+    swarm = describe_swarm(session, root)
     shown = f"{root.get('name')} (protocol {root.get('protocol_version')}) is {root.get('status')}: {swarm}"
     session.output.result(root, lambda: session.output.text(one_line(shown)))
+
+
+def describe_swarm(session: Session, root: Mapping[str, Any]) -> str:
+    """Return the name and version of the swarm that a server names at its root, and remember its entrypoint."""
+    swarm = root.get("swarm") or {}
+    if not isinstance(swarm, dict) or "entrypoint" not in swarm:
+        return str(swarm)
+    session.agents.add(swarm["entrypoint"])
+    return f"swarm {swarm['name']} {swarm['version']}"
 
 
 async def health(session: Session, given: Namespace) -> None:
@@ -126,7 +134,7 @@ COMMANDS = (
         operation="get_swarm",
         view=show_agents,
     ),
-    Command(name="ping", summary="Show what the server is.", handler=show_server),
+    Command(name="ping", summary="Show the server's name, version and swarm.", handler=show_server),
     Command(
         name="health",
         summary="Show the swarm's health.",

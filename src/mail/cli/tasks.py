@@ -12,7 +12,7 @@ from mail.cli.views.questions import asked_in
 TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK, uses_last_task=True)
 
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
-ALL = switch("--all", help="Decide on all calls on which nobody has decided.")
+ALL = switch("--all", help="Decide all calls that wait for a decision.")
 
 
 async def list_tasks(session: Session, given: Namespace) -> None:
@@ -57,9 +57,13 @@ async def watch(session: Session, given: Namespace) -> None:
 
 async def fork(session: Session, given: Namespace) -> None:
     """Fork a task; with a message, resume the fork with it and print its events."""
-    forked = await session.client.fork_task(given.task_id, given.at, run=given.run)
+    forked = await session.client.fork_task(
+        given.task_id, given.at, run=given.run, idempotency_key=given.idempotency_key
+    )
     session.add_task(forked["task_id"])
     session.output.result(forked, lambda: show_forked(forked, session.output))
+    if given.run and session.output.is_terminal and not session.output.as_json:
+        session.output.text(f"Watch it with\n  {session.watch_command(forked['task_id'])}")
     if given.message is not None:
         stream = await session.client.post_message_stream(
             given.message, task_id=forked["task_id"], drop_question=True, live=session.output.is_terminal
@@ -254,6 +258,11 @@ COMMANDS = (
                 "--message",
                 metavar="BODY",
                 help="Resume the fork with this message, and show its events.",
+            ),
+            option(
+                "--idempotency-key",
+                metavar="KEY",
+                help="A key of your choice. Repeating the command with it within a day returns the same fork.",
             ),
         ),
     ),

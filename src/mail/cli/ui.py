@@ -53,15 +53,17 @@ def ui(
     role: Annotated[
         PageRole | None,
         typer.Option(
-            help="Whom to sign in, where the server runs and you need no key: admin (the default) or user.",
+            help="The role to sign in as, if you give no key: admin (the default) or user.",
             show_default=False,
         ),
     ] = None,
     caller_id: Annotated[
         str | None,
-        typer.Option("--id", help="The id to sign in. [default: the role's name]", show_default=False),
+        typer.Option(
+            "--id", metavar="ID", help="The id to sign in as. [default: the role's name]", show_default=False
+        ),
     ] = None,
-    browser: Annotated[bool, typer.Option(help="Open the address, or only print it.")] = True,
+    browser: Annotated[bool, typer.Option(help="Open the link, or only print it.")] = True,
     config: ConfigPath = None,
     database: Database = None,
     swarm_name: SwarmOfDatabase = None,
@@ -83,7 +85,8 @@ def ui(
     client = connect(server, api_key, config=config)
     if api_key is not None and chosen:
         raise typer.BadParameter(
-            f"{chosen[0]} is not for a link that is made with an API key", param_hint=chosen[0]
+            f"{chosen[0]} can't be combined with an API key, whose own caller the link signs in",
+            param_hint=chosen[0],
         )
     if client.api_key and not chosen:
         page = run(_over_http(client))

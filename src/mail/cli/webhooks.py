@@ -60,7 +60,7 @@ COMMANDS = (
         operation="register_webhook",
         view=lambda answer, output: output.text(answer["id"]),
         arguments=(
-            positional("url", "The URL to post events to: https://…", metavar="TO"),
+            positional("url", "The URL to send events to, such as https://example.com/hook.", metavar="URL"),
             option("--secret-ref", help="The server's secret to sign requests with, as ${WEBHOOK_SECRET_…}."),
             option(
                 "--event",

@@ -81,7 +81,7 @@ def read_server(text: str) -> ServerAddress:
         return _read_server(text)
     except ValueError:
         raise InvalidConnection(
-            "the URL names no server; write http://host:port, https://host or swarm://connect?server=host"
+            "the URL names no server; write host:port, http://host:port, https://host or swarm://connect?server=host"
         ) from None
 
 

@@ -35,7 +35,7 @@ def read_database(setting: str) -> str:
         return setting
     if separator:
         raise ValueError(
-            f"{scheme}:// is no known database; use a path, sqlite:///path, postgresql://user@host/database, "
+            f"{scheme}:// is not a known kind of database; use a path, sqlite:///path, postgresql://user@host/database, "
             "dynamodb://table, or none"
         )
     if not setting:

@@ -269,9 +269,9 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: is not valid TOML: {error}") from error
 
 
-def is_host_configured(path: str | Path | None = None) -> bool:
+def is_host_configured() -> bool:
     """Return whether the configuration file or the environment names the host on which the server listens."""
-    file = find_file(path)
+    file = find_file()
     tables = read_file(file) if file else {}
     return any("host" in server for server in (tables.get("server", {}), read_environment(os.environ)))
 

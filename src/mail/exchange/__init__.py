@@ -5,7 +5,7 @@
     ExchangeBridge                  lets agents of a swarm answer mail
     exchange_actions                lets agents send mail by themselves
 
-`elements` and `flows` are the data structures, `mailboxes` the rules of a mailbox.
+`elements` has the data structures, `mailboxes` the rules of a mailbox.
 """
 
 from typing import TYPE_CHECKING

@@ -11,10 +11,12 @@
 Creating one is cheap; litellm is imported on the first call of a model (`mail.factories.models`).
 
     base, action, supervisor   the classes
-    model_call, retry          calling a model until it replies; the retry policy and the causes of failures
+    model_call, retry          calling a model until it replies; the retry policy
+    failures                   the causes of failures
     chat, responses            the two APIs: building requests, and reading replies, whole or streamed
     items, history             the items of a reply, and tool calls from them; replies sent back as history
-    models, tools              litellm, its tables of models, requests and replies; tool declarations
+    models, providers          litellm, its tables of models, requests and replies; the providers of models
+    options, tools             the options of a call; tool declarations
 """
 
 from mail.factories.action import ActionAgentFunction, LiteLLMActionAgentFunction, action_agent_factory

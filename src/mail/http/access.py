@@ -69,7 +69,7 @@ def chosen_instance(caller: Caller, whose: str | None, swarm: str) -> str | None
         return None if caller.role == "admin" else own
     principal = Principal.parse(whose if "@" in whose else f"{whose}@{swarm}")
     if caller.role != "admin" and str(principal) != own:
-        raise Forbidden("tasks of other callers are for the role admin; leave out `caller` to get your own")
+        raise Forbidden("only admins can see other callers' tasks; leave out `caller` to get your own")
     if principal.swarm != swarm:
         raise BadRequest(f"{whose!r} is a caller of another swarm; name one of {swarm!r}")
     return str(principal)

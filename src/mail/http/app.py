@@ -1,12 +1,15 @@
 """The application: routes, errors and documentation around one `Service`."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.applications import Starlette
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
@@ -19,16 +22,58 @@ from mail.http.service import Service
 class MAILApp(FastAPI):
     """FastAPI whose OpenAPI document covers the bodies that `mail.http` reads itself, and omits FastAPI's own 422.
 
+    A process can answer its first requests before all routes are loaded: a request that none of those loaded can handle
+    loads more, until one can.
+
     Attributes:
         cors_origins: the origins of web pages that may call it.
     """
 
     cors_origins: Sequence[str] = ()
 
+    def add_routers(self, routers: Iterable[APIRouter], later: Iterable[Callable[[], APIRouter]]) -> None:
+        """Serve the routes of some routers; those of `later` are loaded when they are needed."""
+        self._routers: list[APIRouter] = []
+        for router in routers:
+            self._add(router)
+        self._first_paths = {
+            route.path for router in self._routers for route in router.routes if isinstance(route, Route)
+        }
+        self._later = deque(later)
+
+    def load_routes(self) -> None:
+        """Load the routes that are not loaded yet."""
+        while self._later:
+            self._load_next()
+
+    async def load_routes_between_requests(self) -> None:
+        """Load the routes that are not loaded yet; requests are handled meanwhile."""
+        while self._later:
+            self._load_next()
+            await asyncio.sleep(0)
+
+    def _load_routes_for(self, scope: Scope) -> None:
+        """Load routes until one can handle the request; all if none can, so that the answer is a 404 or a 405."""
+        while self._later and not any(route.matches(scope)[0] is Match.FULL for route in self.routes):
+            self._load_next()
+
+    def _load_next(self) -> None:
+        self._add(self._later[0]())
+        self._later.popleft()
+
+    def _add(self, router: APIRouter) -> None:
+        """Put the routes of a router before FastAPI's own, in the document's order: `POST /message` is found first."""
+        served = sum(len(each.routes) for each in self._routers)
+        self._routers = sorted((*self._routers, router), key=_position)
+        # `include_router` would build each of them again
+        self.router.routes[:served] = [route for each in self._routers for route in each.routes]
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, without FastAPI's own telemetry: the service has its own."""
         if self.root_path:
             scope["root_path"] = self.root_path
+        if self._later and scope["type"] == "http" and scope["path"] not in self._first_paths:
+            self._load_routes_for(scope)
         await Starlette.__call__(self, scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -43,6 +88,7 @@ class MAILApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, built on the first call."""
         if self.openapi_schema is None:
+            self.load_routes()
             for route in self.routes:
                 if isinstance(route, DocumentedRoute):
                     route.build_models()
@@ -50,7 +96,7 @@ class MAILApp(FastAPI):
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
             referenced = {
                 model
-                for router in self.state.routers
+                for router in self._routers
                 for route in router.routes
                 if isinstance(route, APIRoute)
                 for documentation in (route.openapi_extra, route.responses)
@@ -78,12 +124,14 @@ def create_app(
     service: Service,
     routers: Iterable[APIRouter],
     *,
+    later: Iterable[Callable[[], APIRouter]] = (),
     lifespan: StatelessLifespan[FastAPI] | None = None,
     cors_origins: Sequence[str] = (),
-) -> FastAPI:
+) -> MAILApp:
     """Create the app that serves a swarm through some routes (all of them: `mail.http.routes.load_routers`).
 
-    `lifespan` starts and stops what the service needs; web pages of `cors_origins` may call the app.
+    Those of `later` are loaded in their order when they are needed. `lifespan` starts and stops what the service needs;
+    web pages of `cors_origins` may call the app.
     """
     app = MAILApp(
         title="MAIL",
@@ -104,9 +152,7 @@ def create_app(
         from mail.http.telemetry import TelemetryMiddleware
 
         app.add_middleware(TelemetryMiddleware, service=service)
-    app.state.routers = tuple(routers)
-    for router in app.state.routers:
-        app.router.routes.extend(router.routes)  # `include_router` would build each of them again
+    app.add_routers(routers, later)
     if service.debug:
         from mail.http.openai.routes import router as responses
 
@@ -114,6 +160,11 @@ def create_app(
         app.include_router(responses, prefix="/v1")  # programs written for OpenAI may look for it there
     install_error_handlers(app)
     return app
+
+
+def _position(router: APIRouter) -> int:
+    """Return the place of a router's routes in the document."""
+    return next((place for place, tag in enumerate(TAGS) if tag["name"] in router.tags), len(TAGS))
 
 
 def _is_fastapis(response: dict[str, Any]) -> bool:

@@ -187,7 +187,7 @@ def _check_sendable(events: Any) -> Any:
         return events
     if wrong[0] in tuple(NEVER_SENT):
         raise PydanticCustomError(
-            "never_sent", "{kind} is about webhooks, and never sent", {"kind": wrong[0]}
+            "never_sent", "{kind} is about webhooks, and is never sent", {"kind": wrong[0]}
         )
     name = str(wrong[0])[:40]
     raise PydanticCustomError(

@@ -38,7 +38,7 @@ class LargeAnswers:
         """Count one more answer; return what ends it. Raises RateLimited."""
         if self._in_flight[caller] >= LARGE_ANSWERS:
             raise RateLimited(
-                f"you are reading {LARGE_ANSWERS} large answers, which is the limit; read one of them to its end first"
+                f"you are reading {LARGE_ANSWERS} large responses, which is the limit; finish reading one of them first"
             )
         self._in_flight[caller] += 1
 
@@ -76,7 +76,7 @@ async def answer(
         return Response(bytes(read), headers=headers, media_type=_LargeAnswer.media_type)
     if answers.max_bytes is not None:
         await pieces.aclose()
-        raise AnswerTooLarge(f"the answer is larger than {answers.max_bytes} bytes; {advice}")
+        raise AnswerTooLarge(f"the response is larger than {answers.max_bytes} bytes; {advice}")
     try:
         end = _nothing if caller is None else answers.claim(caller)
     except RateLimited:

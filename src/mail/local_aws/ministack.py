@@ -6,10 +6,9 @@ ministack` creates one in a checkout. All data is in memory.
 
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from mail.adapters.aws.client import Aws
 from mail.errors import ConfigurationError
@@ -64,7 +63,7 @@ class Ministack(KeptProcess):
         endpoint: the value for AWS_ENDPOINT_URL.
     """
 
-    def __init__(self, *, output: IO[bytes] | int = subprocess.DEVNULL) -> None:
+    def __init__(self) -> None:
         command = find_ministack()
         if command is None:
             raise ConfigurationError(HOW_TO_INSTALL)
@@ -85,7 +84,7 @@ class Ministack(KeptProcess):
             "IOT_MTLS_ENABLED": "0",
             "DOCKER_HOST": f"unix://{self._folder.name}/none",
         }
-        super().__init__([command], env=environment, output=output)
+        super().__init__([command], env=environment)
         self.wait_until(lambda: listens(port), seconds=START_SECONDS, name="ministack")
 
     def stop(self) -> None:
@@ -110,13 +109,17 @@ class LocalAccount(Aws):
         from botocore.config import Config  # type: ignore[import-untyped]
 
         settings = credentials(self.endpoint)
-        return botocore.session.Session().create_client(
-            service,
-            endpoint_url=self.endpoint,
-            region_name=settings["AWS_REGION"],
-            aws_access_key_id=settings["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=settings["AWS_SECRET_ACCESS_KEY"],
-            config=Config(
-                read_timeout=READ_SECONDS, retries={"total_max_attempts": 1}, max_pool_connections=connections
-            ),
+        config = Config(
+            read_timeout=READ_SECONDS, retries={"total_max_attempts": 1}, max_pool_connections=connections
         )
+        with self._lock:
+            if self._session is None:
+                self._session = botocore.session.Session()
+            return self._session.create_client(
+                service,
+                endpoint_url=self.endpoint,
+                region_name=settings["AWS_REGION"],
+                aws_access_key_id=settings["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=settings["AWS_SECRET_ACCESS_KEY"],
+                config=config,
+            )

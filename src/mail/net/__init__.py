@@ -3,7 +3,7 @@
 registry    SwarmRegistry: the known swarms, their health and tokens; `directory` stores the entries
 router      InterswarmRouter: delivers messages to other swarms
 webhooks    HTTPWebhooks: sends events to the URLs of callers
-http        the requests to other swarms, which `signing` signs for Lambda function URLs
+http        the requests to other swarms, which `aws_signature` signs for Lambda function URLs
 """
 
 from mail.net.registry import SwarmRegistry

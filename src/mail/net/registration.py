@@ -51,11 +51,11 @@ def check_url(url: str) -> str:
             "base_url must be of the form http://host or https://host, optionally with a port and a path"
         )
     if "@" in split.netloc:
-        raise BadRequest("base_url must not hold a user or a password; tokens belong in auth_token")
+        raise BadRequest("base_url must not contain a user or a password; tokens belong in auth_token")
     if split.query or split.fragment or "?" in url or "#" in url:
         raise BadRequest("base_url must have neither a query nor a fragment")
     if any(character.isspace() or not character.isprintable() for character in url.strip()):
-        raise BadRequest("base_url must not hold spaces or control characters")
+        raise BadRequest("base_url must not contain spaces or control characters")
     return f"{split.scheme}://{split.netloc.lower()}{split.path.rstrip('/')}"
 
 

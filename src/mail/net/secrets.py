@@ -91,12 +91,10 @@ class ParameterTokens:
         parameters: Parameters,
         environ: Mapping[str, str] | None = None,
         *,
-        seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._parameters = parameters
         self._environment = EnvironmentTokens(environ)
-        self._seconds = seconds
         self._clock = clock
         self._found: dict[str, tuple[float, str | None]] = {}
 
@@ -110,7 +108,7 @@ class ParameterTokens:
         if value is not None:
             return value
         read, value = self._found.get(variable, (None, None))
-        if read is None or self._clock() >= read + self._seconds:
+        if read is None or self._clock() >= read + SECONDS:
             value = await self._parameters.get(variable)
             if len(self._found) >= MAX_CACHED:
                 self._found.clear()

@@ -173,9 +173,9 @@ def check_url(url: str, *, allow_private: bool) -> None:
         why = "" if allow_private or split.scheme != "http" else f"; {HTTP_IS_OFF}"
         raise BadRequest(f"the URL of a webhook must be of the form {forms}{why}")
     if "@" in split.netloc or "#" in url:
-        raise BadRequest("the URL of a webhook must hold neither a user nor a fragment")
+        raise BadRequest("the URL of a webhook must contain neither a user nor a fragment")
     if any(character.isspace() or not character.isprintable() for character in url):
-        raise BadRequest("the URL of a webhook must not hold spaces or control characters")
+        raise BadRequest("the URL of a webhook must not contain spaces or control characters")
     if split.scheme == "http" and _is_public_address(host):
         raise BadRequest(f"this webhook can't be called: {ONLY_PRIVATE}")
 

@@ -19,9 +19,10 @@ class Switch(StrEnum):
 
 
 def server(
-    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 picks a free one.")
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="The port to listen on; 0 picks a free one."),
     ] = None,
     reload: Annotated[
         bool | None,
@@ -32,13 +33,20 @@ def server(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]",
+        ),
     ] = None,
-    swarm_name: Annotated[str | None, typer.Option(help="The swarm to run.")] = None,
+    swarm_name: Annotated[str | None, typer.Option(metavar="NAME", help="The swarm to run.")] = None,
     swarm_source: Annotated[
-        str | None, typer.Option(help="The swarms.json file that defines it, or python::module:name.")
+        str | None,
+        typer.Option(metavar="SOURCE", help="The swarms.json file that defines it, or python::module:name."),
     ] = None,
-    swarm_registry: Annotated[str | None, typer.Option(help="The file that lists the known swarms.")] = None,
+    swarm_registry: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file that lists the known swarms.")
+    ] = None,
     print_llm_streams: Annotated[
         Switch | None, typer.Option(help="Print the models' output streams to this server's console.")
     ] = None,
@@ -46,6 +54,7 @@ def server(
         str | None,
         typer.Option(
             "--database",
+            metavar="DATABASE",
             help="The task database: a path, sqlite:///path, none, postgresql://user@host/database "
             "or dynamodb://table. [default: as configured]",
         ),

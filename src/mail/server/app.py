@@ -14,6 +14,7 @@ from mail.auth.tokens import issue_token
 from mail.config import ServerConfig, load_config
 from mail.config.database import USUAL_FILE
 from mail.core.task.documents import IN_MEMORY, CallerRole
+from mail.http.app import MAILApp
 from mail.http.app import create_app as create_http_app
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import rates_of
@@ -32,12 +33,14 @@ def create_app(config: ServerConfig | None = None) -> FastAPI:
     return build_app(bootstrap.local(config or load_config().server))
 
 
-def build_app(system: "LocalSystem") -> FastAPI:
+def build_app(system: "LocalSystem") -> MAILApp:
     """Build the application on a system; the lifespan starts and stops the system.
+
+    It can answer `GET /health` before the other routes are loaded.
 
     If there are no API tokens yet, it prints one per role when it starts.
     """
-    from mail.http.routes import load_routers
+    from mail.http.routes import later_routers, server
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -48,7 +51,11 @@ def build_app(system: "LocalSystem") -> FastAPI:
 
     config = system.config
     return create_http_app(
-        make_service(system, config), load_routers(), lifespan=lifespan, cors_origins=config.cors_origins
+        make_service(system, config),
+        [server.router],
+        later=later_routers(server),
+        lifespan=lifespan,
+        cors_origins=config.cors_origins,
     )
 
 

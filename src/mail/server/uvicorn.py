@@ -35,6 +35,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
+from mail.http.app import MAILApp
 from mail.http.service import StopSignal
 from mail.server.app import build_app
 from mail.server.connections import (
@@ -74,16 +75,18 @@ class GracefulServer(uvicorn.Server):
     Args:
         limits: the limits of its connections.
         catches_signals: whether SIGTERM and SIGINT stop it; otherwise only `should_exit` does.
-        on_ready: called when it begins to answer requests.
+        on_listening: called when it begins to answer requests.
+        on_ready: called when everything is loaded.
     """
 
     def __init__(
         self,
-        app: FastAPI,
+        app: MAILApp,
         *,
         limits: ConnectionsConfig,
         catches_signals: bool = True,
-        on_ready: Callable[[], None] = lambda: None,
+        on_listening: Callable[[], object] = lambda: None,
+        on_ready: Callable[[], object] = lambda: None,
     ) -> None:
         self._connections = Connections(limits, descriptor_limit())
         protocol: Any = partial(LimitedProtocol, self._connections)
@@ -101,15 +104,19 @@ class GracefulServer(uvicorn.Server):
             )
         )
         self._stopping: StopSignal = app.state.service.stopping
+        self._app = app
         self._catches_signals = catches_signals
+        self._on_listening = on_listening
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application and answer requests."""
+        """Start the application and answer requests, then load the routes that nobody has asked for yet."""
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(BACKLOG)  # uvicorn has one setting for this and for ACCEPTED_AT_ONCE
         if self.started:
+            self._on_listening()
+            await self._app.load_routes_between_requests()
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
@@ -269,12 +276,13 @@ async def _serve(system: LocalSystem, *, host: str, on_ready: Callable[[], objec
             )
             ready += f"\nOpen {link or f'{url}/ui'}" + _database_note(config) + _advice(config, host)
 
-            def announce() -> None:
-                _say(ready)
-                on_ready()
-
             system.on_unfinished = partial(_say_stopped, config)
-            server = GracefulServer(build_app(system), limits=config.connections, on_ready=announce)
+            server = GracefulServer(
+                build_app(system),
+                limits=config.connections,
+                on_listening=partial(_say, ready),
+                on_ready=on_ready,
+            )
             await server.serve([listener])
             if server.force_exit:
                 await system.stop(grace=0)

@@ -1,11 +1,12 @@
 """swarms.json: the description of a swarm as data, and its conversion to agents that run.
 
-entries      the fields of the file, and the specs made of them
-load, check  reading a file and validating it, without importing anything that it refers to
-references   resolving `python::` and `url::` strings
-build        calling the factories and importing the actions
-live         the swarm that a server runs, and how an admin replaces it
-schema       the JSON Schema
+entries           the fields of the file, and the specs made of them
+load, validation  reading a file and validating it, without importing anything that it refers to
+references        resolving `python::` and `url::` strings
+build             calling the factories and importing the actions
+signatures        schemas of actions from the signatures of their functions
+current           the swarm that a server runs, and how an admin replaces it
+schema            the JSON Schema
 """
 
 from typing import TYPE_CHECKING

@@ -20,7 +20,7 @@ from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
-from mail.core.task.action_context import current_context
+from mail.core.task.context import current_context
 from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
@@ -357,7 +357,7 @@ def build_function(
     instance_params: Mapping[str, Any],
     print_llm_streams: bool = True,
 ) -> AgentFunction:
-    """Call an agent's factory (seed 000, docs/factories.md: Instance Parameters vs. Top-Level Wiring).
+    """Call an agent's factory.
 
     Args:
         where: the agent, for messages.

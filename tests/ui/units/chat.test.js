@@ -36,6 +36,34 @@ test("a question, one item of work, and the answer", () => {
   assert.equal(Date.parse(work.ended) - Date.parse(work.began), 7000);
 });
 
+test("actions have their results, also those that were approved", () => {
+  const book = { call_id: "b", name: "book", arguments: "{}", needs_approval: true };
+  const chat = new Chat().read(
+    events(
+      mail("user", "ann", "supervisor", "book it"),
+      call("supervisor", "look", {}, "l"),
+      call("supervisor", "look", {}, "m"),
+      ["action_complete", { description: "action complete (caller = supervisor):\nrain", extra_data: { agent: "supervisor" } }],
+      ["action_error", { description: "action error (caller = supervisor):\nlost", extra_data: { agent: "supervisor" } }],
+      call("supervisor", "book", {}, "b"),
+      ["breakpoint_tool_call", { extra_data: { agent: "supervisor" } }],
+      ["task_complete", { response: JSON.stringify([book]) }],
+      ["breakpoint_action_complete", { description: "", extra_data: { agent: "supervisor", tool_call_id: "b", decision: "approve", by: "user:ann@x" } }],
+      ["action_complete", { description: "action complete (caller = supervisor):\nbooked", extra_data: { agent: "supervisor" } }],
+    ),
+  );
+  const [, work, question] = chat.items;
+  assert.deepEqual([work.actions.map(({ result }) => result), work.errors.length], [["rain", ""], 1]);
+  assert.deepEqual([question.reply.decision, question.result], ["approve", "booked"]);
+});
+
+test("what an agent still does in a cancelled task is part of its work before", () => {
+  const chat = new Chat().read(
+    events(mail("user", "ann", "supervisor", "dig"), call("supervisor", "send_request"), ["task_cancelled", { description: "cancelled" }], ["turn_discarded", { extra_data: { agent: "worker" } }]),
+  );
+  assert.deepEqual(kinds(chat), ["message", "work", "cancelled"]);
+});
+
 test("events that come later are added to what was read", () => {
   const chat = new Chat();
   const growing = ASKED.slice(0, 4);

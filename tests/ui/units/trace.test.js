@@ -1,17 +1,17 @@
-// The trace: spans, the time axis, the tree, filters, moments and comparisons of a task's events.
+// The trace: spans, the time axis, the tree, filters, snapshots and comparisons of a task's events.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { compare, originOf } from "./ui/trace/compare.js";
-import { readEntries } from "./ui/trace/entries.js";
+import { oneLine, readEntries } from "./ui/trace/entries.js";
 import { NO_FILTER, filterEntries, filterSpans } from "./ui/trace/filters.js";
 import { readHistory, readTool } from "./ui/trace/history.js";
-import { indexOf, lastGood, messageOf, momentsOf } from "./ui/trace/moments.js";
+import { indexOf, lastGood, messageOf, snapshotsOf } from "./ui/trace/snapshots.js";
 import { makeScale, ticksOf } from "./ui/trace/scale.js";
 import { readSpans } from "./ui/trace/spans.js";
 import { flatten, readTree } from "./ui/trace/tree.js";
-import { durationOf } from "./ui/trace/waterfall.js";
+import { durationOf, formatTick } from "./ui/trace/waterfall.js";
 
 const ZERO = Date.parse("2026-01-01T00:00:00Z");
 const iso = (ms) => new Date(ZERO + ms).toISOString();
@@ -56,6 +56,22 @@ const EVENTS = task(
     ["task_complete", {}, { response: "there is none" }],
   ],
 );
+
+test("a text in one line has no marks of tables, headings and emphasis", () => {
+  const table = "## **Oslo**\n\n| Time | Plan |\n| --- | :---: |\n| 10:00 | **Walk** |\nIt's 2**17, or a--b.";
+  assert.equal(oneLine(table), "Oslo Time · Plan 10:00 · Walk It's 2**17, or a--b.");
+});
+
+test("a pause is no answer", () => {
+  const [entry] = readEntries(task([0, ["task_complete", {}, { response: JSON.stringify([{ name: "book", arguments: "{}" }]) }]]));
+  assert.deepEqual([entry.name, entry.text, entry.tone], ["pauses", "until there is an answer to book", "warn"]);
+});
+
+test("ticks of an axis have labels that differ", () => {
+  const labels = (...seconds) => seconds.map((each) => formatTick(each, seconds.map((other) => ({ seconds: other }))));
+  assert.deepEqual(labels(125.5, 126, 126.5, 127), ["2 min 5.5 s", "2 min 6.0 s", "2 min 6.5 s", "2 min 7.0 s"]);
+  assert.deepEqual(labels(0, 100, 200), ["0 ms", "1 min 40 s", "3 min 20 s"]);
+});
 
 test("spans", () => {
   const { spans, agents, begin, end } = readSpans(EVENTS);
@@ -123,7 +139,7 @@ test("what runs now is open, and so is a wait for a person", () => {
   );
   const last = (status, ...more) => readSpans([...paused, ...more], { status }).spans.filter(({ kind }) => kind === "wait" || kind === "end");
   assert.deepEqual(last("paused").map(({ name, end }) => [name, end]), [["waits for you", null]]);
-  assert.deepEqual(momentsOf(paused).map(({ who, text }) => [who, text]).at(-1), ["boss", "breakpoint_tool_call happened"]);
+  assert.deepEqual(snapshotsOf(paused).map(({ who, text }) => [who, text]).at(-1), ["boss", "breakpoint_tool_call happened"]);
   const answer = { ...mailEvent("ann", "boss", "yes", 5), data: { ...mailEvent("ann", "boss", "yes", 5).data, timestamp: iso(900) } };
   assert.deepEqual(last("running", answer).map(({ name, end }) => [name, end - ZERO]), [["waits for you", 900]]);
 });
@@ -200,12 +216,12 @@ test("filters", () => {
   assert.deepEqual(seqs({ text: "none there" }), [12]);
 });
 
-test("moments, and the last one that was in order", () => {
-  const moments = momentsOf(EVENTS);
-  assert.deepEqual(moments.map(({ first, last, who }) => [first, last, who]), [[1, 1, "ann → boss"], [2, 4, "boss → digger"], [5, 8, "digger"], [9, 10, "digger → boss"], [11, 12, "answer"]]);
-  assert.deepEqual([indexOf(moments, null), indexOf(moments, 3), indexOf(moments, 99)], [4, 1, 4]);
-  assert.equal(lastGood(moments), 4);
-  assert.equal(lastGood(moments.slice(0, 2)), null);
+test("snapshots, and the last one that was in order", () => {
+  const snapshots = snapshotsOf(EVENTS);
+  assert.deepEqual(snapshots.map(({ first, last, who }) => [first, last, who]), [[1, 1, "ann → boss"], [2, 4, "boss → digger"], [5, 8, "digger"], [9, 10, "digger → boss"], [11, 12, "answer"]]);
+  assert.deepEqual([indexOf(snapshots, null), indexOf(snapshots, 3), indexOf(snapshots, 99)], [4, 1, 4]);
+  assert.equal(lastGood(snapshots), 4);
+  assert.equal(lastGood(snapshots.slice(0, 2)), null);
   assert.deepEqual(messageOf(EVENTS[0]), { body: "find gold", subject: "S", entrypoint: "boss", msg_type: "request" });
   assert.equal(messageOf(EVENTS[3]), null);
 });

@@ -54,7 +54,7 @@ class DynamoDBDocuments:
         """Store a document. Raises PayloadTooLarge."""
         size = sum(map(size_in_bytes, document.fields.values()))
         if size > DOCUMENT_BYTES:
-            raise PayloadTooLarge(f"a {kind} may have {DOCUMENT_BYTES} bytes, and this one has {size}")
+            raise PayloadTooLarge(f"a {kind} can have at most {DOCUMENT_BYTES} bytes; this one has {size}")
         if kind is Kind.WEBHOOK:
             caller, webhook = document.key
             return await self._put_in_map(caller, webhook, document.fields["record"], limit)

@@ -143,7 +143,7 @@ class DynamoDBMailboxes:
         """Store the mail and the entity's number together; of two concurrent calls, the second retries."""
         size = size_in_bytes(mail)
         if size > MAIL_BYTES:
-            raise PayloadTooLarge(f"a mail may have {MAIL_BYTES} bytes as JSON, and this one has {size}")
+            raise PayloadTooLarge(f"a mail can have at most {MAIL_BYTES} bytes as JSON; this one has {size}")
         for attempt in range(TRIES):
             entity = await self._table.get(self._entity(sender))
             if entity is None or "box" not in entity:

@@ -146,7 +146,7 @@ def partition(key: TaskKey) -> str:
     name = f"T#{key.instance}#{key.task_id}"
     if size_in_bytes(name) > MAX_PARTITION_KEY:
         raise BadRequest(
-            f"the caller's id and the task's are too long: together, at most {MAX_PARTITION_KEY - 3} bytes"
+            f"the ids of the caller and the task are too long: together, at most {MAX_PARTITION_KEY - 3} bytes"
         )
     return name
 

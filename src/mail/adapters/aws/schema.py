@@ -78,7 +78,7 @@ async def _until_active(client: AwsClient, name: str) -> None:
         if table["TableStatus"] == "ACTIVE":
             return
         await back_off(attempt)
-    raise StoreUnavailable(f"the table {name} was made but is not ready yet; try again")
+    raise StoreUnavailable(f"the table {name} was created but is not ready yet; try again")
 
 
 async def _turn_on_backups(client: AwsClient, name: str) -> None:

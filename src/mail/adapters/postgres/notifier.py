@@ -130,9 +130,9 @@ class Notifier:
         """Return whether this process listens to a topic."""
         return topic in self._waiting
 
-    def notify_here(self, topic: str, news: object = None) -> None:
+    def notify_here(self, topic: str) -> None:
         """Notify the listeners in this process, and no others."""
-        self._wake((topic,), news)
+        self._wake((topic,))
 
     def notify(self, topic: str, news: object = None, *, is_urgent: bool = False) -> None:
         """Notify the listeners of a topic: those in this process immediately and with the news, the rest soon.

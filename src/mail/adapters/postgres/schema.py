@@ -256,7 +256,7 @@ def _connection(url: str) -> Iterator[psycopg.Connection]:
         connection = psycopg.connect(**parameters)
     except psycopg.OperationalError as error:
         raise ConfigurationError(
-            f"{name} can't be reached; are its address, user and password right, and was the database made (createdb)? "
+            f"{name} can't be reached; are its address, user and password right, and does the database exist (createdb)? "
             f"PostgreSQL says: {one_line(error)}"
         ) from error
     try:

@@ -78,7 +78,7 @@ def waits_after(commits: Iterable[tuple[str | None, str | None]]) -> Waiting:
 def check_snapshot(task: Task, at: int) -> None:
     """Raise BadRequest unless the task has an event of this seq."""
     if not 1 <= at <= task.seq:
-        raise BadRequest(f"task {task.task_id!r} has the events 1 to {task.seq}, and none with the seq {at}")
+        raise BadRequest(f"task {task.task_id!r} has events 1 to {task.seq}; it has no event {at}")
 
 
 def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier], events: Sequence[Event]) -> Snapshot:

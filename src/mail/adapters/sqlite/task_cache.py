@@ -8,6 +8,7 @@ from mail.core.task.change import InboxEntry, TaskChange
 from mail.core.task.leases import Claim, Lease
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.size import json_size, message_size, text_size
+from mail.core.task.stored import TaskEncoder
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 
@@ -32,6 +33,7 @@ class CachedTask:
     Attributes:
         row: the task's row in the file.
         columns: what that row says.
+        encoder: encodes the states of the task for the file.
         leases: the leases of running turns, by mailbox.
         answer: the last generation that has ended while the task was cached, and its finishing message, if it is kept.
         checkpoints: the mailbox and seq of each message with an unfinished turn, and its checkpoint, if it is kept.
@@ -39,10 +41,11 @@ class CachedTask:
         committing: the change that a thread is writing to the file.
     """
 
-    def __init__(self, row: int, task: Task) -> None:
+    def __init__(self, row: int, task: Task, encoder: TaskEncoder) -> None:
         self.row = row
         self.task = task
         self.columns = index_columns(task)
+        self.encoder = encoder
         self.answer: tuple[int, MAILMessage] | None = None
         self.leases: dict[str, Lease] = {}
         self.checkpoints: dict[tuple[str, int], Checkpoint | None] = {}

@@ -44,7 +44,7 @@ class TextLog(Observer):
             return
         task = change.task
         if is_beginning(change):
-            logger.info("task %s begun by %s for %s", task.task_id, task.instance, task.entrypoint)
+            logger.info("task %s started by %s for %s", task.task_id, task.instance, task.entrypoint)
         status = ended_as(change)
         if status is not None:
             usage = sum(task.usage.values(), NO_USAGE)
@@ -57,7 +57,7 @@ class TextLog(Observer):
             return
         outcome = report.outbound or report.outcome
         told = "" if outcome is TurnReport.Outcome.COMMITTED else f" ({outcome.value.replace('_', ' ')})"
-        what = "delivery by" if goes_out(turn.mailbox) else "turn of"
+        what = "delivery to" if goes_out(turn.mailbox) else "turn of"
         log.info(
             "task %s: %s %s took %s%s%s",
             turn.task.task_id,

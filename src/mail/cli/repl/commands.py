@@ -22,19 +22,22 @@ async def greet(session: Session) -> None:
     import asyncio
 
     client = session.client
-    text = (
-        "Write a message to the swarm; it remembers the conversation." if session.is_chat else "MAIL client."
-    )
-    session.output.text(f"{client.base_url}: {text} {session.slash}help lists the commands, Ctrl+D leaves.")
     try:
         async with asyncio.timeout(GREETING_SECONDS):
-            await swarms.show_server(session, Namespace())
+            swarm = swarms.describe_swarm(session, await client.ping())
+            session.output.text(one_line(f"{swarm} at {client.base_url}"))
             if client.api_key:
-                show_caller(await client.get_whoami(), session.output)
+                caller = await client.get_whoami()
+                session.output.text(one_line(f"You are {caller.get('id')} ({caller.get('role')})."))
                 for task_id in reversed(await client.get_tasks(limit=KNOWN_TASKS, summary=True)):
                     session.add_task(task_id)
     except TimeoutError:
         raise MAILError(f"{client.base_url} doesn't answer; try again later") from None
+    finally:
+        session.output.text(
+            f"Write a message to the swarm; it remembers the conversation. {session.slash}help lists the commands, "
+            "Ctrl+D leaves."
+        )
 
 
 def show_caller(answer: Mapping[str, Any], output: Output) -> None:
@@ -44,12 +47,14 @@ def show_caller(answer: Mapping[str, Any], output: Output) -> None:
 
 async def _help(session: Session, given: Namespace) -> None:
     if given.command is not None:
-        session.output.text(find(given.command.removeprefix("/"), with_slash=True).usage().rstrip())
+        found = find(given.command.removeprefix("/"), with_slash=True)
+        session.output.text(found.usage(_slash(found, session.slash)).rstrip())
         return
-    titles = [(_title(command, session.slash), command.summary) for command in COMMANDS]
-    width = max(len(title) for title, _ in titles)
-    for title, summary in titles:
-        session.output.text(f"{title:<{width}}  {summary}")
+    width = max(len(_title(command, session.slash)) for command in COMMANDS)
+    for section, commands in SECTIONS.items():
+        session.output.text(f"{section}:", style="bold")
+        for command in commands:
+            session.output.text(f"  {_title(command, session.slash):<{width}}  {command.summary}")
     end = f"\n{session.slash}help COMMAND shows its arguments. Ctrl+C stops a running command, Ctrl+D leaves."
     session.output.text(f"\n{HELP_ON_TEXT[session.slash]}{end}" if session.is_chat else end)
 
@@ -78,11 +83,16 @@ async def _logout(session: Session, given: Namespace) -> None:
 
 
 def _title(command: Command, slash: str) -> str:
-    before = "/" if command.needs_slash else slash
+    before = _slash(command, slash)
     return ", ".join(before + name for name in (command.name, *command.also))
 
 
-COMMANDS: tuple[Command, ...] = (
+def _slash(command: Command, slash: str) -> str:
+    """Return what stands before a command's name."""
+    return "/" if command.needs_slash else slash
+
+
+_PROMPT = (
     Command(
         name="help",
         also=("?",),
@@ -90,9 +100,12 @@ COMMANDS: tuple[Command, ...] = (
         handler=_help,
         arguments=(positional("command", "The command.", required=False, completes=Completes.COMMAND),),
     ),
-    Command(name="exit", also=("quit",), summary="Leave.", handler=_exit),
+    Command(name="exit", also=("quit",), summary="Leave the prompt.", handler=_exit),
     Command(
-        name="whoami", summary="Show who you are to the server.", operation="get_whoami", view=show_caller
+        name="whoami",
+        summary="Show your id and role on the server.",
+        operation="get_whoami",
+        view=show_caller,
     ),
     Command(
         name="login",
@@ -109,15 +122,19 @@ COMMANDS: tuple[Command, ...] = (
         asks="key",
     ),
     Command(name="logout", summary="Log out.", handler=_logout),
-    *conversation.COMMANDS,
-    *swarms.COMMANDS,
-    *messages.COMMANDS,
-    *tasks.COMMANDS,
-    *usage.COMMANDS,
-    *dead_letters.COMMANDS,
-    *threads.COMMANDS,
-    *webhooks.COMMANDS,
 )
+
+SECTIONS: dict[str, tuple[Command, ...]] = {
+    "Talk to the swarm": conversation.COMMANDS,
+    "Follow its work": (*tasks.COMMANDS, *threads.COMMANDS, *usage.COMMANDS),
+    "Send messages with all options": messages.COMMANDS,
+    "The server and its swarms": swarms.COMMANDS,
+    "Dead letters and webhooks": (*dead_letters.COMMANDS, *webhooks.COMMANDS),
+    "This prompt": _PROMPT,
+}
+"""The commands as `help` groups them."""
+
+COMMANDS = tuple(command for commands in SECTIONS.values() for command in commands)
 
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}
 
@@ -173,7 +190,7 @@ def find(name: str, *, with_slash: bool = False) -> Command:
     hint = (
         f"did you mean {slash}{close[0]}?"
         if close
-        else f'{slash}help lists them, and a text is sent by: {slash}message "…"'
+        else f'{slash}help lists them; to send text, type: {slash}message "…"'
     )
     raise UsageError(f"there is no command {slash + name!r}; {hint}")
 
@@ -182,4 +199,4 @@ def parse(words: list[str]) -> tuple[Command, Namespace]:
     """Return the command of a line, and its arguments. Raises UsageError, HelpRequested."""
     name = words[0].removeprefix("/")
     command = find(name, with_slash=name != words[0])
-    return command, command.parse(words[1:])
+    return command, command.parse(words[1:], "/" if name != words[0] else "")

@@ -137,7 +137,7 @@ def waiting_breakpoint(draft: Draft) -> Breakpoint:
     if waiting is None or draft.status is not TaskStatus.PAUSED:
         status = "has failed" if draft.status is TaskStatus.FAILED else f"is {draft.status.value}"
         raise NotPaused(
-            f"task {draft.task_id!r} {status}; it waits for no tool result: send it a message instead"
+            f"task {draft.task_id!r} {status}; no call waits for a result: send the task a message instead"
         )
     return waiting
 

@@ -30,11 +30,11 @@ class Quotas:
             return
         if before is None:
             raise TaskFull(
-                f"a task may store {limit} bytes, and this one would begin with {task.stored_bytes}; send less"
+                f"a task can store at most {limit} bytes; this one would start with {task.stored_bytes}; send less"
             )
         raise TaskFull(
             f"task {task.task_id!r} has stored {before.stored_bytes} bytes, and may store {limit}; "
-            "send a shorter message, or begin a new task"
+            "send a shorter message, or start a new task"
         )
 
     def check_depth(self, before: Task | None, change: TaskChange) -> None:

@@ -176,7 +176,7 @@ def admit(
             )
         if agent is None or not (agent.enable_entrypoint or submission.is_direct):
             choices = ", ".join(name for name, core in swarm.agents.items() if core.enable_entrypoint)
-            raise UnknownEntrypoint(f"entrypoint {submission.entrypoint!r} is none of: {choices}")
+            raise UnknownEntrypoint(f"entrypoint must be one of: {choices}; not {submission.entrypoint!r}")
     submission = _as_answer(task, submission)
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:
@@ -227,7 +227,7 @@ def admit(
 def _check_generation(task: Task | None, submission: Submission, expected: int | Literal["*"]) -> None:
     if task is None:
         raise PreconditionFailed(
-            f"there is no task {submission.task_id!r} yet; leave out If-Match to begin it"
+            f"there is no task {submission.task_id!r} yet; leave out If-Match to start it"
         )
     if expected not in ("*", task.generation.number):
         raise PreconditionFailed(
@@ -252,7 +252,7 @@ def _check_message(swarm: SwarmCore, message: MAILMessage) -> None:
         name, where = parse_agent_address(recipient.address)
         if where not in (None, swarm.name) or (name != EVERYONE and name not in swarm.agents):
             raise BadRequest(
-                f"{recipient.address!r} is no agent of swarm {swarm.name!r}{did_you_mean(name, swarm.agents)}"
+                f"{recipient.address!r} is not an agent of swarm {swarm.name!r}{did_you_mean(name, swarm.agents)}"
             )
 
 
@@ -265,7 +265,7 @@ def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
         if where == swarm.name:
             raise BadRequest(f"{target!r} belongs to this swarm; POST /message writes to its agents")
     if submission.msg_type == "request" and len(submission.targets) != 1:
-        raise BadRequest(f"a request has exactly one target, and this one has {len(submission.targets)}")
+        raise BadRequest(f"a request has exactly one target; this one has {len(submission.targets)}")
     if submission.msg_type not in ("request", "broadcast"):
         raise BadRequest(f"msg_type to another swarm must be request or broadcast, not {submission.msg_type}")
 

@@ -32,6 +32,11 @@ class MAILAddress(Value):
         """The swarm after the `@` of an agent's address; None for a local one."""
         return parse_agent_address(self.address)[1]
 
+    @property
+    def is_person(self) -> bool:
+        """Whether it is that of a user or an admin."""
+        return self.address_type in ("user", "admin")
+
 
 @lru_cache(maxsize=4096)
 def create_agent_address(address: str) -> MAILAddress:
@@ -100,7 +105,9 @@ class Principal(Value):
         """Parse `role:id@swarm`. Raises BadRequest for anything else."""
         found = PRINCIPAL.fullmatch(text)
         if found is None:
-            raise BadRequest(f"{text!r} is not of the form 'admin|user|swarm:<id>@<swarm>'")
+            raise BadRequest(
+                f"{text!r} is not a caller: write role:id@swarm, such as user:alice@my-swarm; the role is admin, user or swarm"
+            )
         role, principal_id, swarm = found.groups()
         return cls.model_validate({"role": role, "id": principal_id, "swarm": swarm})
 

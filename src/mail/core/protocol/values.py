@@ -12,17 +12,22 @@ from pydantic import BaseModel, ConfigDict
 _SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 """What a model of pydantic consists of (see `BaseModel.model_construct`)."""
 
+_names_of: dict[type[BaseModel], set[str]] = {}
+"""The names of the fields of a class, which its trusted values share: nothing can set or unset a field of them."""
+
 _set_fields, _set_names, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
 
 
 class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
     """A frozen value, validated where it enters the system and trusted from then on.
 
+    Its validator is built on first use: a process needs few of them to start.
+
     Fields can be read as attributes or, as programs written for MAIL's typed dictionaries do, by
     subscript: ``response["message"]["body"]``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
     def _trusted(cls, fields: dict[str, Any]) -> Self:
@@ -31,8 +36,11 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
         For subclasses, which give it a signature. It does what `model_construct` does, without a look at each field.
         """
         made = cls.__new__(cls)
+        names = _names_of.get(cls)
+        if names is None:
+            names = _names_of[cls] = set(fields)
         _set_fields(made, fields)
-        _set_names(made, set(fields))
+        _set_names(made, names)
         _set_extra(made, None)
         _set_private(made, None)
         return made

@@ -178,7 +178,7 @@ class _Walk:
             except (KeyError, IndexError, TypeError, ValueError):
                 raise BadRequest(f"output_schema: there is no {_short(repr(ref))}, at {where}") from None
         if not isinstance(target, dict | bool):
-            raise BadRequest(f"output_schema: {_short(repr(ref))} is no schema, at {where}")
+            raise BadRequest(f"output_schema: {_short(repr(ref))} is not a schema, at {where}")
         return target
 
 

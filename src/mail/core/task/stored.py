@@ -6,15 +6,17 @@ validators get `extra="ignore"`, as some classes forbid them, for the API. A tas
 task's own fields.
 """
 
-from collections.abc import Mapping, Set
-from dataclasses import field
+from collections.abc import Callable, Mapping, Set
+from dataclasses import field, fields
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
+from mail.core.task.interswarm import OpenRequest
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.usage import NO_USAGE, Usage
@@ -43,28 +45,98 @@ STORED_NAMES = {
 
 _CONFIG = ConfigDict(
     alias_generator=lambda name: STORED_NAMES.get(name, name),
+    defer_build=True,
 )
 
 # A dataclass takes no configuration from outside; an alias of one does.
 type _StoredTask = Task
 type _StoredGeneration = Generation
+type _StoredRequest = OpenRequest
 
 _TASK: TypeAdapter[Task] = TypeAdapter(_StoredTask, config=_CONFIG)
 _GENERATION: TypeAdapter[Generation] = TypeAdapter(_StoredGeneration, config=_CONFIG)
 
+_REQUEST: TypeAdapter[OpenRequest] = TypeAdapter(_StoredRequest, config=_CONFIG)
+
 
 def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     """Return the stored JSON of a task, without fields that have their defaults and those to `exclude`."""
-    return encode_task(task, exclude).decode()
-
-
-def encode_task(task: Task, exclude: Set[str] = frozenset()) -> bytes:
-    """Return the stored JSON of a task as `write_task` does, in UTF-8."""
     text = _TASK.serializer.to_json(
         task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude}
     )
     generation = _GENERATION.serializer.to_json(task.generation, by_alias=True, exclude_defaults=True)
-    return text if generation == b"{}" else text[:-1] + b"," + generation[1:]
+    return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
+
+
+_CHANGING = {"status", "updated", "seq", "version", "pending", "histories", "requests", "stored_bytes"}
+_CHANGING_GENERATION = {"steps", "turns"}
+"""The fields that most turns change."""
+
+
+def _lasting(
+    cls: type[Task] | type[Generation], changing: Set[str]
+) -> Callable[[object], tuple[object, ...]]:
+    return attrgetter(*(each.name for each in fields(cls) if each.init and each.name not in changing))
+
+
+_lasting_of_task = _lasting(Task, {*_CHANGING, "generation"})
+_lasting_of_generation = _lasting(Generation, _CHANGING_GENERATION)
+
+
+class TaskEncoder:
+    """Encodes the states of one task, one after the other, and what stays the same only once.
+
+    It returns what `write_task` does, in UTF-8, with the fields in another order.
+    """
+
+    def __init__(self) -> None:
+        self._lasting: tuple[object, ...] = ()
+        self._head = b""
+        self._requests: dict[int, tuple[OpenRequest, bytes]] = {}
+
+    def encode(self, task: Task) -> bytes:
+        """Return the stored JSON of a state, in UTF-8."""
+        generation = task.generation
+        lasting = (_lasting_of_task(task), _lasting_of_generation(generation))
+        if lasting != self._lasting:  # most of them are the same objects, so that this takes little time
+            self._head, self._lasting = _encode_lasting(task), lasting
+        changing = to_json(
+            {
+                "status": task.status._value_,
+                "updated": task.updated,
+                "seq": task.seq,
+                "version": task.version,
+                "pending": task.pending,
+                "histories": task.histories,
+                "stored_bytes": task.stored_bytes,
+                "steps": generation.steps,
+                "turns": generation.turns,
+            }
+        )
+        if not task.requests:
+            return b"%b%b}" % (self._head, changing[1:-1])
+        return b'%b%b,"requests":[%b]}' % (self._head, changing[1:-1], self._encode_requests(task.requests))
+
+    def _encode_requests(self, requests: tuple[OpenRequest, ...]) -> bytes:
+        known = self._requests
+        # by identity, as their values can't be hashed; each is kept, so that no other gets its id
+        self._requests = {id(each): known.get(id(each)) or (each, _encode_request(each)) for each in requests}
+        return b",".join([self._requests[id(each)][1] for each in requests])
+
+
+def _encode_lasting(task: Task) -> bytes:
+    """Return the beginning of a task's stored JSON: the fields that few turns change."""
+    own = _TASK.serializer.to_json(
+        task, by_alias=True, exclude_defaults=True, exclude={"generation", *_CHANGING}
+    )
+    generation = _GENERATION.serializer.to_json(
+        task.generation, by_alias=True, exclude_defaults=True, exclude=_CHANGING_GENERATION
+    )
+    return own[:-1] + b"," + (b"" if generation == b"{}" else generation[1:-1] + b",")
+
+
+def _encode_request(request: OpenRequest) -> bytes:
+    return _REQUEST.dump_json(request, by_alias=True, exclude_defaults=True)
 
 
 def read_task(text: str | bytes) -> Task:
@@ -98,6 +170,9 @@ class _StoredCheckpoint:
 type _Checkpoint = _StoredCheckpoint
 
 _CHECKPOINT: TypeAdapter[_StoredCheckpoint] = TypeAdapter(_Checkpoint, config=ConfigDict(defer_build=True))
+
+STORED_TYPES: tuple[TypeAdapter[Any], ...] = (_TASK, _GENERATION, _REQUEST, _CHECKPOINT)
+"""All types that are stored here."""
 """Built on first use: most functions never store one."""
 
 _REPLY = {"completion", "responses"}

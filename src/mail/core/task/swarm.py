@@ -122,7 +122,7 @@ class ActionCore:
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
         needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
-        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
+        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
         model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
     """
 
@@ -277,7 +277,7 @@ class SwarmCore:
         entrypoint = self.agents.get(self.entrypoint)
         if entrypoint is None:
             raise ConfigurationError(
-                f"swarm {self.name!r}: the entrypoint {self.entrypoint!r} is no agent{did_you_mean(self.entrypoint, self.agents)}"
+                f"swarm {self.name!r}: the entrypoint {self.entrypoint!r} is not an agent{did_you_mean(self.entrypoint, self.agents)}"
             )
         if not entrypoint.enable_entrypoint:
             raise ConfigurationError(
@@ -340,21 +340,23 @@ class SwarmCore:
         where = f"swarm {self.name!r}, agent {name!r}"
         if name == EVERYONE or not name or "@" in name or "#" in name or name.startswith("!"):
             raise ConfigurationError(
-                f"{where}: an agent's name is not 'all', holds neither '@' nor '#', and doesn't begin with '!'"
+                f"{where}: an agent's name is not 'all', contains neither '@' nor '#', and doesn't begin with '!'"
             )
         for target in agent.comm_targets:
             local, _, swarm = target.partition("@")
             if swarm in ("", self.name) and local not in self.agents:
                 raise ConfigurationError(
-                    f"{where}: comm_target {target!r} is no agent{did_you_mean(local, self.agents)}"
+                    f"{where}: comm_target {target!r} is not an agent{did_you_mean(local, self.agents)}"
                 )
         for action in agent.actions:
             if action not in self.actions:
                 raise ConfigurationError(
-                    f"{where}: {action!r} is no action of the swarm{did_you_mean(action, self.actions)}"
+                    f"{where}: {action!r} is not an action of the swarm{did_you_mean(action, self.actions)}"
                 )
         if unknown := agent.exclude_tools - MAIL_TOOLS.keys():
-            raise ConfigurationError(f"{where}: exclude_tools names no MAIL tool: {sorted(unknown)}")
+            raise ConfigurationError(
+                f"{where}: exclude_tools has names that are not MAIL tools: {sorted(unknown)}"
+            )
 
 
 def _useless(output: object) -> AgentUnavailable:

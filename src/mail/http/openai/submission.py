@@ -66,8 +66,7 @@ class Previous(NamedTuple):
     @property
     def waiting(self) -> list[str]:
         """Ids of the calls whose results it waits for."""
-        waits = self.task.generation.breakpoint
-        return [call.call_id for call in waits.calls] if waits else []
+        return [call.call_id for call in self.task.generation.waiting_calls]
 
 
 class _Text(NamedTuple):
@@ -125,7 +124,7 @@ def _check_size(client_tools: ClientTools | None, notes: dict[str, Any]) -> None
     size = len(to_json((client_tools, notes)))
     if size > MAX_BYTES:
         raise RefusedRequest(
-            f"tools, instructions and metadata may have {MAX_BYTES} bytes together, and these have {size}",
+            f"tools, instructions and metadata can have at most {MAX_BYTES} bytes together; these have {size}",
             param="tools",
         )
 

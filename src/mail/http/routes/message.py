@@ -46,7 +46,7 @@ class CallApproval(Given):
     )
     all: bool = Field(
         default=False,
-        description="Whether to decide on all calls on which nobody has decided yet; needed for several without `call_id`.",
+        description="Whether to decide all calls that still wait for a decision; needed for several without `call_id`.",
     )
     arguments: dict[str, Any] | None = Field(
         default=None, description="The arguments to run the call with, instead of the model's."

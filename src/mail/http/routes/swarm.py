@@ -121,7 +121,7 @@ async def get_swarm(
 ) -> JSON:
     """Return the agents with their models, tools and recipients, without other settings."""
     if prompts and caller.role != "admin":
-        raise Forbidden("system prompts are for the role admin; leave out `prompts`")
+        raise Forbidden("only admins can see system prompts; leave out `prompts`")
     service = service_of(request)
     await service.refresh()
     return JSON(_describe(service.runtime.swarm, system_prompts=prompts))

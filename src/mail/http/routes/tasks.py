@@ -175,10 +175,10 @@ async def get_tasks(
     instance = own if whose is None else chosen_instance(caller, whose, swarm)
     if every:
         if caller.role != "admin" or whose is not None:
-            raise Forbidden("all lists the tasks of all callers, for the role admin; leave out caller")
+            raise Forbidden("all lists the tasks of all callers, for admins; leave out caller")
         instance = None
     if instance != own and fields is None:
-        raise BadRequest("of other callers' tasks there are only summaries: add fields=summary")
+        raise BadRequest("other callers' tasks are available only as summaries: add fields=summary")
     page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}

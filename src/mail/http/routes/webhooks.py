@@ -102,7 +102,7 @@ async def get_webhooks(
     service = service_of(request)
     if every:
         if caller.role != "admin" or task_id is not None:
-            raise Forbidden("all lists the webhooks of all callers, for the role admin; leave out task_id")
+            raise Forbidden("all lists the webhooks of all callers, for admins; leave out task_id")
         return JSON({"webhooks": await _describe_all(service)})
     if task_id is None:
         registered = await service.documents.webhooks(str(caller.principal(service.runtime.swarm.name)))

@@ -39,7 +39,7 @@ export function Usage() {
     },
     { about: [days], every: 30 },
   );
-  return html`<${Page} title="Usage and cost" about="What the models behind all callers' tasks were paid. A task counts on the day it began, in UTC." data=${data}>${({ sums, isComplete, since, until }) => html`
+  return html`<${Page} title="Usage and cost" about="Model calls of all callers' tasks. A task counts on the day it began, in UTC." data=${data}>${({ sums, isComplete, since, until }) => html`
     <div class="row admin-filters">
       <${Field} label="Period" id="usage-period"><select id="usage-period" value=${period} onChange=${(event) => setPeriod(Number(event.currentTarget.value))}>
         ${PERIODS.map(([name], at) => html`<option value=${at}>${name}</option>`)}
@@ -67,7 +67,7 @@ function Bars({ title, usages, isSorted }) {
   return html`<${Table} label=${`Usage by ${title.toLowerCase()}`} columns=${columns} rows=${rows.map(({ name, usage: each, share }) => [
     name,
     name,
-    html`<span class="usage-bar" aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>`,
+    share > 0 && html`<span class="usage-bar" aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>`,
     ...(each.calls ? [formatCost(each), ...[each.calls, each.input_tokens, each.cached_tokens, each.output_tokens].map(count)] : NUMBERS.map(() => "–")),
   ])} />`;
 }

@@ -34,11 +34,11 @@ function Views({ route, caller }) {
 export function Header({ connection, route, swarm, caller, onSignOut }) {
   return html`
     <header class="bar">
-      <h1 class="brand"><a href="#"><${Icon} name="mail" /><span class="swarm-name">${swarm?.name ?? "MAIL"}</span></a></h1>
+      <h1 class="brand"><a href="#"><${Icon} name="mail" /><span class=${swarm ? "swarm-name" : ""}>${swarm?.name ?? "MAIL"}</span></a></h1>
       <${Health} connection=${connection} />
       ${caller && html`<${Views} route=${route} caller=${caller} />`}
       <span class="space"></span>
-      ${caller && html`<span class="who" title=${`Signed in as ${caller.id}, role ${caller.role}`}>${caller.id}<span class="quiet"> · ${caller.role}</span></span>`}
+      ${caller && html`<span class="who" title=${`Signed in as ${caller.id}, role ${caller.role}`}>${caller.id}${caller.id !== caller.role && html`<span class="quiet"> · ${caller.role}</span>`}</span>`}
       <${ThemeButton} />
       ${caller && html`<${IconButton} icon="sign-out" label="Sign out" onClick=${onSignOut} />`}
     </header>

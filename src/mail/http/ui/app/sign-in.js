@@ -37,7 +37,7 @@ export function SignIn({ notice, onToken }) {
         </div>
         <button type="submit" class="button primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
         <p id="token-help" class="quiet">
-          The server prints a token when it first starts. To create another one, run${" "}
+          On the server's machine, <code>mail ui</code> opens this page signed in. To create a token, run${" "}
           <code>mail token create --role user --id you</code>. This tab forgets it when you close it.
         </p>
       </form>

@@ -20,6 +20,7 @@ export function hueOf(name) {
   return (sum % HUES) + 1;
 }
 
-export function AgentName({ name }) {
-  return html`<span class=${`agent-name hue-${hueOf(name)}`}><span class="agent-dot" aria-hidden="true"></span>${name}</span>`;
+/** `isAgent` is false for people and the system, which have no colour. */
+export function AgentName({ name, isAgent = true }) {
+  return html`<span class=${`agent-name ${isAgent ? `hue-${hueOf(name)}` : ""}`}><span class="agent-dot" aria-hidden="true"></span>${name}</span>`;
 }

@@ -12,11 +12,11 @@ export function formatCost({ calls = 0, cost = 0, unpriced_calls: unpriced = 0 }
   return unpriced ? `at least ${price}` : price;
 }
 
+/** Return tokens: `1,200 tokens in · 34 out`. */
+export const formatTokens = (usage) => `${count(usage.input_tokens)} tokens in · ${count(usage.output_tokens)} out`;
+
 /** Return tokens and cost: `1,200 tokens in · 34 out · $0.012`. */
-export function formatUsage(usage) {
-  if (!usage?.calls) return "";
-  return [`${count(usage.input_tokens)} tokens in`, `${count(usage.output_tokens)} out`, formatCost(usage)].filter(Boolean).join(" · ");
-}
+export const formatUsage = (usage) => (usage?.calls ? `${formatTokens(usage)} · ${formatCost(usage)}` : "");
 
 const COLUMNS = [
   ["Calls", "calls"],
@@ -38,7 +38,7 @@ export function UsageTable({ first, rows, total }) {
     ${columns.map(([, key]) => html`<td>${count(usage[key] ?? 0)}</td>`)}
     <td class="cost">${formatCost(usage) || "–"}</td>
   </tr>`;
-  return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${`Usage by ${first.toLowerCase()}`}><table>
+  return html`<div class="scroll-x usage-table" tabindex="0" role="group" aria-label=${`Usage by ${first.toLowerCase()}`}><table>
     <thead><tr><th scope="col">${first}</th>${columns.map(([title]) => html`<th scope="col">${title}</th>`)}<th scope="col">Cost</th></tr></thead>
     <tbody>${Object.entries(rows).map(([name, usage]) => row(name, usage, false))}${total && row("All", total, true)}</tbody>
   </table></div>`;

@@ -1,6 +1,6 @@
 // The events of a task as a conversation: messages of people, answers, questions, and the work between them.
 
-import { isPerson, recipientNames, recipientsOf } from "../api/messages.js";
+import { isPerson, readCalls, recipientNames, recipientsOf } from "../api/messages.js";
 
 /** The tools of MAIL itself; calls of others are work of their own. */
 const MAIL_TOOLS = new Set([
@@ -20,16 +20,6 @@ const MAIL_TOOLS = new Set([
 /** Return the text below the first line of a description. */
 const below = (description = "") => description.slice(description.indexOf("\n") + 1);
 
-/** Return the calls that a pause names in its `response`, or null if it is an answer. */
-function readCalls(response) {
-  try {
-    const calls = JSON.parse(response);
-    return calls.every((call) => call.name) ? calls : null;
-  } catch {
-    return null;
-  }
-}
-
 function readArguments(text) {
   try {
     return typeof text === "string" ? JSON.parse(text) : (text ?? {});
@@ -42,11 +32,11 @@ function readArguments(text) {
  * Reads events into `items`, in order. An item that grows gets a new `version`. By `kind`:
  *
  * - `message`: a person wrote, `{who, text, subject, type}`
- * - `work`: what agents did, `{began, ended, turns, mail, actions, errors}`; see `summary`
+ * - `work`: what agents did, `{began, ended, turns, mail, actions, errors}`; see `summary`. An action has a `result` once it ended
  * - `answer`: `{text}`
  * - `question`: a call that waits or waited for a person, `{callId, agent, name, args, asked, needsApproval, reply}`;
  *   `asked` is the message with the question, `{subject, text}`, if the call has sent one; `reply` is null, `{text, time}`
- *   or `{decision, by, reason, args, time}`
+ *   or `{decision, by, reason, args, time}`; an approved call gets a `result` when it has run
  * - `told`: an agent wrote to a person, `{who, text, subject}`
  * - `failed`, `cancelled`: `{text}`
  * - `forked`: `{from, at}`
@@ -98,8 +88,13 @@ export class Chat {
         return this.#reply(event, extra);
       case "tool_call":
         return this.#call(event, extra);
-      case "agent_error":
+      case "action_complete":
+        this.#turn(event);
+        return this.#result(extra.agent, below(data.description));
       case "action_error":
+        this.#result(extra.agent, "");
+      // falls through
+      case "agent_error":
       case "dead_letter":
         this.#turn(event).errors.push({ seq: event.seq, time: data.timestamp, agent: extra.agent ?? "", text: data.description });
         return undefined;
@@ -136,7 +131,9 @@ export class Chat {
 
   /** Take note of an event of a turn: all events of a turn have one time. */
   #turn({ seq, data }) {
-    const work = this.#work ?? this.#begin({ seq, data });
+    // What an agent still did when the task was cancelled belongs to the work before.
+    const before = this.items.at(-1)?.kind === "cancelled" ? this.items.findLast(({ kind }) => kind === "work") : null;
+    const work = this.#work ?? before ?? this.#begin({ seq, data });
     const agent = data.extra_data?.agent;
     work.version += 1;
     if (agent && `${agent} ${data.timestamp}` !== work.turn) {
@@ -151,6 +148,16 @@ export class Chat {
   #call(event, { agent, tool_name: name, tool_args: args, tool_call_id: callId }) {
     const work = this.#turn(event);
     if (name && !MAIL_TOOLS.has(name)) work.actions.push({ seq: event.seq, time: event.data.timestamp, agent, name, args, callId });
+  }
+
+  /** Take note of what an agent's next action has returned: results come in the order of the calls. */
+  #result(agent, result) {
+    const isOpen = (action) => action.agent === agent && action.result === undefined;
+    const isApproved = ({ kind, reply, result: known, agent: asker }) => kind === "question" && asker === agent && known === undefined && ["approve", "edit"].includes(reply?.decision);
+    const action = this.#work?.actions.find(isOpen) ?? this.items.find(isApproved);
+    if (!action) return;
+    action.result = result;
+    if (action.kind) action.version += 1;
   }
 
   #close() {

@@ -2,6 +2,7 @@
 
 import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
+import { CopyButton } from "../components/button.js";
 import { Clock } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Json } from "../components/json.js";
@@ -33,11 +34,11 @@ function Answer({ text, time, isWriting }) {
   const value = isWriting ? undefined : jsonOf(text);
   return html`<article class=${`answer ${isWriting ? "is-writing" : ""}`} aria-label=${isWriting ? "The answer so far" : "Answer"} data-latest>
     ${value === undefined ? html`<${Markdown} text=${text} />` : html`<${Json} value=${value} />`}
-    ${time && html`<p class="answer-foot"><${Clock} time=${time} /></p>`}
+    ${time && html`<div class="answer-foot"><${Clock} time=${time} />${value === undefined && html`<${CopyButton} text=${text} label="Copy the answer" />`}</div>`}
   </article>`;
 }
 
-function Failure({ item, onRetry }) {
+function Failure({ item, onRetry, onTrace }) {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState(null);
   const retry = async () => {
@@ -54,7 +55,10 @@ function Failure({ item, onRetry }) {
     <p class="failure-head"><${Icon} name="alert" />The task failed</p>
     <p class="failure-text">${item.text}</p>
     ${problem && html`<p class="failure-text" role="alert">${problem.message}</p>`}
-    ${onRetry && html`<button type="button" class="button small" aria-busy=${isBusy ? "true" : null} onClick=${retry}><${Icon} name="retry" />Retry</button>`}
+    <div class="row">
+      ${onRetry && html`<button type="button" class="button small" aria-busy=${isBusy ? "true" : null} onClick=${retry}><${Icon} name="retry" />Retry</button>`}
+      <button type="button" class="button small" onClick=${() => onTrace(item.seq)}>Show in the trace</button>
+    </div>
   </div>`;
 }
 
@@ -66,9 +70,9 @@ const ITEMS = {
   work: ({ item, onTrace }) => html`<${Work} item=${item} onTrace=${onTrace} />`,
   answer: ({ item }) => html`<${Answer} text=${item.text} time=${item.time} />`,
   told: ({ item }) => html`<article class="answer" aria-label=${`Message from ${item.who}`}><p class="bubble-head"><${AgentName} name=${item.who} /><${Clock} time=${item.time} /></p><${Markdown} text=${item.text} /></article>`,
-  failed: ({ item, onRetry }) => html`<${Failure} item=${item} onRetry=${onRetry} />`,
+  failed: ({ item, onRetry, onTrace }) => html`<${Failure} item=${item} onRetry=${onRetry} onTrace=${onTrace} />`,
   cancelled: ({ item }) => html`<${Aside} icon="stop">${item.text}<//>`,
-  forked: ({ item, navigate }) => html`<${Aside} icon="fork">Continues <button type="button" class="link-button" onClick=${() => navigate({ task: item.from, at: item.at })}>another task</button> from its event ${item.at}<//>`,
+  forked: ({ item, navigate }) => html`<${Aside} icon="fork">Continues <button type="button" class="link-button" onClick=${() => navigate({ task: item.from, at: item.at })}>another task</button> from its entry ${item.at}<//>`,
   question: ({ item }) => html`
     <${Answered} item=${item} />
     ${item.reply?.text !== undefined && html`<article class="bubble mine" aria-label="Your answer"><p class="bubble-head">You<${Clock} time=${item.reply.time} /></p><div class="bubble-text">${item.reply.text}</div></article>`}
@@ -150,7 +154,7 @@ function Talk({ session, swarm, caller, navigate }) {
       <div class="chat-foot">
         ${tail.isBehind && html`<button type="button" class="button small jump" onClick=${tail.jump}><${Icon} name="down" />Jump to the latest</button>`}
         ${session.problem && !session.problem.isUnreachable && html`<${Notice} tone="bad">${session.problem.message}<//>`}
-        ${session.past && html`<${Notice} tone="plain" action=${{ name: "Back to now", onClick: () => navigate({ at: null }) }}>This is the task as of event ${session.at}.<//>`}
+        ${session.past && html`<${Notice} tone="plain" action=${{ name: "Back to now", onClick: () => navigate({ at: null }) }}>This is the task as of entry ${session.at}.<//>`}
         ${isAsked && !wantsMessage && html`<p class="waits-for-you">The task waits for you. <button type="button" class="link-button" onClick=${() => setWantsMessage(true)}>Write a message instead</button></p>`}
         ${hasComposer &&
         html`<${Composer}

@@ -109,7 +109,8 @@ export function Approval({ item, approveBy, session }) {
       } catch {
         throw new Problem(400, "The arguments are not valid JSON.");
       }
-      return session.decide(item.callId, "edit", { arguments: args });
+      const isEdited = pretty(args) !== pretty(item.args);
+      return isEdited ? session.decide(item.callId, "edit", { arguments: args }) : session.decide(item.callId, "approve");
     });
   const busy = isBusy ? "true" : null;
   const card = useRef();
@@ -159,6 +160,7 @@ export function Answered({ item }) {
       <p class="question-who"><${AgentName} name=${item.agent} /> wanted to run <code>${item.name}</code><${Chip} tone=${tone}>${said}${item.reply?.by ? ` by ${item.reply.by}` : ""}<//></p>
       <${Arguments} args=${item.reply?.args ?? item.args} />
       ${item.reply?.reason && html`<p class="quiet">Reason: ${item.reply.reason}</p>`}
+      ${item.result && html`<p class="answered-result">→ ${item.result.length > 400 ? `${item.result.slice(0, 400)}…` : item.result}</p>`}
     </div>`;
   }
   return html`<div class="answered"><${Words} item=${item} />${!item.reply && html`<p class="quiet small-text">Not answered</p>`}</div>`;

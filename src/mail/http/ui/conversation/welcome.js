@@ -1,21 +1,29 @@
 // What is shown before the first message: who is in the swarm, and what one might ask.
 
+import { formatRoute } from "../app/router.js";
 import { AgentName } from "../components/agent.js";
 import { html } from "../html.js";
 
-/** What to write to use the actions of the swarm that ships with MAIL. */
+/** Requests that show what the swarm that ships with MAIL can do, and the actions that they need. */
 const SAMPLES = [
-  [["get_weather_forecast", "calculate_expression"], "weather in Tokyo and 12*(3+4)"],
-  [["get_weather_forecast"], "What will the weather be like in Oslo tomorrow?"],
-  [["calculate_expression"], "What is 17*23?"],
-  [["calculate_expression", "ask_human"], "ask a human: may I?"],
+  { needs: ["get_weather_forecast", "calculate_expression"], about: "Two agents work on it", text: "The weather in Tokyo, and 12*(3+4)?" },
+  { needs: ["get_weather_forecast"], about: "An agent uses its tool", text: "What will the weather be like in Oslo tomorrow?" },
+  { needs: ["calculate_expression", "ask_human"], about: "An agent asks you back", text: "Ask a human: Which hotel shall I book?" },
+  { needs: ["calculate_expression"], about: "A quick calculation", text: "What is 17*23?" },
 ];
 
-/** Return up to four messages that show what a swarm can do. */
+const GENERAL = [
+  { about: "What it is for", text: "What can you do for me?" },
+  { about: "Who is in it", text: "Who works in this swarm, and on what?" },
+];
+
+/** Agents that are named. */
+const MANY = 12;
+
+/** Return up to four messages that show what a swarm can do, each as `{about, text}`. */
 export function examplePrompts(swarm) {
   const actions = new Set(swarm.actions.map(({ name }) => name));
-  const samples = SAMPLES.filter(([names]) => names.every((name) => actions.has(name))).map(([, text]) => text);
-  return [...samples, "What can you do for me?", "Who works in this swarm, and on what?"].slice(0, 4);
+  return [...SAMPLES.filter(({ needs }) => needs.every((name) => actions.has(name))), ...GENERAL].slice(0, 4);
 }
 
 export function Welcome({ swarm, onPick }) {
@@ -23,9 +31,12 @@ export function Welcome({ swarm, onPick }) {
     <div class="welcome">
       <h2>What should ${swarm.name} work on?</h2>
       ${swarm.description && html`<p class="quiet">${swarm.description}</p>`}
-      <p class="welcome-agents">${swarm.agents.slice(0, 12).map(({ name }) => html`<${AgentName} key=${name} name=${name} />`)}${swarm.agents.length > 12 && html`<span class="quiet">and ${swarm.agents.length - 12} more</span>`}</p>
+      <ul class="welcome-agents" aria-label="Agents">
+        ${swarm.agents.slice(0, MANY).map(({ name, description }) => html`<li key=${name}><a title=${description} href=${`#${formatRoute({ view: "swarm", agent: name })}`}><${AgentName} name=${name} /></a></li>`)}
+        ${swarm.agents.length > MANY && html`<li><a class="quiet" href=${`#${formatRoute({ view: "swarm" })}`}>and ${swarm.agents.length - MANY} more</a></li>`}
+      </ul>
       <ul class="prompts" aria-label="Examples">
-        ${examplePrompts(swarm).map((text) => html`<li key=${text}><button type="button" class="prompt" onClick=${() => onPick(text)}>${text}</button></li>`)}
+        ${examplePrompts(swarm).map(({ about, text }) => html`<li key=${text}><button type="button" class="prompt" onClick=${() => onPick(text)}><span class="prompt-about">${about}</span>${text}</button></li>`)}
       </ul>
     </div>
   `;

@@ -30,6 +30,7 @@ function Action({ action }) {
   return html`<li class="step">
     <p class="step-head"><${AgentName} name=${action.agent} /> used <code>${action.name}</code><${Clock} time=${action.time} /></p>
     ${Object.keys(action.args ?? {}).length > 0 && html`<p class="step-text">${shorten(oneLine(action.args), 400)}</p>`}
+    ${action.result && html`<p class="step-result"><span class="arrow" role="img" aria-label="result">→</span> ${shorten(action.result, 400)}</p>`}
   </li>`;
 }
 

@@ -4,7 +4,7 @@ import { CopyButton, IconButton, WorkButton } from "../components/button.js";
 import { StatusChip } from "../components/chip.js";
 import { Dialog } from "../components/dialog.js";
 import { Icon } from "../components/icons.js";
-import { UsageTable, formatUsage } from "../components/usage.js";
+import { UsageTable, formatCost, formatTokens } from "../components/usage.js";
 import { html, useState } from "../html.js";
 
 const CANCELLABLE = new Set(["running", "paused"]);
@@ -41,7 +41,7 @@ export const BackButton = ({ navigate }) => html`<${IconButton} icon="back" labe
 export function TaskHead({ session, navigate }) {
   const [hasDetails, setDetails] = useState(false);
   const record = session.shown;
-  const usage = record && formatUsage(record.usage.total);
+  const usage = record?.usage.total;
   const cancel = async () => {
     try {
       await session.cancel();
@@ -57,7 +57,7 @@ export function TaskHead({ session, navigate }) {
       ${record && html`<${StatusChip} status=${record.status} />`}
       ${session.connection === "reconnecting" && html`<span class="quiet small-text">reconnecting…</span>`}
       <span class="space"></span>
-      ${usage && html`<span class="task-usage quiet small-text">${usage}</span>`}
+      ${usage?.calls > 0 && html`<span class="task-usage quiet small-text"><span class="task-tokens">${formatTokens(usage)} · </span>${formatCost(usage)}</span>`}
       ${record && html`<${IconButton} icon="info" label="Details and usage" onClick=${() => setDetails(true)} />`}
       ${record && !session.past && CANCELLABLE.has(record.status) && html`<${WorkButton} class="button small cancel" aria-label="Cancel the task" onClick=${cancel}><${Icon} name="stop" /><span>Cancel</span><//>`}
       ${hasDetails && html`<${Dialog} title="Details of the task" onClose=${() => setDetails(false)}><div class="dialog-body"><${Facts} record=${record} /></div><//>`}

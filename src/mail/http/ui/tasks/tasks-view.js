@@ -5,6 +5,7 @@ import { Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { Conversation } from "../conversation/conversation.js";
 import { GraphTab } from "../graph/graph-tab.js";
+import { useStore } from "../app/store.js";
 import { html, useEffect, useRef } from "../html.js";
 import { Trace } from "../trace/trace.js";
 import { BackButton, TaskHead } from "./task-head.js";
@@ -35,9 +36,9 @@ function Task({ route, ...shared }) {
 }
 
 /** Where a task begins. */
-function NewTask({ list, ...shared }) {
+function NewTask({ list, hasBack, ...shared }) {
   return html`
-    <div class="task-head only-narrow"><${BackButton} navigate=${shared.navigate} /><h2>New task</h2></div>
+    ${hasBack && html`<div class="task-head only-narrow"><${BackButton} navigate=${shared.navigate} /><h2>New task</h2></div>`}
     <${Conversation} ...${shared} onBegun=${() => list.refresh()} />
   `;
 }
@@ -45,18 +46,23 @@ function NewTask({ list, ...shared }) {
 /** `list` is the `TaskList`; the other properties are those of every view. */
 export function TasksView({ list, route, ...shared }) {
   const { session } = shared;
+  useStore(list);
   const shows = session?.id ?? Boolean(route.isNew);
+  // Where there is no task, a narrow screen has no list to begin with either.
+  const isFirst = !list.isLoading && !list.problem && !list.status && !list.records.length;
   const shown = useRef(shows);
   useEffect(() => {
-    // On narrow screens what had the focus is gone.
-    if (shows !== shown.current && matchMedia("(max-width: 800px)").matches) document.getElementById("main").focus();
+    // On narrow screens what had the focus is gone, unless the reader has moved it by now.
+    const { activeElement: active } = document;
+    const isElsewhere = active.matches("textarea, input") && active.checkVisibility();
+    if (shows !== shown.current && !isElsewhere && matchMedia("(max-width: 800px)").matches) document.getElementById("main").focus();
     shown.current = shows;
   }, [shows]);
   return html`
-    <div class=${`tasks-view ${session || route.isNew ? "has-task" : ""}`}>
+    <div class=${`tasks-view ${session || route.isNew || isFirst ? "has-task" : ""}`}>
       <${TaskPane} list=${list} open=${route.task} caller=${shared.caller} />
       <section class="task" aria-label=${session ? "Task" : "New task"}>
-        ${!session && html`<${NewTask} key="new" list=${list} ...${shared} />`}
+        ${!session && html`<${NewTask} key="new" list=${list} hasBack=${!isFirst} ...${shared} />`}
         ${session && (session.record ? html`<${Task} key=${session.id} route=${route} ...${shared} />` : html`<${Unread} key=${session.id} session=${session} navigate=${shared.navigate} />`)}
       </section>
     </div>

@@ -35,9 +35,9 @@ function useEvents(id) {
 
 function Side({ entry }) {
   if (!entry) return html`<span class="side missing">–<${Said}> nothing <//></span>`;
-  const { seq, who, whom, name, text, tone } = entry;
+  const { seq, who, whom, isByAgent, name, text, tone } = entry;
   return html`<span class=${`side ${tone}`}>
-    <span class="side-head"><span class="span-number"><${Said}>Entry <//>${seq}<${Said}> <//></span>${who && html`<${AgentName} name=${who} />`}<span class="quiet">${whom ? `→ ${whom}` : name}</span></span>
+    <span class="side-head"><span class="span-number"><${Said}>Entry <//>${seq}<${Said}> <//></span>${who && html`<${AgentName} name=${who} isAgent=${isByAgent} />`}<span class="quiet">${whom ? `→ ${whom}` : name}</span></span>
     <span class="side-text">${text}</span>
   </span>`;
 }
@@ -66,10 +66,10 @@ export function CompareView({ session, origin, onOpen }) {
   return html`
     <div class="compare">
       <p class="compare-words">
-        ${shared} ${shared === 1 ? "entry" : "entries"} before the fork; after it ${same} ${same === 1 ? "is" : "are"} the same.${" "}
+        ${origin.at === 0 ? "The first message was edited; " : `${shared} ${shared === 1 ? "entry" : "entries"} before the fork; after it `}${same} ${same === 1 ? "entry is" : "entries are"} the same.${" "}
         ${parts === null ? "They don't differ." : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`}
       </p>
-      <div class="pair pair-heads"><a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>Original, after entry ${origin.at}</a><span></span><strong>This task</strong></div>
+      <div class="pair pair-heads"><a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>Original${origin.at === 0 ? "" : `, after entry ${origin.at}`}</a><span></span><strong>This task</strong></div>
       <${VirtualList} label=${`Comparison, ${rows.length} rows`} count=${rows.length} rowHeight=${ROW} row=${row} current=${current} onMove=${setCurrent} onOpen=${(n) => rows[n].right && onOpen(rows[n].right)} />
     </div>
   `;

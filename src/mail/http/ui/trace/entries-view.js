@@ -12,7 +12,7 @@ export function EntriesView({ entries, zero, at, isRunning, current, onMove, onO
   const index = entries.findIndex(({ seq }) => seq === current);
   const row = (n) => {
     const entry = entries[n];
-    const { seq, who, whom, name, text, tone } = entry;
+    const { seq, who, whom, isByAgent, name, text, tone } = entry;
     const isLater = at !== null && seq > at;
     return {
       id: `entry-${n}`,
@@ -21,7 +21,7 @@ export function EntriesView({ entries, zero, at, isRunning, current, onMove, onO
       content: html`
         <span class="span-number"><${Said}>Entry <//>${seq}<${Said}>, <//></span>
         <span class="entry-time">+${formatSeconds((entry.at - zero) / 1000)}<${Said}>, <//></span>
-        <span class="entry-who">${who && html`<${AgentName} name=${who} />`}${whom && html`<span class="quiet"> → ${whom}</span>`}</span>
+        <span class="entry-who">${who && html`<${AgentName} name=${who} isAgent=${isByAgent} />`}${whom && html`<span class="quiet"> → ${whom}</span>`}</span>
         <span class="entry-kind"><${Said}> <//>${name}<${Said}>: <//></span>
         <span class="entry-text">${text}${isLater && html`<${Said}>, after the chosen moment<//>`}</span>
       `,

@@ -1,6 +1,6 @@
 // Events as numbered lines.
 
-import { envelopeOf, recipientNames } from "../api/messages.js";
+import { envelopeOf, readCalls, recipientNames } from "../api/messages.js";
 import { textOf } from "./spans.js";
 
 const BAD = new Set(["action_error", "agent_error", "interswarm_message_error", "dead_letter", "task_error", "webhook_error"]);
@@ -12,21 +12,32 @@ const NAMES = { new_message: "message", tool_call: "tool call", action_call: "ac
 
 const senderOf = ({ message: { sender } }) => (sender.address_type === "system" ? "system" : sender.address);
 
-const oneLine = (text) => text.slice(0, 400).replace(/\s+/g, " ").trim();
+/** Return the beginning of a text in one line, without the marks of Markdown tables, headings and emphasis. */
+export const oneLine = (text) =>
+  text
+    .slice(0, 400)
+    .replace(/^[ \t]*\|?[ \t]*:?-{3}[-|: \t]*$/gm, "")
+    .replace(/^[ \t]*\|(.*)\|[ \t]*$/gm, (_, cells) => cells.replaceAll("|", "·"))
+    .replace(/^#{1,6}[ \t]+/gm, "")
+    .replace(/(^|[\s(·])\*\*(?=\S)([^*\n]+)\*\*(?=$|[\s).,:;!?·])/gm, "$1$2")
+    .replace(/\s+/g, " ")
+    .trim();
 
-/** Return an event as `{seq, kind, name, who, whom, text, tone, at, message, search, event}`. */
+/** Return an event as `{seq, kind, name, who, whom, isByAgent, text, tone, at, message, search, event}`. */
 export function readEntry(event) {
   const { extra_data: extra = {}, timestamp } = event.data;
   const message = envelopeOf(event);
+  const isPause = event.event === "task_complete" && readCalls(event.data.response) !== null;
   const search = textOf(event);
   return {
     seq: event.seq,
     kind: event.event,
-    name: message ? message.msg_type.replace("_", " ") : (NAMES[event.event] ?? event.event.replaceAll("_", " ")),
+    name: message ? message.msg_type.replace("_", " ") : isPause ? "pauses" : (NAMES[event.event] ?? event.event.replaceAll("_", " ")),
     who: message ? senderOf(message) : (extra.agent ?? ""),
     whom: message ? recipientNames(message).join(", ") : "",
+    isByAgent: !message || message.message.sender.address_type === "agent",
     text: oneLine(shortText(event, message, extra)),
-    tone: BAD.has(event.event) ? "bad" : GOOD.has(event.event) ? "good" : BUSY.has(event.event) ? "warn" : "",
+    tone: BAD.has(event.event) ? "bad" : isPause || BUSY.has(event.event) ? "warn" : GOOD.has(event.event) ? "good" : "",
     at: Date.parse(timestamp),
     message,
     search,
@@ -37,7 +48,11 @@ export function readEntry(event) {
 function shortText({ event, data }, message, extra) {
   if (message) return message.message.body || message.message.subject;
   if (event === "tool_call") return `${extra.tool_name} ${JSON.stringify(extra.tool_args ?? {})}`;
+  const calls = event === "task_complete" ? readCalls(data.response) : null;
+  if (calls) return `until there is an answer to ${new Intl.ListFormat("en").format(calls.map(({ name }) => name))}`;
   if (data.response !== undefined) return data.response;
+  if (event === "await_message") return data.description.replace(/^agent .*? is awaiting a new message: (no reason given$)?/s, "");
+  if (event === "breakpoint_tool_call") return data.description.replace(/^agent \S+ /, "");
   if (event === "action_call") return data.description.replace(/^.*?executing action tool: /s, "");
   const [first, ...rest] = data.description.split("\n");
   return rest.join(" ").trim() || first;

@@ -4,7 +4,10 @@ import * as api from "../api/api.js";
 import { Dialog } from "../components/dialog.js";
 import { Notice } from "../components/notice.js";
 import { html, useMemo, useRef, useState } from "../html.js";
-import { indexOf, messageOf, momentsOf } from "./moments.js";
+import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
+
+/** What a task with an edited first message was made from, by its id: it is no fork, so its record doesn't say. */
+export const originals = new Map();
 
 /** Make a fork that runs as the task did, without another message; returns its id. */
 export const rerun = async (session, at) => (await api.post("task/fork", { task_id: session.id, at, run: true })).task_id;
@@ -14,10 +17,10 @@ export const rerun = async (session, at) => (await api.post("task/fork", { task_
  * `at` the entry before it (null for the first entry: a new task).
  */
 function planOf(events, seq) {
-  const moments = momentsOf(events);
-  const moment = moments[indexOf(moments, seq)];
-  const message = messageOf(events.find((event) => event.seq >= moment.first && event.seq <= moment.last && messageOf(event)));
-  return { at: moment.last, message, before: moment.first > 1 ? moment.first - 1 : null };
+  const snapshots = snapshotsOf(events);
+  const snapshot = snapshots[indexOf(snapshots, seq)];
+  const message = messageOf(events.find((event) => event.seq >= snapshot.first && event.seq <= snapshot.last && messageOf(event)));
+  return { at: snapshot.last, message, before: snapshot.first > 1 ? snapshot.first - 1 : null };
 }
 
 /** A dialog; `seq` is the entry to fork from, `onFork(task_id)` is called with the new task. */
@@ -37,7 +40,10 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     if (how === "pause") return session.fork({ at: plan.at });
     if (how === "message") return session.fork({ at: plan.at, message: body });
     const message = { ...plan.message, body };
-    return plan.before === null ? api.send(message, { key: key.current.of(message) }) : session.fork({ at: plan.before, message });
+    if (plan.before !== null) return session.fork({ at: plan.before, message });
+    const id = await api.send(message, { key: key.current.of(message) });
+    originals.set(id, { task_id: session.id, at: 0 });
+    return id;
   };
   const onSubmit = async (event) => {
     event.preventDefault();

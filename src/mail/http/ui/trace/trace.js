@@ -10,10 +10,10 @@ import { originOf } from "./compare.js";
 import { readEntries } from "./entries.js";
 import { EntriesView } from "./entries-view.js";
 import { KINDS, NO_FILTER, filterEntries, filterSpans, isFiltered } from "./filters.js";
-import { ForkDialog } from "./fork.js";
+import { ForkDialog, originals } from "./fork.js";
 import { TraceInspector } from "./inspector.js";
 import { readSpans } from "./spans.js";
-import { TimeBar } from "./time_bar.js";
+import { TimeBar } from "./time-bar.js";
 import { TreeView } from "./tree-view.js";
 import { MANY_ROWS, Waterfall } from "./waterfall.js";
 
@@ -92,7 +92,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
     const turns = new Set(spans.map(({ id }) => id));
     return (node) => seqs.has(node.seq) || (!filter.agent && node.turns.some(({ id }) => turns.has(id)));
   }, [entries, spans, filter]);
-  const origin = useMemo(() => originOf(events), [events.length > 0, session.id]);
+  const origin = useMemo(() => originOf(events) ?? originals.get(session.id) ?? null, [events.length > 0, session.id]);
 
   if (session.isLoading) return session.problem ? html`<${Notice} tone="bad">${session.problem.message}<//>` : html`<${Loading} />`;
   if (!events.length) return html`<${Empty} title="Nothing has happened yet" />`;

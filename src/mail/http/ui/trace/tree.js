@@ -2,6 +2,7 @@
 // what it sent.
 
 import { envelopeOf, isFromPerson, recipientNames } from "../api/messages.js";
+import { oneLine } from "./entries.js";
 
 /** Nodes are indented so many levels at most. */
 const DEEPEST = 24;
@@ -44,7 +45,7 @@ export function readTree(events, spans) {
       whom: isAnswer && asked ? asked.who : recipientNames(message).join(", "),
       isFromOutside: isFromPerson(message),
       isFromSystem,
-      text: message.message.body || message.message.subject,
+      text: oneLine(message.message.body || message.message.subject),
       turns: [],
       begin: Date.parse(event.data.timestamp),
       end: null,

@@ -36,6 +36,15 @@ export function durationOf(span, now) {
   return span.kind === "turn" && !span.isTimed && !took.startsWith("<") ? `≤ ${took}` : took;
 }
 
+/** Return the seconds of a tick in words that differ from those of its neighbours: `2 min 5.5 s`. */
+export function formatTick(seconds, ticks) {
+  if (new Set(ticks.map((tick) => formatSeconds(tick.seconds))).size === ticks.length) return formatSeconds(seconds);
+  const step = Math.min(...ticks.slice(1).map((tick, n) => tick.seconds - ticks[n].seconds));
+  const digits = Math.min(3, Math.max(1, Math.ceil(-Math.log10(step) - 1e-9)));
+  const minutes = Math.floor(seconds / 60);
+  return `${minutes ? `${minutes} min ` : ""}${(seconds - 60 * minutes).toFixed(digits)} s`;
+}
+
 /** Return tokens of a span in words: `1.2k → 34`. */
 export function tokensOf(usage) {
   if (!usage?.calls) return "";
@@ -150,7 +159,7 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
         <span class="span-price">Cost</span>
         <span class="span-took">Duration</span>
         <span class="span-track" ref=${track}>
-          ${ticks.map(({ at, seconds }) => html`<span class="tick" style=${{ left: percent(at) }}>${formatSeconds(seconds)}</span>`)}
+          ${ticks.map(({ at, seconds }) => html`<span class="tick" style=${{ left: percent(at) }}>${formatTick(seconds, ticks)}</span>`)}
           ${scale.pauses.map(({ at, width, seconds }) => html`<span class="pause" style=${{ left: percent(at), width: percent(width) }} title=${`${formatSeconds(seconds)} without work are cut short`}></span>`)}
         </span>
       </div>

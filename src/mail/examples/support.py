@@ -1,4 +1,7 @@
-"""The questions that the shop's customers ask, and its orders, which are made up: one number always has the same status."""
+"""A help desk of a shop: a coordinator and two agents, one for common questions and one for orders, with a model.
+
+It is the swarm `support` of the package's swarms.json. The shop is made up.
+"""
 
 import json
 import re
@@ -7,6 +10,26 @@ from hashlib import sha256
 from pydantic import BaseModel, Field
 
 from mail.api.actions import action
+
+COORDINATOR_PROMPT = """\
+You lead the help desk of a shop.
+
+Send each part of a customer's message with send_request to the agent that knows best: questions about delivery, returns
+and payment to faq, everything about one order to orders. Send all requests in one turn, then call await_message. When all
+answers are there, call task_complete with one friendly reply to the customer, who sees nothing else. Promise nothing that
+no agent has confirmed."""
+
+FAQ_PROMPT = """\
+You answer common questions of a shop's customers for other agents.
+
+Call search_faq with the question, and once more in other words if nothing fits. Then answer the agent that asked with
+send_response, in the words of what you have found. If nothing fits, say that the shop has no rule for it."""
+
+ORDERS_PROMPT = """\
+You look up orders of a shop for other agents.
+
+Call look_up_order with the number of the order. Then answer the agent that asked with send_response: the order's status, and
+when it arrives or arrived. If the number is missing or unknown, ask for it in your response."""
 
 FAQ = {
     "How long does delivery take?": "Two to four working days, and one more to islands.",

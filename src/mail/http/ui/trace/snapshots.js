@@ -1,11 +1,11 @@
-// The moments of a task, to which its reader can go back: what it was after each group of events that was stored at once.
+// The snapshots of a task, to which its reader can go back: what it was after each group of events that was stored at once.
 
 import { envelopeOf, isFromPerson } from "../api/messages.js";
 import { readEntries } from "./entries.js";
 import { commitsOf } from "./spans.js";
 
-/** Return the moments in order, each as `{first, last, at, who, text, hasFailed}`; `last` is the event that names it. */
-export function momentsOf(events) {
+/** Return the snapshots in order, each as `{first, last, at, who, text, hasFailed}`; `last` is the event that names it. */
+export function snapshotsOf(events) {
   return commitsOf(events).map(({ first, last, at, events: group }) => {
     const entries = readEntries(group);
     const asks = entries.find(({ kind }) => kind === "breakpoint_tool_call");
@@ -16,21 +16,21 @@ export function momentsOf(events) {
 }
 
 /** Return the index of the moment that holds an event; the last one for null. */
-export function indexOf(moments, seq) {
-  if (seq === null || seq === undefined) return moments.length - 1;
-  const index = moments.findIndex(({ last }) => last >= seq);
-  return index < 0 ? moments.length - 1 : index;
+export function indexOf(snapshots, seq) {
+  if (seq === null || seq === undefined) return snapshots.length - 1;
+  const index = snapshots.findIndex(({ last }) => last >= seq);
+  return index < 0 ? snapshots.length - 1 : index;
 }
 
 /**
  * Return the event after which a failed task was last in order: the last moment before the turns in a row that failed. Null
  * if there is none, so that only the whole task can be run again.
  */
-export function lastGood(moments) {
-  let index = moments.length - 1;
-  while (index >= 0 && !moments[index].hasFailed) index -= 1;
-  while (index >= 0 && moments[index].hasFailed) index -= 1;
-  return index < 0 ? null : moments[index].last;
+export function lastGood(snapshots) {
+  let index = snapshots.length - 1;
+  while (index >= 0 && !snapshots[index].hasFailed) index -= 1;
+  while (index >= 0 && snapshots[index].hasFailed) index -= 1;
+  return index < 0 ? null : snapshots[index].last;
 }
 
 /** Return the message of a person that an event is, `{body, subject, entrypoint, msg_type}`; null for any other event. */

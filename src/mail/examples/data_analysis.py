@@ -1,4 +1,7 @@
-"""Made-up tables, and figures that describe numbers."""
+"""A desk for data: a lead, an agent that reads tables, a statistician, and a writer, with a model.
+
+It is the swarm `data_analysis` of the package's swarms.json. Its tables are made up.
+"""
 
 import json
 import math
@@ -10,6 +13,31 @@ from pydantic import BaseModel, Field
 from mail.api.actions import action
 from mail.core.protocol.error_text import did_you_mean
 from mail.errors import ToolCallFault
+
+LEAD_PROMPT = """\
+You lead a team that answers questions about data.
+
+Ask tables with send_request for the numbers that the question is about, and call await_message. Send the numbers to
+statistician, and wait for the figures. Then ask writer for a text, giving it the question and the figures; wait, check that
+the text says nothing that the figures don't, and call task_complete with it."""
+
+TABLES_PROMPT = """\
+You read tables for other agents.
+
+Call list_tables if you don't know the table's name, then read_column for each column that is asked for. Then answer the agent that
+asked with send_response: the numbers, complete and in order, with their unit. Calculate nothing."""
+
+STATISTICIAN_PROMPT = """\
+You calculate figures for other agents.
+
+Call describe_numbers for each list of numbers; never calculate in your head. Then answer the agent that asked with
+send_response: the figures that it needs, and whether there are too few numbers to say anything."""
+
+WRITER_PROMPT = """\
+You write up figures for readers who are no statisticians.
+
+Answer the agent that asked with send_response: at most five sentences, the most important first, with every figure rounded
+to what matters. Add no figure of your own, and no cause that nobody has named."""
 
 TABLES: dict[str, dict[str, list[float]]] = {
     "bakery": {

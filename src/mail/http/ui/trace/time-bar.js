@@ -1,4 +1,4 @@
-// The time-travel bar: a slider over the task's moments, and what can be done at one of them.
+// The time-travel bar: a slider over the task's snapshots, and what can be done at one of them.
 
 import * as api from "../api/api.js";
 import { IconButton, WorkButton } from "../components/button.js";
@@ -8,7 +8,7 @@ import { Icon } from "../components/icons.js";
 import { Notice } from "../components/notice.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { rerun } from "./fork.js";
-import { indexOf, lastGood, momentsOf } from "./moments.js";
+import { indexOf, lastGood, snapshotsOf } from "./snapshots.js";
 
 const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 
@@ -23,10 +23,10 @@ function stateOf(past) {
 }
 
 /** For a failed task: run it again from where it was last in order, or process its dead letters again. */
-function Repair({ session, moments, onFork, onProblem }) {
+function Repair({ session, snapshots, onFork, onProblem }) {
   const { record } = session;
   const letters = record.dead_letters;
-  const good = record.status === "failed" ? lastGood(moments) : null;
+  const good = record.status === "failed" ? lastGood(snapshots) : null;
   const attempt = (work) => async () => {
     try {
       await work();
@@ -50,29 +50,29 @@ function Repair({ session, moments, onFork, onProblem }) {
  */
 export function TimeBar({ session, navigate, origin, isComparing, onCompare, onFork, onForkFrom }) {
   const { events, at, past } = session;
-  const moments = useMemo(() => momentsOf(events), [session.id, events.length]);
-  const now = indexOf(moments, at);
+  const snapshots = useMemo(() => snapshotsOf(events), [session.id, events.length]);
+  const now = indexOf(snapshots, at);
   const [index, setIndex] = useState(now);
   const [problem, setProblem] = useState(null);
   const slider = useRef();
-  useEffect(() => setIndex(now), [at, moments.length]);
-  if (!moments.length) return null;
-  const chosen = moments[Math.min(index, moments.length - 1)];
-  const last = moments.length - 1;
+  useEffect(() => setIndex(now), [at, snapshots.length]);
+  if (!snapshots.length) return null;
+  const chosen = snapshots[Math.min(index, snapshots.length - 1)];
+  const last = snapshots.length - 1;
   /** Show a moment; the button that was pressed disappears, so the slider gets the focus. */
   const go = (at) => {
     slider.current.focus();
     navigate({ at });
   };
-  const show = (n) => go(n === last ? null : moments[n].last);
-  const step = (n) => (n === 0 || n === last ? show(n) : navigate({ at: moments[n].last })); // at the ends, the button is disabled
+  const show = (n) => go(n === last ? null : snapshots[n].last);
+  const step = (n) => (n === 0 || n === last ? show(n) : navigate({ at: snapshots[n].last })); // at the ends, the button is disabled
   const onKeyDown = (event) => {
     if (event.key !== "Enter" || isShown) return;
     event.preventDefault();
     show(index);
   };
-  const since = (chosen.at - moments[0].at) / 1000;
-  const words = `Entry ${chosen.last} of ${moments[last].last}, ${since ? `${formatSeconds(since)} after the beginning` : "the beginning"}: ${chosen.who}: ${chosen.text.slice(0, 80)}`;
+  const since = (chosen.at - snapshots[0].at) / 1000;
+  const words = `Entry ${chosen.last} of ${snapshots[last].last}, ${since ? `${formatSeconds(since)} after the beginning` : "the beginning"}: ${chosen.who}: ${chosen.text.slice(0, 80)}`;
   const isShown = index === now;
   return html`
     <section class="time-bar" aria-label="Time travel">
@@ -81,7 +81,7 @@ export function TimeBar({ session, navigate, origin, isComparing, onCompare, onF
         <${IconButton} icon="back" label="The moment before" disabled=${index === 0} onClick=${() => step(index - 1)} />
         <input ref=${slider} type="range" aria-label="Moment" onKeyDown=${onKeyDown} aria-valuetext=${words} min="0" max=${last} step="1" value=${index} onInput=${(event) => setIndex(Number(event.currentTarget.value))} />
         <${IconButton} icon="right" label="The next moment" disabled=${index === last} onClick=${() => step(index + 1)} />
-        <span class="time-entry">Entry <strong>${chosen.last}</strong> of ${moments[last].last}</span>
+        <span class="time-entry">Entry <strong>${chosen.last}</strong> of ${snapshots[last].last}</span>
       </div>
       <div class="time-line">
         <p class="time-words"><span class="quiet">${since ? `+${formatSeconds(since)}` : "Start"}</span> <strong>${chosen.who}</strong> ${chosen.text}</p>
@@ -90,7 +90,7 @@ export function TimeBar({ session, navigate, origin, isComparing, onCompare, onF
           ${at !== null && html`<button type="button" class="button small" onClick=${() => go(null)}>Back to now</button>`}
           <button type="button" class="button small" onClick=${() => onForkFrom(chosen.last)}><${Icon} name="fork" />Fork from here…</button>
           ${origin && html`<button type="button" class="button small" aria-pressed=${String(isComparing)} onClick=${onCompare}>Compare with the original</button>`}
-          <${Repair} session=${session} moments=${moments} onFork=${onFork} onProblem=${setProblem} />
+          <${Repair} session=${session} snapshots=${snapshots} onFork=${onFork} onProblem=${setProblem} />
         </div>
       </div>
       ${at !== null && past && html`<p class="row time-state"><strong>As of entry ${past.seq}</strong><${StatusChip} status=${past.status} /><span class="quiet">${stateOf(past)}</span></p>`}
