@@ -4,6 +4,7 @@ import ast
 import itertools
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from deploy_tools import ROOT
 
+import mail
 from handlers.wiring import SWEEP_DELAYS
 from mail.adapters.aws.documents import PEERS, TOKENS, _key_of
 from mail.adapters.aws.schema import create_table
@@ -603,6 +605,24 @@ def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None
     assert shown == of_turns | {"DeliveryAttempts", "DeliverySeconds", "ActivePeers", "SilentPeers"}
     places = [(widget["x"], widget["y"]) for widget in widgets]
     assert len(places) == len(set(places))
+
+
+# ------------------------------------------------------------------------------------------------------------ publish
+
+
+def test_the_application_can_be_published(template: Template) -> None:
+    """By the rules for this metadata: `sam publish` checks them only with an account."""
+    application = template["Metadata"]["AWS::ServerlessRepo::Application"]
+    assert re.fullmatch(r"[a-zA-Z0-9-]{1,140}", application["Name"])
+    assert 1 <= len(application["Description"]) <= 256
+    assert re.fullmatch(r"[a-z0-9](([a-z0-9]|-(?!-))*[a-z0-9])?", application["Author"])
+    assert len(application["Labels"]) <= 10
+    assert all(re.fullmatch(r"[a-zA-Z0-9+_:/@-]{1,127}", label) for label in application["Labels"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert application["SpdxLicenseId"] == project["license"]
+    assert application["SemanticVersion"] == mail.__version__
+    for name in ("LicenseUrl", "ReadmeUrl"):
+        assert 0 < (ROOT / application[name]).stat().st_size < 5 * 1024 * 1024
 
 
 # ------------------------------------------------------------------------------------------------------------- docs
