@@ -110,23 +110,21 @@ ASKED = """
 import sys
 from samcli.commands.deploy.auth_utils import auth_per_resource
 from samcli.lib.providers.sam_stack_provider import SamLocalStackProvider
-stacks, _ = SamLocalStackProvider.get_stacks(sys.argv[1])
-found = auth_per_resource(stacks)
-assert found
-print(*(name for name, is_authorized in found if not is_authorized))
+for template in sys.argv[1:]:
+    stacks, _ = SamLocalStackProvider.get_stacks(template)
+    found = auth_per_resource(stacks)
+    assert found
+    print(*(name for name, is_authorized in found if not is_authorized))
 """
-"""What `sam deploy --guided` takes for open by mistake; its default answer ends the deployment."""
+"""What `sam deploy --guided` takes for open by mistake, per template; its default answer ends the deployment."""
 
 
 def test_a_guided_deployment_asks_nothing_about_authentication(tmp_path: Path) -> None:
-    def asked(template: Path) -> str:
-        command = [find_tool("sam", "python"), "-c", ASKED, str(template)]
-        return subprocess.run(
-            command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    assert asked(ROOT / "template.yaml") == ""
-    text = (ROOT / "template.yaml").read_text()
-    open_one = tmp_path / "template.yaml"
+    ours, open_one = ROOT / "template.yaml", tmp_path / "template.yaml"
+    text = ours.read_text()
     open_one.write_text(text.replace("Auth: { EnableIamAuthorizer: true }", "Auth: {}"))
-    assert "MessageFunction" in asked(open_one)
+    command = [find_tool("sam", "python"), "-c", ASKED, str(ours), str(open_one)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+    asked = done.stdout.splitlines()
+    assert asked[0] == ""
+    assert "MessageFunction" in asked[1]

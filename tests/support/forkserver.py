@@ -227,24 +227,27 @@ def _address(is_plain: bool) -> str:
 
 
 def _start() -> Path:
-    """Start a fork server, and return its socket. It ends with this process."""
+    """Start a fork server, and return its socket. It ends with this process, however that ends."""
     folder = tempfile.TemporaryDirectory(prefix="forkserver-")
     address = Path(folder.name) / "socket"
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    alive, closed_at_the_end = os.pipe()
     with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as models:
         for listener, name in ((plain, str(address)), (models, f"{address}{MODELS}")):
             listener.bind(name)
             listener.listen(128)
-        listeners = [plain.fileno(), models.fileno()]
+        passed = [plain.fileno(), models.fileno(), alive]
         server = subprocess.Popen(
-            [sys.executable, "-m", "support.forkserver", *map(str, listeners)],
+            [sys.executable, "-m", "support.forkserver", *map(str, passed)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdin=subprocess.DEVNULL,
-            pass_fds=listeners,
+            pass_fds=passed,
         )
+    os.close(alive)
 
     def stop(starter: int) -> None:
         if os.getpid() == starter:
+            os.close(closed_at_the_end)
             server.kill()
             server.wait()
             folder.cleanup()
@@ -253,8 +256,8 @@ def _start() -> Path:
     return address
 
 
-def _serve(plain: socket.socket, models: socket.socket) -> None:
-    """Fork for each connection; returns in the forked processes, once each is what was ordered."""
+def _serve(plain: socket.socket, models: socket.socket, alive: int) -> None:
+    """Fork for each connection until `alive` is closed; returns in the forked processes, once each is what was ordered."""
     from mail.http.routes import load_routers
 
     for module in IMPORTED:
@@ -262,20 +265,18 @@ def _serve(plain: socket.socket, models: socket.socket) -> None:
     load_routers()
     _build_commands()
     _settle()
-    alive, closed_at_the_end = os.pipe()
     if os.fork():
         models.close()
-        _fork_for_each(plain, alive, closed_at_the_end)
+        _fork_for_each(plain, alive)
         return
     plain.close()
-    os.close(closed_at_the_end)
     if select.select([models, alive], [], [])[0] == [models]:
         importlib.import_module("mail.factories.models").preload()
         _settle()
     _fork_for_each(models, alive)
 
 
-def _fork_for_each(listener: socket.socket, alive: int, *inherited: int) -> None:
+def _fork_for_each(listener: socket.socket, alive: int) -> None:
     """Fork for each connection, and tell it how the process ended; returns in the forked processes."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -300,11 +301,11 @@ def _fork_for_each(listener: socket.socket, alive: int, *inherited: int) -> None
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for each in (listener, *running.values()):
                 each.close()
-            for number in (alive, reading, writing, *inherited):
+            for number in (alive, reading, writing):
                 os.close(number)
             _obey(connection)
             return
-    os._exit(0)  # the fork with litellm, once the fork server has ended
+    os._exit(0)
 
 
 def _tell(connection: socket.socket, number: int) -> None:
@@ -405,5 +406,6 @@ def _end(code: int) -> None:
 
 if __name__ == "__main__":
     PATH = sys.path[1 + len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
-    _serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:]))
+    listening, for_models, starter = map(int, sys.argv[1:])
+    _serve(socket.socket(fileno=listening), socket.socket(fileno=for_models), starter)
     _end(_run())
