@@ -54,12 +54,13 @@ built = []
 
 def run(serving):
     serving.close()
-    from fastapi.openapi.models import OpenAPI
+    import sys
+    models = sys.modules["fastapi.openapi.models"]
     from mail.http.routes import load_routers
     from mail.http.routes.threads import Threads
     routes = [route for router in load_routers() for route in router.routes]
     analysed = [route.path for route in routes if hasattr(route, "dependant")]
-    built.extend((OpenAPI.__pydantic_complete__, Threads.__pydantic_complete__, analysed))
+    built.extend((hasattr(models, "__file__"), Threads.__pydantic_complete__, analysed))
 
 asyncio.run = run
 {command("server")}

@@ -21,7 +21,7 @@ from mail.server.app import build_app
 from mail.server.uvicorn import serving
 from mail.testing.agents import build_swarm, complete
 
-CALLS = 840
+CALLS = 780
 """Calls of Python functions for a `POST /message` of one turn, uvicorn's and Starlette's included."""
 
 REQUESTS = 20

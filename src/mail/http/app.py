@@ -164,9 +164,11 @@ def create_app(
     return app
 
 
-def _position(router: APIRouter) -> int:
-    """Return the place of a router's routes in the document."""
-    return next((place for place, tag in enumerate(TAGS) if tag["name"] in router.tags), len(TAGS))
+def _position(router: APIRouter) -> tuple[int, str]:
+    """Return the place of a router's routes in the document: by their tag, then by their module."""
+    place = next((place for place, tag in enumerate(TAGS) if tag["name"] in router.tags), len(TAGS))
+    module = next((route.endpoint.__module__ for route in router.routes if isinstance(route, Route)), "")
+    return place, module
 
 
 def _is_fastapis(response: dict[str, Any]) -> bool:

@@ -1,19 +1,56 @@
-"""Imports FastAPI without building the models of OpenAPI, which only `GET /openapi.json` needs: a tenth of a cold start."""
+"""FastAPI, imported without the models of OpenAPI, which only `GET /openapi.json` needs: a tenth of a start.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+FastAPI has no setting for that.
+"""
 
-from pydantic._internal._config import config_defaults
+import logging
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+MODELS = "fastapi.openapi.models"
+
+logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def models_built_on_first_use() -> Iterator[None]:
-    """Let pydantic build the models that are defined meanwhile when they are first used.
+class _StandIn(type):
+    """Stands for a model of OpenAPI in FastAPI's annotations; making or reading one imports the models."""
 
-    Pydantic has a setting for this, `defer_build`, but only per model, and these are FastAPI's own.
-    """
-    config_defaults["defer_build"] = True
+    def __call__(cls, *arguments: Any, **fields: Any) -> Any:
+        if not arguments and not fields:  # FastAPI makes a default argument of one
+            return super().__call__()
+        return getattr(_models(), cls.__name__)(*arguments, **fields)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(getattr(_models(), cls.__name__), name)
+
+
+def _stand_in(name: str) -> _StandIn:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return _StandIn(name, (), {})
+
+
+def _models() -> ModuleType:
+    if not hasattr(sys.modules[MODELS], "__file__"):
+        del sys.modules[MODELS]
+    return import_module(MODELS)
+
+
+def import_fastapi() -> None:
+    """Import FastAPI; a version that can't be imported so is imported as it is."""
+    if "fastapi" in sys.modules:
+        return
+    models = ModuleType(MODELS)
+    models.__getattr__ = _stand_in  # type: ignore[method-assign]
+    sys.modules.setdefault(MODELS, models)
     try:
-        yield
-    finally:
-        config_defaults["defer_build"] = False
+        import_module("fastapi")
+    except Exception:
+        logger.warning("FastAPI can't be imported without the models of OpenAPI", exc_info=True)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "fastapi"]:
+            del sys.modules[name]
+        import_module("fastapi")

@@ -66,10 +66,9 @@ def server(
 ) -> None:
     """Run a swarm behind HTTP. Flags override the configuration file, which overrides the defaults."""
     gc.disable()  # until the server is ready: nearly all that is allocated on the way stays
-    from mail.http.deferral import models_built_on_first_use
+    from mail.http.deferral import import_fastapi
 
-    with models_built_on_first_use():
-        import fastapi  # noqa: F401
+    import_fastapi()
     from mail.server.uvicorn import serve
 
     flags = {
