@@ -12,7 +12,7 @@ from mail.core.task.webhooks import RETRY_SECONDS
 class Table(BaseModel):
     """A table of the file: frozen, with exact types and without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class SwarmConfig(Table):

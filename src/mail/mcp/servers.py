@@ -106,7 +106,7 @@ class Entry(BaseModel):
     Values may be secret, so errors don't quote them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, defer_build=True)
 
 
 class StdioServer(Entry):
