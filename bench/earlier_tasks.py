@@ -115,6 +115,7 @@ async def _sqlite() -> list[Row]:
 
 
 async def _postgres() -> list[Row]:
+    from psycopg.sql import SQL
     from support.postgres import PostgresAdapter, execute, has_postgres
 
     if not has_postgres():
@@ -125,8 +126,7 @@ async def _postgres() -> list[Row]:
 
     async def fill(client: Client) -> None:
         await client.task()
-        for statement in COPY_POSTGRES.format(count=EARLIER).strip().split(";")[:-1]:
-            await asyncio.to_thread(execute, many.url, statement)
+        await asyncio.to_thread(execute, many.url, SQL(COPY_POSTGRES).format(count=EARLIER))
 
     try:
         return await _compare("PostgreSQL", Client(few.store), Client(many.store), fill)

@@ -171,8 +171,9 @@ def _rows(width: int, samples: list[Sample]) -> list[Row]:
 @contextmanager
 def cluster() -> Iterator[Cluster]:
     """Start PostgreSQL with an empty database. Raises ServerFailed if it is not installed."""
+    sys.path.append(str(ROOT / "tests"))
     try:
-        from tests.support.postgres import PostgresServer, has_postgres
+        from support.postgres import PostgresServer, has_postgres
     except ImportError as error:
         raise ServerFailed(f"{error.name} is missing") from error
     if not has_postgres():

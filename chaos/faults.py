@@ -22,7 +22,7 @@ from support.faults.points import DIE, Plan, Points, Verdict
 
 from chaos.invariants import Attempt
 from chaos.process import PROCESS
-from mail.core.engine.runtime import SKEW
+from mail.core.engine.heartbeat import SKEW
 from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey

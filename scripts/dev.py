@@ -74,7 +74,7 @@ NEEDS_ONLY_RUN = ("demo", "run", "mail")
 LINTERS: Sequence[Sequence[str]] = (
     (str(BIN / "ruff"), "check"),
     (str(BIN / "ruff"), "format", "--check"),
-    (str(BIN / "mypy"), "--strict", "src"),
+    (str(BIN / "mypy"), "--strict", "src", "bench", "chaos"),
     (str(BIN / "lint-imports"), "--no-logo"),
 )
 TEMPLATE = ROOT / "template.yaml"

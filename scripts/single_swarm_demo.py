@@ -17,9 +17,9 @@ import environment  # noqa: F401  # first: it checks that MAIL is installed
 
 from mail import MAILAgentTemplate, MAILSwarmTemplate
 from mail.errors import MAILError
-from mail.examples.math_dummy.agent import action_calculate_expression
+from mail.examples.math_dummy.template import action_calculate_expression
 from mail.examples.rule_based import MathAgent, Supervisor, WeatherAgent
-from mail.examples.weather_dummy.agent import action_get_weather_forecast
+from mail.examples.weather_dummy.template import action_get_weather_forecast
 
 TEAM = {"supervisor": ["weather", "math"], "weather": ["supervisor"], "math": ["supervisor"]}
 """The agents, and to whom each may write."""

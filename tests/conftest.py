@@ -1,18 +1,26 @@
-"""What every test shares: hypothesis' settings, and the tiers (see `support.tiers`)."""
+"""What every test shares: hypothesis' settings, the tiers (see `support.tiers`), and the stub of language models."""
 
 import gc
 import os
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from support import forkserver, lazy_modules, tiers
 
+if TYPE_CHECKING:
+    from support.llm_stub import LLMStub
+
 # A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# No test connects to the world: a client trusts one authority, as reading those of httpx takes 30 ms for each client.
+os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "authority.pem"))
 
 _SELECTED = pytest.StashKey[tiers.Tier | None]()
 """The tier whose tests are run; None for all that a path names."""
@@ -87,3 +95,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
     for reason, times in sorted(reasons.items()):
         terminalreporter.write_line(f"SKIPPED [{times}] {reason}")
+
+
+@pytest.fixture(scope="session")
+def running_stub() -> "Iterator[LLMStub]":
+    from support.llm_stub import LLMStub
+
+    with LLMStub() as stub:
+        yield stub
+
+
+@pytest.fixture
+async def stub(running_stub: "LLMStub", monkeypatch: pytest.MonkeyPatch) -> "AsyncIterator[LLMStub]":
+    """The stub in the place of all providers, with an empty script; what they would refuse fails the test."""
+    from mail.factories.models import close_clients
+
+    for name, value in running_stub.environ.items():
+        monkeypatch.setenv(name, value)
+    running_stub.reset()
+    yield running_stub
+    await close_clients()
+    assert running_stub.complaints == []

@@ -75,7 +75,7 @@ class Engine:
         assert process.stdout is not None
         self._stdin, self._stdout, self._server = process.stdin, process.stdout, server
         if not self._stdout.readline():
-            raise ChildProcessError(f"{process.args} did not start; see above")
+            raise ChildProcessError(f"{process.args!r} did not start; see above")
 
     def run(self, workload: Workload) -> Sample:
         """Run a workload as often as it takes to fill `SECONDS`; return what it took once."""
@@ -193,4 +193,6 @@ def _table(samples: Samples) -> str:
 def _version(name: str) -> str:
     if name == "MAIL":
         return mail.__version__
-    return re.search(rf"^{name}==(\S+)$", REQUIREMENTS.read_text(), re.IGNORECASE | re.MULTILINE)[1]
+    pinned = re.search(rf"^{name}==(\S+)$", REQUIREMENTS.read_text(), re.IGNORECASE | re.MULTILINE)
+    assert pinned is not None, name
+    return pinned[1]

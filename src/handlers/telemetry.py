@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,15 @@ def measure_outbound(metrics: "Metrics", report: TurnReport, seconds: float) -> 
         return
     metrics.add_metric("DeliveryAttempts", "Count", 1)
     metrics.add_metric("DeliverySeconds", "Seconds", seconds)
+
+
+class RequestMetrics:
+    """Counts the requests that are answered with 5xx, which Lambda takes for successful invocations."""
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request if it has failed."""
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _write({"ServerErrors": 1})
 
 
 class TaskMetrics(Observer):

@@ -1,5 +1,10 @@
 """MAIL: swarms of agents that work by sending each other mail.
 
+    from mail import Agent, Swarm
+
+    lead = Agent("lead", "You answer questions.", model="openai/gpt-5-mini")
+    print(Swarm(lead).ask("What is MAIL?"))
+
 The public names are loaded on first use, so that `import mail` stays cheap.
 """
 

@@ -172,7 +172,7 @@ def loaded(statement: str) -> set[str]:
         "from mail import MAILAgentTemplate, MAILSwarmTemplate",
         "from mail import MAILSwarm",
         "from mail.core.runtime import MAILRuntime",
-        "from mail.examples.weather_dummy.agent import TEMPLATE",
+        "from mail.examples.weather_dummy.template import TEMPLATE",
         "from mail.factories import LiteLLMSupervisorFunction",
     ],
 )

@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -137,22 +137,11 @@ SIGNATURES = [
 # ------------------------------------------------------------------------------------------ language models
 
 
-@pytest.fixture(scope="module")
-def running_stub() -> Iterator[LLMStub]:
-    with LLMStub() as stub:
-        yield stub
-
-
 @pytest.fixture
-def stub(running_stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMStub]:
+def stub(stub: LLMStub) -> LLMStub:
     """A language model that finishes tasks, answers whoever writes to it, and plays games."""
-    for name, value in running_stub.environ.items():
-        monkeypatch.setenv(name, value)
-    running_stub.reset()
-    running_stub.otherwise = say
-    yield running_stub
-    assert running_stub.complaints == []
-    running_stub.reset()
+    stub.otherwise = say
+    return stub
 
 
 def say(request: Request) -> Any:

@@ -10,7 +10,7 @@ import re
 import socket
 import tomllib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from mail.errors import ConfigurationError
 from mail.examples.analyst_dummy.agent import LiteLLMAnalystFunction
 from mail.examples.analyst_dummy.prompts import SYSPROMPT
 from mail.factories import LiteLLMAgentFunction
-from mail.factories.models import close_clients, get_litellm
+from mail.factories.models import get_litellm
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
 from mail.testing.rig import Rig
 
@@ -129,22 +129,10 @@ def test_the_guide_is_run_where_it_is_said_to_be() -> None:
 # ------------------------------------------------------------------------------------------------ language models
 
 
-@pytest.fixture(scope="module")
-def running_stub() -> Iterator[LLMStub]:
-    with LLMStub() as stub:
-        yield stub
-
-
 @pytest.fixture
-async def stub(running_stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LLMStub]:
-    """The stub in the place of the providers; what they would refuse fails the test."""
-    for name, value in running_stub.environ.items():
-        monkeypatch.setenv(name, value)
-    running_stub.reset()
-    yield running_stub
-    await close_clients()
+async def stub(stub: LLMStub) -> AsyncIterator[LLMStub]:
+    yield stub
     await documented.finish_tasks()
-    assert running_stub.complaints == []
 
 
 # -------------------------------------------------------------------------------------------- docs/factories.md

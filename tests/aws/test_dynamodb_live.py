@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.dynamodb import Calls, DynamoDBAdapter
+from support.gates import Gate, gated_swarm
 from support.http_server import eventually
 
 from mail.adapters.aws import live as table_live
@@ -16,22 +17,12 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.activity import model_call
 from mail.core.task.live import LiveEvent, LiveKind
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey
-from mail.testing.agents import NAME, build_agent, build_swarm, call, complete
+from mail.testing.agents import NAME
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 KEY = TaskKey(str(ANN), "t")
-TEXT = "a text of some length " * 10
-
-
-class Gate:
-    """Where the action waits."""
-
-    def __init__(self) -> None:
-        self.begun, self.opened = asyncio.Event(), asyncio.Event()
 
 
 @pytest.fixture
@@ -39,28 +30,13 @@ def gate() -> Gate:
     return Gate()
 
 
-def swarm(gate: Gate) -> SwarmCore:
-    def supervise(view: Any) -> Any:
-        with model_call("house/model") as reply:
-            for piece in TEXT.split():
-                reply.delta("text", f"{piece} ")
-        return [complete("done")] if view.mail.sender_type == "system" else [call("web_search", q="x")]
-
-    async def web_search(_args: Any) -> str:
-        gate.begun.set()
-        await gate.opened.wait()
-        return "found"
-
-    agent = build_agent(supervise, supervises=True, actions=["web_search"])
-    return build_swarm({"supervisor": agent}, actions={"web_search": web_search})
-
-
 @pytest.fixture
 def functions(table: DynamoDBAdapter, client: AwsClient, gate: Gate) -> tuple[Runtime, Runtime]:
     """The turn function, whose requests are counted, and the streaming function."""
     stores = (table.another(client), table.another())
     turn, stream = (
-        Runtime(swarm(gate), store, LocalQueue(), SYSTEM_CLOCK, live_link=store.live) for store in stores
+        Runtime(gated_swarm(gate), store, LocalQueue(), SYSTEM_CLOCK, live_link=store.live)
+        for store in stores
     )
     return turn, stream
 

@@ -37,6 +37,11 @@ def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
     assert encode_wake_up(WakeUp(TaskKey(name, name), name, Tier.AGENT)).isascii()
 
 
+def test_what_a_later_version_adds_is_ignored() -> None:
+    body = '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "seq": 1, "added": 5}'
+    assert decode_wake_up(body) == Received(TaskKey("user:ann@bench", "t-1"), "supervisor", 1)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -49,7 +54,6 @@ def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
         '{"instance": "user:ann@bench", "task_id": "t-1"}',
         '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor"}',
         '{"instance": "user:ann@bench", "task_id": 1, "mailbox": "supervisor", "seq": 1}',
-        '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "seq": 1, "tier": 5}',
         '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor"',
         "x" * 100_000,
     ],

@@ -1,10 +1,12 @@
 """How a task's events are shown."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mail.cli.output import Output
 from mail.cli.views.events import Line, LineReader, Stopwatch, printer, read_data, read_line
 from mail.errors import MAILError
 
@@ -93,8 +95,23 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     assert piped.getvalue().startswith("   12.3 ms  new_message     a → b  ")
     assert "\x1b[" not in piped.getvalue()
     assert "\x1b[" in terminal.getvalue()
-    assert terminal.getvalue().count("\n") == 1
+    assert terminal.getvalue().count("\n") == 2, "a text that doesn't fit has a line of its own"
     assert "…" in terminal.getvalue()
+    printer(terminal)(replace(line, text="short"))
+    assert terminal.getvalue().count("\n") == 3
+
+
+def test_mail_to_other_swarms_is_shown_once() -> None:
+    data = {
+        "description": "sent interswarm message forward to swarm b:\n<incoming_message>\n…",
+        "extra_data": {},
+    }
+    assert read_line("interswarm_message_sent", data, 0).text == "sent interswarm message forward to swarm b"
+
+
+def test_a_time_of_another_year_has_its_year() -> None:
+    assert Output(Terminal()).time("2019-07-15T12:00:00+00:00") == "2019-07-15"
+    assert Output(io.StringIO()).time("2019-07-15T12:00:00+00:00") == "2019-07-15T12:00:00+00:00"
 
 
 def test_times_are_those_since_the_first_event() -> None:

@@ -134,6 +134,12 @@ def test_in_a_folder(
     assert len(done.stderr.splitlines()) <= 3
 
 
+def test_without_a_swarm_of_ones_own(tmp_path: Path) -> None:
+    done = run_mail("check", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "This folder has no swarms.json, so this is the example swarm" in done.stdout
+
+
 def test_models(tmp_path: Path) -> None:
     """Those that run on one's own machine are in no list, and need no key."""
     models = {

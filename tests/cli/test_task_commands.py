@@ -233,7 +233,7 @@ def test_a_task_as_it_was(tasks: ServerProcess, tmp_path: Path) -> None:
     assert lines[-1] == "user → supervisor  weather in Oslo"
     wrong = run_task(tasks, tmp_path, "show", "weather-task", "--at", "9999")
     assert wrong.returncode == 1
-    assert "has the events 1 to" in wrong.stderr
+    assert "has events 1 to" in wrong.stderr
 
 
 def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from client_stage import CONFIG, CutProxy, Recorder, client_of
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from support.gates import waiting_swarm
 from support.http_server import HTTPServer, eventually
 from support.tiers import sized
 from support.timelines import ONE_AGENT
@@ -28,14 +29,6 @@ def two_agents() -> SwarmCore:
         return [request("worker"), wait()]
 
     return build_swarm({"supervisor": supervise, "worker": lambda view: [respond("supervisor", "ready")]})
-
-
-def waiting_swarm(gate: asyncio.Event) -> SwarmCore:
-    async def supervise(_view):
-        await gate.wait()
-        return [complete("at last")]
-
-    return build_swarm({"supervisor": supervise})
 
 
 async def kinds(stream: EventStream) -> list[str | None]:

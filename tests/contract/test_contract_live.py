@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.adapters import SQLiteAdapter
 from support.dynamodb import DynamoDBAdapter
+from support.gates import TEXT, Gate, gated_swarm
 from support.postgres import PostgresAdapter, has_postgres
 
 from mail.adapters.local.queue import LocalQueue
@@ -23,17 +24,14 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.activity import model_call
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import LiveLink, Store
-from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey
-from mail.testing.agents import NAME, build_agent, build_swarm, call, complete
+from mail.testing.agents import NAME
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 KEY = TaskKey(str(ANN), "t")
-TEXT = "a text of some length " * 10
 
 Server = tuple[Store, LiveLink | None]
 Servers = tuple[Server, Server]
@@ -87,29 +85,6 @@ LINKS: dict[str, Callable[[Path], AbstractAsyncContextManager[Servers]]] = {
 }
 
 
-class Gate:
-    """Where the action waits."""
-
-    def __init__(self) -> None:
-        self.begun, self.opened = asyncio.Event(), asyncio.Event()
-
-
-def swarm(gate: Gate) -> SwarmCore:
-    def supervise(view: Any) -> Any:
-        with model_call("house/model") as reply:
-            for piece in TEXT.split():
-                reply.delta("text", f"{piece} ")
-        return [complete("done")] if view.mail.sender_type == "system" else [call("web_search", q="x")]
-
-    async def web_search(_args: Any) -> str:
-        gate.begun.set()
-        await gate.opened.wait()
-        return "found"
-
-    agent = build_agent(supervise, supervises=True, actions=["web_search"])
-    return build_swarm({"supervisor": agent}, actions={"web_search": web_search})
-
-
 class Stage:
     """The process in which the turn runs, and that with the watcher."""
 
@@ -120,7 +95,7 @@ class Stage:
 
     def _runtime(self, server: Server) -> Runtime:
         store, link = server
-        return Runtime(swarm(self.gate), store, LocalQueue(), SYSTEM_CLOCK, live_link=link)
+        return Runtime(gated_swarm(self.gate), store, LocalQueue(), SYSTEM_CLOCK, live_link=link)
 
     async def submit(self, **options: Any) -> None:
         await self.turns.submit(ANN, Submission(body="hello", task_id="t", **options))

@@ -158,20 +158,6 @@ class TestTrouble:
         with SQLiteDatabase(path) as database:
             assert await SQLiteStore(database).load(KEY) == change.task
 
-    async def test_somebody_elses_lock(
-        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(mail.adapters.sqlite.database, "LOCK_TIMEOUT", 0.1)
-        with SQLiteDatabase(path) as database:
-            store = SQLiteStore(database)
-            begun = make.begin(KEY)
-            await store.commit(begun)
-            with locked(path):
-                with pytest.raises(StoreUnavailable, match="Another process has locked the database"):
-                    await store.commit(make.change(begun.task, Mail("beta")))
-                assert await store.load(KEY) == begun.task
-            await store.commit(make.change(begun.task, Mail("beta")))
-
     async def test_writes_wait_for_the_lock_without_the_event_loop(self, path: Path, make: Maker) -> None:
         """They are made as they came, and decided again if another one comes first."""
         with SQLiteDatabase(path) as database:
@@ -422,15 +408,16 @@ class TestLargeCommits:
                 await SQLiteStore(database).commit(make.begin(KEY, LARGE))
             assert refusal.value.current == first.task
 
+    @pytest.mark.parametrize("mail_sent", [Mail("beta"), LARGE], ids=["short", "large"])
     async def test_it_waits_for_somebody_elses_lock(
-        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch, mail_sent: Mail
     ) -> None:
         monkeypatch.setattr(mail.adapters.sqlite.database, "LOCK_TIMEOUT", 0.1)
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
             begun = make.begin(KEY)
             await store.commit(begun)
-            change = make.change(begun.task, LARGE)
+            change = make.change(begun.task, mail_sent)
             with locked(path):
                 with pytest.raises(StoreUnavailable, match="Another process has locked the database"):
                     await store.commit(change)

@@ -35,7 +35,7 @@ from crash_sabotage import SABOTAGES
 from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_worlds import AheadClock, DynamoDBWorld, PostgresWorld, SQLiteWorld, World
 from support.faults.points import read_lines
-from support.postgres import drop_database, make_database
+from support.postgres import borrow_database, return_database
 
 from mail.adapters.aws.client import Aws, AwsClient
 
@@ -118,7 +118,7 @@ def run(order: Order) -> Answer:
     finally:
         shutil.rmtree(folder)
         if isinstance(world, PostgresWorld):
-            drop_database(world.url)
+            return_database(world.url)
 
 
 def _run_chain(order: Order, folder: Path, world: World) -> Answer:
@@ -201,7 +201,7 @@ def _find_world(folder: Path, name: str) -> World:
     if name == "sqlite":
         return SQLiteWorld(folder)
     if name == "postgres":
-        return PostgresWorld(make_database(os.environ["MAIL_CRASH_POSTGRES"]))
+        return PostgresWorld(borrow_database(os.environ["MAIL_CRASH_POSTGRES"]))
     return DynamoDBWorld(_client(), f"crash-{uuid4()}", folder)
 
 

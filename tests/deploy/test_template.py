@@ -4,6 +4,7 @@ import ast
 import itertools
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from deploy_tools import ROOT
 
+import mail
 from handlers.wiring import SWEEP_DELAYS
 from mail.adapters.aws.documents import PEERS, TOKENS, _key_of
 from mail.adapters.aws.schema import create_table
@@ -397,12 +399,13 @@ def test_other_swarms_may_call_a_function_url_if_they_are_named(template: Templa
     """New function URLs want both actions allowed: https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html"""
     url = template["Resources"]["PeerUrl"]
     assert url["Condition"] == "HasPeers"
-    assert url["Properties"] == {"TargetFunctionArn": {"Ref": "InterswarmFunction"}, "AuthType": "AWS_IAM"}
+    assert url["Properties"]["TargetFunctionArn"] == {"Ref": "InterswarmFunction"}
+    assert url["Properties"]["AuthType"] == "AWS_IAM"
     given: dict[tuple[str, int], list[Any]] = {}
     for name, resource in template["Resources"].items():
         properties = resource.get("Properties", {})
         if resource["Type"] == "AWS::Lambda::Permission" and properties["Principal"] != "*":
-            assert properties["FunctionName"] == {"Ref": "InterswarmFunction"}, name
+            assert properties["FunctionName"]["Fn::If"][2] == {"Ref": "InterswarmFunction"}, name
             place, items = properties["Principal"]["Fn::Select"]
             assert items == {"Fn::Split": [",", {"Fn::Sub": ",".join(["${PeerPrincipals}"] * 3)}]}
             assert resource["Condition"] == "HasPeers"
@@ -447,30 +450,103 @@ def test_functions_that_call_peers_may_only_use_their_urls(template: Template) -
 
 def test_a_new_value_of_a_parameter_publishes_a_new_version(template: Template) -> None:
     """SAM hashes `!Ref Parameter`, not its value, so the version's description has to change."""
-    turn = functions(template)["TurnFunction"]
-    used = {*references(turn), *references(template["Globals"]["Function"])} & template["Parameters"].keys()
-    queues_only = set(references(turn["Events"]))
-    # The description has no room for a layer's name, so it says only whether there is one.
-    named = {*references(turn["VersionDescription"]), "SnapStart", "OpenTelemetryLayerArn"}
-    assert turn["VersionDescription"]["Fn::Sub"][1] == {"Traced": {"Fn::If": ["Traces", " OTel", ""]}}
-    assert used - queues_only - {"EndpointUrl", "ApiMemory"} <= named
+    shared = template["Globals"]["Function"]
     layers = of_type(template, "AWS::Serverless::LayerVersion")
-    for layer in (*turn["Layers"], template["Globals"]["Function"]["Layers"][0]):
-        assert layers[layer["Ref"]]["PublishLambdaVersion"] is True
+    for name, properties in functions(template).items():
+        effective = {**shared, **properties}
+        effective["Layers"] = [*shared["Layers"], *properties["Layers"]]
+        effective["Environment"] = [shared["Environment"], properties.get("Environment")]
+        needs_none = ("Events", "DeploymentPreference", "ReservedConcurrentExecutions")
+        versioned = {key: value for key, value in effective.items() if key not in needs_none}
+        used = {*references(versioned)} & template["Parameters"].keys()
+        described = properties["VersionDescription"]
+        # The description has no room for a layer's name, so it says only whether there is one.
+        named = {*references(described), "OpenTelemetryLayerArn", "WebAdapterArn"}
+        assert described["Fn::Sub"][1] == {"Traced": {"Fn::If": ["Traces", " OTel", ""]}}
+        assert used - {"EndpointUrl"} <= named, name
+        assert properties["AutoPublishAliasAllProperties"] is True
+        for layer in properties["Layers"]:
+            if layer.get("Ref") in layers:
+                assert layers[layer["Ref"]]["PublishLambdaVersion"] is True
+    assert "${SnapStart}" in functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0]
+    assert "${SnapStart}" in functions(template)["MessageFunction"]["VersionDescription"]["Fn::Sub"][0]
+    assert layers[shared["Layers"][0]["Ref"]]["PublishLambdaVersion"] is True
+
+
+def test_http_functions_start_from_snapshots_where_that_is_wanted(template: Template) -> None:
+    """The others run all the time, and the runtime of the streaming function is not Python's."""
+    shared = template["Globals"]["Function"]["SnapStart"]
+    assert shared == {"ApplyOn": {"Fn::If": ["HttpUsesSnapStart", "PublishedVersions", "None"]}}
+    other = {name: each["SnapStart"] for name, each in functions(template).items() if "SnapStart" in each}
+    assert other.pop("TurnFunction") == {
+        "ApplyOn": {"Fn::If": ["UsesSnapStart", "PublishedVersions", "None"]}
+    }
+    never = (
+        "StreamFunction",
+        "OutboundFunction",
+        "DeadLetterFunction",
+        "SweeperFunction",
+        "PeerHealthFunction",
+    )
+    assert other == {name: {"ApplyOn": "None"} for name in never}
+
+
+LONG = {"SwarmName", "SwarmSource", "SecretsPath", "AuthEndpoint", "TokenInfoEndpoint"}
+"""Parameters whose values may have any length, or are mostly much shorter than they may be."""
+
+TOGETHER = 190
+"""How many characters these may have, by docs/deploy.md."""
 
 
 def test_the_description_of_a_version_fits(template: Template) -> None:
-    text, parameters = (
-        functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0].replace("${Traced}", " OTel"),
-        template["Parameters"],
-    )
+    parameters = template["Parameters"]
 
     def longest(name: str) -> str:
         parameter = parameters[name]
         known = [*map(str, parameter.get("AllowedValues", ())), str(parameter.get("MaxValue", ""))]
-        return max([*known, "x" * parameter.get("MaxLength", 5)], key=len)
+        return max([*known, "x" * 5], key=len)
 
-    assert len(re.sub(r"\$\{(\w+)\}", lambda found: longest(found[1]), text)) <= 256
+    for name, properties in functions(template).items():
+        text = properties["VersionDescription"]["Fn::Sub"][0].replace("${Traced}", " OTel")
+        fixed = re.sub(r"\$\{(\w+)\}", lambda found: "" if found[1] in LONG else longest(found[1]), text)
+        assert len(fixed) + TOGETHER <= 256, name
+    assert f"may have {TOGETHER} characters together" in (ROOT / "docs" / "deploy.md").read_text()
+
+
+def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template) -> None:
+    rollouts = template["Mappings"]["Rollouts"]
+    assert [*rollouts] == template["Parameters"]["Rollout"]["AllowedValues"]
+    assert {name for name, of in rollouts.items() if of["IsGradual"] == "false"} == {"AllAtOnce"}
+    resources = template["Resources"]
+    for name, properties in functions(template).items():
+        condition, alarms, otherwise = properties["DeploymentPreference"]["Alarms"]["Fn::If"]
+        watched = [alarm["Ref"] for alarm in alarms]
+        assert (condition, otherwise) == ("IsGradual", [{"Ref": "AWS::NoValue"}])
+        assert "RolloutFailuresAlarm" in watched
+        failing = {
+            metric["MetricStat"]["Metric"]["Dimensions"][0]["Value"].get("Ref")
+            for alarm in watched
+            for metric in resources[alarm]["Properties"]["Metrics"]
+            if "MetricStat" in metric
+        }
+        assert {*failing} - {"AWS::StackName"} == (
+            {name} if name == "StreamFunction" else functions(template).keys()
+        )
+        for alarm in watched:
+            assert resources[alarm]["Condition"] == "IsGradual"
+            assert resources[alarm]["Properties"]["EvaluationPeriods"] == 1
+
+
+def test_function_urls_reach_the_version_that_is_rolled_out(template: Template) -> None:
+    """Without a gradual rollout they keep the addresses that they have always had."""
+    for name, function in (("StreamFunctionUrl", "StreamFunction"), ("PeerUrl", "InterswarmFunction")):
+        url = template["Resources"][name]
+        assert url["Properties"]["Qualifier"] == {"Fn::If": ["IsGradual", "live", {"Ref": "AWS::NoValue"}]}
+        assert url["DependsOn"] == f"{function}Aliaslive"
+    for properties in of_type(template, "AWS::Lambda::Permission").values():
+        condition, alias, function = properties["FunctionName"]["Fn::If"]
+        assert condition == "IsGradual"
+        assert alias == {"Ref": f"{function['Ref']}.Alias"}
 
 
 # ------------------------------------------------------------------------------------------------------------- data
@@ -529,6 +605,24 @@ def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None
     assert shown == of_turns | {"DeliveryAttempts", "DeliverySeconds", "ActivePeers", "SilentPeers"}
     places = [(widget["x"], widget["y"]) for widget in widgets]
     assert len(places) == len(set(places))
+
+
+# ------------------------------------------------------------------------------------------------------------ publish
+
+
+def test_the_application_can_be_published(template: Template) -> None:
+    """By the rules for this metadata: `sam publish` checks them only with an account."""
+    application = template["Metadata"]["AWS::ServerlessRepo::Application"]
+    assert re.fullmatch(r"[a-zA-Z0-9-]{1,140}", application["Name"])
+    assert 1 <= len(application["Description"]) <= 256
+    assert re.fullmatch(r"[a-z0-9](([a-z0-9]|-(?!-))*[a-z0-9])?", application["Author"])
+    assert len(application["Labels"]) <= 10
+    assert all(re.fullmatch(r"[a-zA-Z0-9+_:/@-]{1,127}", label) for label in application["Labels"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert application["SpdxLicenseId"] == project["license"]
+    assert application["SemanticVersion"] == mail.__version__
+    for name in ("LicenseUrl", "ReadmeUrl"):
+        assert 0 < (ROOT / application[name]).stat().st_size < 5 * 1024 * 1024
 
 
 # ------------------------------------------------------------------------------------------------------------- docs

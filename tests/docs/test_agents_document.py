@@ -1,10 +1,8 @@
 """docs/agents.md: its pieces run, against a stub of the providers, and it names what agents and swarms have."""
 
 import ast
-import asyncio
 import dataclasses
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,20 +11,10 @@ from support.llm_stub import LLMStub, Tokens, call, reply
 from support.llm_stub import text as says
 
 from mail import ActionContext, Answer, Swarm
-from mail.factories.models import close_clients
 
 DOCUMENT = DOCS / "agents.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 MAIL = "Agents that send each other mail."
-
-
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMStub]:
-    with LLMStub() as stub:
-        for name, value in stub.environ.items():
-            monkeypatch.setenv(name, value)
-        yield stub
-        asyncio.run(close_clients())
 
 
 def done(text: str) -> Any:

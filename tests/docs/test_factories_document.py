@@ -1,11 +1,9 @@
 """docs/factories.md: its pieces run, against a stub of the providers, and it names every class, argument and cause."""
 
-import asyncio
 import dataclasses
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 from document_samples import DOCS, blocks, run_in_order
@@ -14,7 +12,6 @@ from support.llm_stub import LLMStub, call, reply
 import mail.factories
 from mail.core.task.usage import Usage
 from mail.factories import LiteLLMAgentFunction, MAILAgentFunction
-from mail.factories.models import close_clients
 from mail.factories.retry import ATTEMPTS, Cause, RetryPolicy
 from mail.swarms_json.entries import AgentEntry
 from mail.swarms_json.references import resolver
@@ -42,16 +39,6 @@ CAUSES = {
     Cause.FILTERED: "the request, or a filter, is against it",
     Cause.TRUNCATED: "`max_tokens` ended the reply inside of a call",
 }
-
-
-@pytest.fixture
-async def stub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LLMStub]:
-    with LLMStub() as stub:
-        for name, value in stub.environ.items():
-            monkeypatch.setenv(name, value)
-        yield stub
-        await close_clients()
-        await asyncio.sleep(0)
 
 
 async def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,9 +15,13 @@ import signal
 import sqlite3
 import sys
 import time
+from functools import cache
 from typing import Any
+from urllib.parse import parse_qs
 from uuid import UUID, uuid4
 
+from mail.adapters.aws import backend
+from mail.adapters.aws.client import Aws
 from mail.adapters.aws.exchange import DynamoDBMailboxes
 from mail.adapters.sqlite.exchange import SQLiteMailboxes
 from mail.exchange import DurableExchange, open_exchange
@@ -154,7 +158,21 @@ async def report(url: str, point: int, died: bool) -> None:
     print(json.dumps({"point": point, "died": died, "found": found, "healed": healed}), flush=True)
 
 
+@cache
+def _account(region: str, endpoint_url: str) -> Aws:
+    return Aws(region, endpoint_url)
+
+
+def read_botocore(url: str) -> None:
+    """Let processes that are forked later find what takes each of them longer than its exchange: botocore's files."""
+    options = parse_qs(url.partition("?")[2])
+    _account(options["region"][0], options["endpoint_url"][0]).client("dynamodb").warm_up()
+    backend.Aws = _account  # type: ignore[assignment, misc]
+
+
 def die(url: str, what: str, stride: str) -> None:
+    if url.startswith("dynamodb:"):
+        read_botocore(url)
     for point in range(0, 10_000, int(stride)):
         place = url.replace("EXCHANGE", f"{what}-{point}")
         if (child := os.fork()) == 0:

@@ -8,7 +8,6 @@ import ast
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,7 +20,6 @@ import mail.exchange
 from mail import MAILSwarmTemplate
 from mail.exchange import OUTBOX, Element, Exchange, Flow, Mail, Progression
 from mail.factories import LiteLLMSupervisorFunction
-from mail.factories.models import close_clients
 
 TEXT = text_of("003")
 SAMPLES = {block.number: block.code for block in _read("003", TEXT) if block.language == "python"}
@@ -192,15 +190,6 @@ async def test_continuous_sync(space: dict[str, Any]) -> None:
 
 class TestSessionAndBranch:
     """The sample that asks a model: a session is one of our swarms."""
-
-    @pytest.fixture
-    async def stub(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LLMStub]:
-        with LLMStub() as stub:
-            for name, value in stub.environ.items():
-                monkeypatch.setenv(name, value)
-            yield stub
-            await close_clients()
-            await asyncio.sleep(0)
 
     async def test_an_agent_sends_what_its_model_says_to_another(
         self, stub: LLMStub, space: dict[str, Any]

@@ -1,4 +1,4 @@
-"""One stub of the providers and one litellm for all tests of this folder; each test begins with an empty script."""
+"""One litellm for all tests of this folder."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -9,12 +9,6 @@ from support.llm_stub import LLMStub
 from mail.factories import LiteLLMAgentFunction
 from mail.factories.models import close_clients
 from mail.factories.retry import RetryPolicy
-
-
-@pytest.fixture(scope="session")
-def _running_stub() -> Iterator[LLMStub]:
-    with LLMStub() as stub:
-        yield stub
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +28,7 @@ async def _connections_end_with_the_loop() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def stub(_running_stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMStub]:
-    """The stub, found by litellm in the place of every provider; waits between attempts are short."""
-    for name, value in _running_stub.environ.items():
-        monkeypatch.setenv(name, value)
+def stub(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> LLMStub:
+    """The stub, with short waits between attempts."""
     monkeypatch.setattr(LiteLLMAgentFunction, "retry_policy", RetryPolicy(first=0.01, longest=0.05))
-    _running_stub.reset()
-    yield _running_stub
-    assert _running_stub.complaints == []
+    return stub

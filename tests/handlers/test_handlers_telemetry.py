@@ -107,6 +107,15 @@ def test_a_task_that_begins_is_counted_where_it_begins(stage: Stage) -> None:
     stage.work_off()
 
 
+def test_an_answer_that_is_a_servers_error_is_counted(stage: Stage) -> None:
+    """Lambda counts none: the invocation succeeds."""
+    function = stage.function("health")
+    with LambdaRuntime(function, {**stage.environment, "MAIL_TABLE": "missing"}) as running:
+        answer = running.invoke(stage.request("health", path="/health"))
+        assert answer["statusCode"] == 503
+        assert sums(running.records) == {("ServerErrors",): 1}
+
+
 @pytest.fixture
 def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
     """The streaming function, as `layers/run.sh` starts it, and the receiver of its spans."""

@@ -1,7 +1,5 @@
 """`POST /responses` to agents that are language models: they are offered the caller's tools, and call them."""
 
-import logging
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from support.llm_stub import LLMStub, Request, Tokens, call, reply
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.factories import LiteLLMSupervisorFunction
-from mail.factories.models import close_clients
 from mail.testing.agents import build_swarm
 
 GPT, CLAUDE = "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"
@@ -24,22 +21,6 @@ TOOL: Any = {
     "strict": False,
 }
 OTHER: Any = {**TOOL, "name": "get_time"}
-
-
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMStub]:
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    with LLMStub() as stub:
-        for name, value in stub.environ.items():
-            monkeypatch.setenv(name, value)
-        yield stub
-        assert stub.complaints == []
-
-
-@pytest.fixture(autouse=True)
-async def _connections_end_with_the_loop() -> AsyncIterator[None]:
-    yield
-    await close_clients()
 
 
 def swarm_of(llm: str, tool_format: ToolFormat, **params: Any) -> SwarmCore:

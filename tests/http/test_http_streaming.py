@@ -5,6 +5,7 @@ import json
 
 import httpx
 import pytest
+from support.gates import waiting_swarm
 from support.http_server import HTTPServer, eventually
 from support.timelines import ONE_AGENT, TWO_AGENTS_AND_AN_ACTION
 
@@ -28,14 +29,6 @@ def weather_swarm() -> SwarmCore:
 
     weather = build_agent(forecast, targets=["supervisor"], actions=["get_weather"])
     return build_swarm({"supervisor": supervise, "weather": weather}, actions={"get_weather": get_weather})
-
-
-def waiting_swarm(gate: asyncio.Event) -> SwarmCore:
-    async def supervise(_view):
-        await gate.wait()
-        return [complete("at last")]
-
-    return build_swarm({"supervisor": supervise})
 
 
 async def test_order_with_one_agent(server: HTTPServer) -> None:

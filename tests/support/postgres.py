@@ -188,10 +188,15 @@ def execute(url: str, statement: SQL | Composed) -> None:
         connection.execute(statement)
 
 
+_END_OTHERS = SQL(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
 def break_connections(url: str) -> None:
     """End all sessions of a database, as a network or a failover would."""
-    others = "datname = current_database() AND pid <> pg_backend_pid()"
-    execute(url, SQL(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
+    execute(url, _END_OTHERS)
 
 
 _clean: list[str] = []
@@ -200,16 +205,17 @@ _clean: list[str] = []
 _ROWS = defaultdict(lambda: SQL("true"), settings=SQL("name <> 'schema_version'"))
 
 
-def borrow_database() -> str:
-    """The URL of a database with empty tables."""
-    return _clean.pop() if _clean else make_database(postgres_server().url())
+def borrow_database(server: str = "") -> str:
+    """The URL of a database with empty tables, on the server of this URL (default: that of this process)."""
+    return _clean.pop() if _clean else make_database(server or postgres_server().url())
 
 
 def return_database(url: str) -> None:
-    """Let others have a database that nobody uses any more."""
+    """Let others have a database; whoever still uses it is disconnected."""
+    delete = (SQL("DELETE FROM mail.{} WHERE {}").format(Identifier(table), _ROWS[table]) for table in TABLES)
     with psycopg.connect(url, autocommit=True) as connection:
-        for table in TABLES:
-            connection.execute(SQL("DELETE FROM mail.{} WHERE {}").format(Identifier(table), _ROWS[table]))
+        connection.execute(_END_OTHERS)
+        connection.execute(SQL(";").join(delete))
     _clean.append(url)
 
 

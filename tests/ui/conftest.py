@@ -20,7 +20,7 @@ from support.server_process import ServerProcess
 from ui_needs import unavailable
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
 """Chromiums without windows, which take half the CPU time."""
@@ -50,23 +50,23 @@ FLAGS = (
 )
 
 
-def chromium(playwright: "Playwright") -> str | None:
+def chromium() -> str | None:
     """The executable; None where there is none."""
     if named := os.environ.get("MAIL_CHROMIUM") or next(filter(None, map(shutil.which, SHELLS)), None):
         return named
-    own = playwright.chromium.executable_path
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
     return own if Path(own).exists() else next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @pytest.fixture(scope="session")
 def chromium_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of one headless Chromium for all tests."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
+    if find_spec("playwright") is None:
         unavailable("playwright")
-    with sync_playwright() as playwright:
-        executable = chromium(playwright)
+    executable = chromium()
     if executable is None:
         unavailable("Chromium")
     flags = list(FLAGS)

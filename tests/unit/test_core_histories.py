@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from mail.core.engine.histories import HistoryCache
+from mail.core.engine.histories import CachedHistory, HistoryCache
 from mail.core.task.size import json_size
 from mail.core.task.task import TaskKey
 from mail.testing.agents import View, build_swarm, call, complete
@@ -16,13 +16,18 @@ def entries(*names: str) -> list[dict[str, Any]]:
     return [{"content": name} for name in names]
 
 
+def joined(cached: CachedHistory | None) -> list[dict[str, Any]]:
+    assert cached is not None
+    return cached.entries
+
+
 def test_it_joins_what_it_is_given() -> None:
     cache = HistoryCache()
     assert cache.count(ONE, "a") == 0
-    assert cache.extend(ONE, "a", 0, 0, []) == []
-    assert cache.extend(ONE, "a", 0, 2, entries("x", "y", "z")) == entries("x", "y", "z")
-    assert cache.extend(ONE, "a", 2, 3, entries("w")) == entries("x", "y", "z", "w")
-    assert cache.extend(ONE, "a", 3, 3, []) == entries("x", "y", "z", "w")
+    assert joined(cache.extend(ONE, "a", 0, 0, [])) == []
+    assert joined(cache.extend(ONE, "a", 0, 2, entries("x", "y", "z"))) == entries("x", "y", "z")
+    assert joined(cache.extend(ONE, "a", 2, 3, entries("w"))) == entries("x", "y", "z", "w")
+    assert joined(cache.extend(ONE, "a", 3, 3, [])) == entries("x", "y", "z", "w")
     assert cache.count(ONE, "a") == 3
 
 
@@ -31,7 +36,7 @@ def test_mailboxes_and_tasks_are_apart() -> None:
     for key in (ONE, TWO):
         for agent in ("a", "b"):
             cache.extend(key, agent, 0, 1, entries(f"{key.task_id} {agent}"))
-    assert cache.extend(TWO, "a", 1, 1, []) == entries("two a")
+    assert joined(cache.extend(TWO, "a", 1, 1, [])) == entries("two a")
 
 
 def test_the_least_recently_used_go_first() -> None:
@@ -45,7 +50,7 @@ def test_the_least_recently_used_go_first() -> None:
 
 def test_one_history_that_is_too_large_alone_is_not_kept() -> None:
     cache = HistoryCache(max_bytes=1000)
-    assert cache.extend(ONE, "a", 0, 1, entries("x" * 2000)) == entries("x" * 2000)
+    assert joined(cache.extend(ONE, "a", 0, 1, entries("x" * 2000))) == entries("x" * 2000)
     assert cache.count(ONE, "a") == 0
     cache.extend(ONE, "b", 0, 1, entries("x"))
     cache.extend(ONE, "b", 1, 2, entries("y" * 2000))
@@ -59,14 +64,14 @@ def test_what_does_not_follow_on_what_is_known_is_not_joined_to_it() -> None:
     assert cache.count(ONE, "a") == 0
     cache.extend(ONE, "a", 0, 1, entries("first"))
     assert cache.extend(ONE, "a", 2, 3, entries("third")) is None
-    assert cache.extend(ONE, "a", 0, 2, entries("first", "second")) == entries("first", "second")
+    assert joined(cache.extend(ONE, "a", 0, 2, entries("first", "second"))) == entries("first", "second")
 
 
 def test_what_is_known_already_is_not_joined_twice() -> None:
     """Two workers may have asked before the first one was done."""
     cache = HistoryCache()
     cache.extend(ONE, "a", 0, 2, entries("first", "second"))
-    assert cache.extend(ONE, "a", 1, 2, entries("second")) == entries("first", "second")
+    assert joined(cache.extend(ONE, "a", 1, 2, entries("second"))) == entries("first", "second")
 
 
 def test_its_size_is_counted_right_over_many_changes() -> None:
@@ -78,7 +83,7 @@ def test_its_size_is_counted_right_over_many_changes() -> None:
     held = sum(cached.size for cached in cache._known.values())
     assert held == cache._bytes
     assert 0 < held <= 2000
-    assert all(json_size(cached.history) <= cached.size for cached in cache._known.values())
+    assert all(json_size(cached.entries) <= cached.size for cached in cache._known.values())
 
 
 async def test_an_agent_keeps_its_memory_however_much_others_say_meanwhile() -> None:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from copy import copy
-from typing import Any, Self, TypedDict, get_origin, overload
+from typing import Any, Self, TypedDict, Unpack, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -56,7 +56,7 @@ class MAILAction:
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
             the arguments, a dictionary, returns True. The function may be a coroutine function.
-        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
+        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
         model: checks the arguments in place of `parameters`, and fills in its defaults.
 
     Attributes:
@@ -103,10 +103,7 @@ class MAILAction:
         *,
         function_str: str | None = None,
         style: ToolFormat = "responses",
-        idempotent: bool = False,
-        sequential: bool = False,
-        needs_approval: NeedsApproval = False,
-        approval_timeout: float | None = None,
+        **options: Unpack[ActionOptions],
     ) -> Self:
         """Return an action whose arguments are the fields of a model.
 
@@ -123,11 +120,8 @@ class MAILAction:
             declared["description"],
             declared["parameters"],
             found,
-            idempotent=idempotent,
-            sequential=sequential,
-            needs_approval=needs_approval,
-            approval_timeout=approval_timeout,
             model=model,
+            **options,
         )
 
     @classmethod
@@ -303,10 +297,7 @@ def action(
     model: type[BaseModel] | None = None,
     parameters: dict[str, Any] | None = None,
     style: ToolFormat = "responses",
-    idempotent: bool = False,
-    sequential: bool = False,
-    needs_approval: NeedsApproval = False,
-    approval_timeout: float | None = None,
+    **options: Unpack[ActionOptions],
 ) -> Callable[[Callable[..., Any]], MAILAction]: ...
 
 
@@ -338,7 +329,7 @@ def action(
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
             the arguments, a dictionary, returns True.
-        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
+        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
 
     Raises ConfigurationError if the description or the arguments are missing.
     """

@@ -22,8 +22,8 @@ from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
     "supervisor": "mail.examples.supervisor.agent",
-    "weather": "mail.examples.weather_dummy.agent",
-    "math": "mail.examples.math_dummy.agent",
+    "weather": "mail.examples.weather_dummy.template",
+    "math": "mail.examples.math_dummy.template",
     "consultant": "mail.examples.consultant_dummy.agent",
     "analyst": "mail.examples.analyst_dummy.agent",
 }
@@ -213,13 +213,13 @@ class MAILAgentTemplate(_Agent):
         agent_params: further parameters of the factory; `python::` and `url::` references are resolved immediately.
             In `system` a reference to a Python object may omit its prefix.
         can_complete_tasks: whether it may complete tasks; by default only if its factory makes supervisors, as those
-            of `mail.factories.supervisor` do (seed 000, docs/factories.md).
+            of `mail.factories.supervisor` do.
         tool_format: the API whose formats it uses.
         exclude_tools: MAIL tools it may not call.
         sequential: whether its actions run one after the other, instead of at the same time.
         mcp: MCP servers whose tools it may call (see `mail.mcp.servers.read_servers`).
         strict_tools: whether text without a tool call is an error, instead of an answer; None for the swarm's setting.
-        approve: its actions and MCP tools of which a person must approve each call, by name; True for all.
+        approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
         description: what it does, for people and for the agents that may write to it.
         allowed_prefixes: the modules that references may name; None for all.
 

@@ -67,6 +67,9 @@ STOP_SECONDS = 5.0
 class Agent:
     """An agent: a language model with a system prompt, actions and a team.
 
+        writer = Agent("writer", "You write three clear sentences.", model="openai/gpt-5-mini")
+        lead = Agent("lead", "You answer questions.", model="openai/gpt-5-mini", team=[writer])
+
     Args:
         name: its address in the swarm.
         system: its system prompt; the swarm adds how to answer, and whom the agent may write to.
@@ -82,7 +85,7 @@ class Agent:
         description: what it does, for people and for the agents that may write to it.
         sequential: whether its actions run one after the other.
         strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
-        approve: its actions and MCP tools of which a person must approve each call, by name; True for all.
+        approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -250,7 +253,9 @@ class AskOptions(TypedDict, total=False):
 
 
 class Swarm(Generic[Output]):
-    """A swarm: an agent, with its team, the teams of those, and so on.
+    """A swarm: a lead with its team, the teams of its members, and so on.
+
+        print(Swarm(lead).ask("What is MAIL?"))
 
     Args:
         lead: the agent that answers; it gives the swarm its name.
@@ -473,7 +478,7 @@ class Swarm(Generic[Output]):
         Args:
             answer: the answer with the pending calls, or the id of its task.
             call_id: the call; by default, the calls that wait in `answer`, or the only one that waits in the task.
-            all: whether to decide on all calls of the task on which nobody has decided when the decision arrives,
+            all: whether to decide all calls of the task that wait for a decision when this one arrives,
                 including those that you have not seen.
             arguments: arguments for the call, in place of the model's.
             reason: a note for the task's timeline.
@@ -724,7 +729,8 @@ class Swarm(Generic[Output]):
             return self._home.run(work)
         except MAILError as error:
             # it is about the question, not a bug: leave out the frames of the swarm's thread
-            raise error.with_traceback(None)  # noqa: B904  # it is the same error
+            error.__traceback__ = None
+            raise
 
 
 def _schema(output_type: Any) -> OutputSchema | None:

@@ -37,6 +37,7 @@ def check(
     from mail.bootstrap import read_swarm
     from mail.bootstrap.check import check_agents
     from mail.config import load_config
+    from mail.swarms_json.load import PACKAGED_SOURCE, find_source
 
     flags: dict[str, Any] = {"swarm_name": swarm_name, "swarm_source": None if file is None else str(file)}
     server = load_config(config).server.with_overrides(
@@ -52,6 +53,10 @@ def check(
         {"swarm": swarm.name, "agents": [asdict(agent) for agent in checked], "problems": problems},
         lambda: show(swarm.name, checked, output),
     )
+    if find_source(server.swarm.source) is PACKAGED_SOURCE and not as_json:
+        output.text(
+            f"This folder has no {server.swarm.source}, so this is the example swarm; mail init creates a project"
+        )
     if problems:
         raise typer.Exit(1)
 

@@ -380,7 +380,7 @@ class Messaging(Connection):
 
         Args:
             call_id: the call; not needed if only one waits.
-            all: whether to decide on all calls of the task on which nobody has decided when the decision arrives,
+            all: whether to decide all calls of the task that wait for a decision when this one arrives,
                 including those that you have not seen.
             arguments: arguments for the call, instead of the model's.
             reason: a note for the task's timeline.

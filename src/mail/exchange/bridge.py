@@ -34,7 +34,6 @@ from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.idempotency import find as find_submission
-from mail.core.task.task import Task
 from mail.core.task.turn_state import PausedCall
 from mail.errors import BadRequest, PayloadTooLarge
 from mail.exchange.durable import DurableExchange
@@ -289,8 +288,8 @@ class ExchangeBridge:
         remember(self.task_id(*conversation), chain)
         submitted = await self._submit(conversation, mail)
         answer = await self.swarm.runtime.wait(submitted, self._timeout)
-        calls = _waiting_calls(await self.swarm.runtime.load_task(submitted.key.task_id))
-        if calls:
+        task = await self.swarm.runtime.load_task(submitted.key.task_id)
+        if task is not None and (calls := task.generation.waiting_calls):
             await self._ask(conversation, mail, submitted, calls)
         else:
             is_failed = answer.sender.address_type == "system"
@@ -364,7 +363,7 @@ class ExchangeBridge:
             if found is not None:
                 return found
         self._finished.discard(conversation)
-        calls = () if conversation in self._not_asked else _waiting_calls(task)
+        calls = () if task is None or conversation in self._not_asked else task.generation.waiting_calls
         self._not_asked.discard(conversation)
         if not calls:
             return await runtime.submit(message, drop_question=True)  # it was not sent to this sender
@@ -395,13 +394,6 @@ class ExchangeBridge:
         return MAILMessage(
             id=str(mail.id), timestamp=message.timestamp, msg_type=message.msg_type, message=message.message
         )
-
-
-def _waiting_calls(task: Task | None) -> tuple[PausedCall, ...]:
-    """Return the calls that a paused task waits for."""
-    if task is None or task.generation.breakpoint is None:
-        return ()
-    return task.generation.breakpoint.calls
 
 
 def _decision(call: PausedCall, text: str) -> GivenApproval:

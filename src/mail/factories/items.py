@@ -7,7 +7,7 @@ formats, for new replies and for those in a history.
     blocks      {"role": "assistant", "content": [{"type": "thinking" | "text" | "tool_use" | …}, …]}   (Claude)
     responses   {"type": "reasoning" | "message" | "function_call" | …}, one entry per item
 
-A tool call gets the reasoning and the text since the previous call (seed 000, docs/CHECKLIST.md); parallel calls
+A tool call gets the reasoning and the text since the previous call; parallel calls
 without reasoning refer to the last call that has some. Values that no store accepts are filtered out: lone surrogates
 in text are replaced, and a call with such arguments becomes an `UNREADABLE_CALL`, whose error the agent sees.
 """

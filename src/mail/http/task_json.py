@@ -464,9 +464,7 @@ def task_summary(task: Task) -> dict[str, Any]:
         "generation": task.generation.number,
         "steps": task.generation.steps,
         "max_steps": task.max_steps,
-        "pending_tool_calls": [pending_call(call) for call in task.generation.breakpoint.calls]
-        if task.generation.breakpoint
-        else [],
+        "pending_tool_calls": pending_calls(task),
         "waiting_for": waiting_for(task),
         "queued": queued(task),
         "working": None if task.is_running else [],
@@ -539,8 +537,7 @@ def pending_call(call: PausedCall) -> dict[str, Any]:
 
 def pending_calls(task: Task) -> list[dict[str, Any]]:
     """Return the breakpoint tool calls that a paused task waits for."""
-    waiting = task.generation.breakpoint
-    return [] if waiting is None else [pending_call(call) for call in waiting.calls]
+    return [pending_call(call) for call in task.generation.waiting_calls]
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:

@@ -142,7 +142,7 @@ _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _RATE = re.compile(r"rate\((\d+) (second|minute|hour|day)s?\)")
 _CORS = "x-amazon-apigateway-cors"
 _NO_URL = "ResourceNotFoundException"
-_INTEGRATED = re.compile(r"\$\{(\w+)\.(?:Arn|Alias)\}")
+_INTEGRATED = re.compile(r"\$\{(\w+)(?:\.Arn)?\}")
 
 
 class Deployment:
@@ -213,12 +213,13 @@ class Deployment:
             "cloudformation", "get_template", StackName=STACK, TemplateStage="Processed"
         )
         body = processed["TemplateBody"]
-        apis = _http_apis(body if isinstance(body, dict) else json.loads(body))
+        resources = (body if isinstance(body, dict) else json.loads(body))["Resources"]
+        apis, aliases = _http_apis(resources), _aliases(resources)
         functions = await self._functions(physical)
         return Stack(
             functions=functions,
             event_sources=await self._claim_event_sources(functions),
-            routes=tuple(route for api in apis for route in _read_routes(api)),
+            routes=tuple(route for api in apis for route in _read_routes(api, aliases)),
             schedules=await self._claim_schedules(functions),
             outputs=outputs,
             api_cors=next((_read_cors(cors) for api in apis if (cors := api.get(_CORS))), None),
@@ -313,23 +314,33 @@ def _read_rate(expression: str) -> float:
     return float(rate[1]) * _UNIT_SECONDS[rate[2]]
 
 
-def _http_apis(processed: Document) -> list[Document]:
+def _http_apis(resources: Document) -> list[Document]:
     """Return the HTTP APIs of an expanded template as OpenAPI documents."""
     return [
         resource["Properties"]["Body"]
-        for resource in processed["Resources"].values()
+        for resource in resources.values()
         if resource["Type"] == "AWS::ApiGatewayV2::Api"
     ]
 
 
-def _read_routes(api: Document) -> Iterator[Route]:
+def _aliases(resources: Document) -> dict[str, str]:
+    """Return the functions of the aliases of an expanded template, by the logical id of the alias."""
+    return {
+        name: resource["Properties"]["FunctionName"]["Ref"]
+        for name, resource in resources.items()
+        if resource["Type"] == "AWS::Lambda::Alias"
+    }
+
+
+def _read_routes(api: Document, aliases: Mapping[str, str]) -> Iterator[Route]:
     for path, methods in api["paths"].items():
         for method, operation in methods.items():
             integration = operation.get("x-amazon-apigateway-integration")
             target = _INTEGRATED.search(json.dumps(integration["uri"])) if integration else None
             if target is not None:
                 name = "ANY" if method == "x-amazon-apigateway-any-method" else method.upper()
-                yield Route(name, "$default" if path == "/$default" else path, target[1])
+                function = aliases.get(target[1], target[1])
+                yield Route(name, "$default" if path == "/$default" else path, function)
 
 
 def _read_cors(given: Mapping[str, Any]) -> Cors:

@@ -109,13 +109,17 @@ class LocalAccount(Aws):
         from botocore.config import Config  # type: ignore[import-untyped]
 
         settings = credentials(self.endpoint)
-        return botocore.session.Session().create_client(
-            service,
-            endpoint_url=self.endpoint,
-            region_name=settings["AWS_REGION"],
-            aws_access_key_id=settings["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=settings["AWS_SECRET_ACCESS_KEY"],
-            config=Config(
-                read_timeout=READ_SECONDS, retries={"total_max_attempts": 1}, max_pool_connections=connections
-            ),
+        config = Config(
+            read_timeout=READ_SECONDS, retries={"total_max_attempts": 1}, max_pool_connections=connections
         )
+        with self._lock:
+            if self._session is None:
+                self._session = botocore.session.Session()
+            return self._session.create_client(
+                service,
+                endpoint_url=self.endpoint,
+                region_name=settings["AWS_REGION"],
+                aws_access_key_id=settings["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=settings["AWS_SECRET_ACCESS_KEY"],
+                config=config,
+            )

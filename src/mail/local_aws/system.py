@@ -12,7 +12,6 @@ tasks wait for each other, runs functions with its own packages, and supports ne
 import asyncio
 import contextlib
 import logging
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -22,7 +21,11 @@ from typing import Any, Self
 
 from starlette.types import ASGIApp
 
-from mail.errors import MAILError
+from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import CallerRole
 from mail.local_aws.deployment import Deployment, Template
 from mail.local_aws.event_sources import Faults, Poller, run_schedule
 from mail.local_aws.function_url import WebFunction
@@ -41,7 +44,7 @@ from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Ro
 from mail.server.uvicorn import base_url, listen
 
 SQS_CONNECTIONS = 64
-ROLES = ("admin", "user", "agent")
+ROLES: tuple[CallerRole, ...] = ("admin", "user", "agent")
 
 logger = logging.getLogger(__name__)
 
@@ -257,26 +260,12 @@ class LocalAws:
         given = {**next(iter(self.stack.functions.values())).environment, **self._given}
         if table is None or any(given.get(name) for name in ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")):
             return {}
-        tokens = await asyncio.gather(*(self._issue_token(table, role) for role in ROLES))
-        return dict(zip(ROLES, tokens, strict=True))
-
-    async def _issue_token(self, table: str, role: str) -> str:
-        """Run `mail token create`, like an operator, in the environment of the local account."""
-        command = [sys.executable, "-m", "mail.cli", "token", "create", "--role", role, "--id", role]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            "--database",
-            f"dynamodb://{table}",
-            env={**system_environment(), **credentials(self.endpoint)},
-            cwd=self._folder,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        output, errors = await process.communicate()
-        if process.returncode != 0:
-            raise MAILError(f"no token could be created: {errors.decode(errors='replace').strip()}")
-        return output.decode().strip()
+        dynamodb = self.account.client("dynamodb")
+        try:
+            documents = ServerDocuments(DynamoDBDocuments(dynamodb, table))
+            return {role: await issue_token(documents, Caller(role, role)) for role in ROLES}
+        finally:
+            dynamodb.close()
 
 
 def _retimed(stack: Stack, tempo: Tempo) -> Stack:

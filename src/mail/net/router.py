@@ -383,7 +383,7 @@ class InterswarmRouter:
 
     def _owner(self, message: MAILMessage) -> str:
         sender = message.sender
-        if sender.address_type in ("user", "admin"):
+        if sender.is_person:
             return f"{sender.address_type}:{sender.address}@{self.local_swarm_name}"
         return f"swarm:{self.local_swarm_name}@{self.local_swarm_name}"
 

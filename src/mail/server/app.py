@@ -1,9 +1,8 @@
 """The ASGI application of a server: the HTTP routes on a system, which its lifespan starts and stops."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, get_args
 
@@ -19,7 +18,7 @@ from mail.http.app import MAILApp
 from mail.http.app import create_app as create_http_app
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import rates_of
-from mail.http.service import PAGE_BYTES, Service, unlimited
+from mail.http.service import PAGE_BYTES, RequestObserver, Service, unlimited
 from mail.server import PROGRAM_VARIABLE
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def build_app(system: "LocalSystem") -> MAILApp:
 
     If there are no API tokens yet, it prints one per role when it starts.
     """
-    from mail.http.routes import load_router, module_names, server
+    from mail.http.routes import later_routers, server
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -54,7 +53,7 @@ def build_app(system: "LocalSystem") -> MAILApp:
     return create_http_app(
         make_service(system, config),
         [server.router],
-        later=[partial(load_router, name) for name in module_names() if name != server.__name__],
+        later=later_routers(server),
         lifespan=lifespan,
         cors_origins=config.cors_origins,
     )
@@ -67,6 +66,7 @@ def make_service(
     time_left: Callable[[Request], float | None] = unlimited,
     stream_url: str = "",
     max_answer_bytes: int | None = None,
+    observers: Sequence[RequestObserver] = (),
 ) -> Service:
     """Build the service behind the HTTP routes.
 
@@ -74,6 +74,7 @@ def make_service(
         time_left: the seconds until the process of a request ends; None for a process that runs on.
         stream_url: where streams are served, if not by this process.
         max_answer_bytes: the largest answer that the process can send; None for any size.
+        observers: measure requests, besides those of the system's telemetry.
     """
     return Service(
         runtime=system.runtime,
@@ -91,7 +92,7 @@ def make_service(
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
         large_answers=LargeAnswers(max_answer_bytes),
         rates=rates_of(config.limits),
-        observers=system.telemetry.request_observers,
+        observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,
         metrics=system.telemetry.metrics,
         metrics_are_public=config.telemetry.metrics == "public",

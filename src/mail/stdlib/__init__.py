@@ -1,7 +1,7 @@
 """The catalogue of ready-made actions, to be imported by swarms.json or passed on by Python code.
 
-Each area is a package with an `actions` module: `http`, `fs`, `interswarm`, `mcp` and `agentmail`; all but the last one's
-can be imported from here, too. See docs/stdlib/README.md. Environment variables set what agents may do; they are read at
+Each area is a package with an `actions` module: `http`, `fs`, `interswarm`, `mcp` and `agentmail`. The actions of all
+but `agentmail` can also be imported from here. See docs/stdlib/README.md. Environment variables set what agents may do; they are read at
 every call, and no state is kept between calls.
 """
 

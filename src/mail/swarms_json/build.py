@@ -357,7 +357,7 @@ def build_function(
     instance_params: Mapping[str, Any],
     print_llm_streams: bool = True,
 ) -> AgentFunction:
-    """Call an agent's factory (seed 000, docs/factories.md: Instance Parameters vs. Top-Level Wiring).
+    """Call an agent's factory.
 
     Args:
         where: the agent, for messages.

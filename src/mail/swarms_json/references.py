@@ -57,7 +57,7 @@ def resolve_references(value: Any, resolve: Resolve) -> Any:
 def resolve_params(params: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
     """Resolve every reference in an agent's `agent_params`.
 
-    In `system` a reference to a Python object may omit its prefix (seed 000, docs/factories.md): no system prompt
+    In `system` a reference to a Python object may omit its prefix: no system prompt
     looks like one. Raises ConfigurationError if one can't be resolved.
     """
     resolved: dict[str, Any] = resolve_references(dict(params), resolve)

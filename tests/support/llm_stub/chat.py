@@ -6,7 +6,6 @@ Reasoning is in `reasoning_content`, which OpenAI itself never sends, but DeepSe
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from support.llm_stub.script import Failure
 from support.llm_stub.wire import (
     Call,
     Issued,
@@ -20,6 +19,7 @@ from support.llm_stub.wire import (
     require_known,
     sse,
 )
+from support.llm_stub.wire import openai_error as error  # noqa: F401
 
 KNOWN = (
     "model messages tools tool_choice stream stream_options max_tokens max_completion_tokens reasoning_effort "
@@ -72,17 +72,6 @@ def events(reply: Reply, request: Mapping[str, Any], issued: Issued) -> Iterator
     if wants_usage:
         yield sse({**head, "choices": [], "usage": _usage(reply)})
     yield b"data: [DONE]\n\n"
-
-
-def error(failure: Failure) -> dict[str, Any]:
-    return {
-        "error": {
-            "message": failure.message,
-            "type": failure.openai_type,
-            "param": None,
-            "code": failure.code,
-        }
-    }
 
 
 def error_event() -> bytes:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from support.llm_stub.script import Failure
 from support.llm_stub.wire import (
     Call,
     Code,
@@ -23,6 +22,7 @@ from support.llm_stub.wire import (
     require_known,
     sse,
 )
+from support.llm_stub.wire import openai_error as error  # noqa: F401
 
 KNOWN = (
     "model input instructions include tools tool_choice stream store reasoning max_output_tokens temperature top_p "
@@ -204,17 +204,6 @@ def _response(
             "total_tokens": tokens.input + tokens.output,
         },
         "metadata": {},
-    }
-
-
-def error(failure: Failure) -> dict[str, Any]:
-    return {
-        "error": {
-            "message": failure.message,
-            "type": failure.openai_type,
-            "param": None,
-            "code": failure.code,
-        }
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.llm_stub.script import Call, Code, Part, Redacted, Reply, Search, Text, Thinking
+from support.llm_stub.script import Call, Code, Failure, Part, Redacted, Reply, Search, Text, Thinking
 
 
 class Refusal(Exception):
@@ -54,6 +54,18 @@ def pieces(text: str, size: int = 7) -> Iterator[str]:
 def arguments_of(part: Call) -> str:
     """The arguments as the model wrote them."""
     return part.arguments if isinstance(part.arguments, str) else json.dumps(part.arguments)
+
+
+def openai_error(failure: Failure) -> dict[str, Any]:
+    """The body of an error of either of OpenAI's APIs."""
+    return {
+        "error": {
+            "message": failure.message,
+            "type": failure.openai_type,
+            "param": None,
+            "code": failure.code,
+        }
+    }
 
 
 def sse(data: dict[str, Any], event: str | None = None) -> bytes:

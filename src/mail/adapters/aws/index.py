@@ -28,9 +28,10 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
+from mail.adapters.shared.codec import foreign_cursor
 from mail.core.task.ports import TaskPage, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, MAILError
+from mail.errors import MAILError
 
 CHECKSUM_LENGTH = 16
 
@@ -208,26 +209,19 @@ def _is_leased(item: Item, mailbox: str, now: float) -> bool:
 
 
 def _make_cursor(listed: str | None, task: Task) -> str:
-    """Return the cursor of the page after a task, with a checksum of the listed instance."""
+    """Return the cursor of the page after a task, of the listed instance."""
     position = f"{task.started}#{task.task_id}"
-    if listed is None:
-        position += f"#{task.instance}"
-    return urlsafe_b64encode((_checksum(listed, position) + position).encode()).decode()
+    return _sealed(listed, position if listed is not None else f"{position}#{task.instance}")
 
 
 def _read_cursor(listed: str | None, cursor: str) -> Item:
     """Return the start key of `_make_cursor`'s cursor."""
-    try:
-        text = urlsafe_b64decode(cursor).decode()
-    except (binascii.Error, ValueError):
-        text = ""
-    position = text[CHECKSUM_LENGTH:]
-    started, _, task_id = position.partition("#")
+    started, _, task_id = _position_in(cursor, listed).partition("#")
     instance = listed
     if listed is None:
         task_id, _, instance = task_id.partition("#")
-    if not task_id or not instance or text[:CHECKSUM_LENGTH] != _checksum(listed, position):
-        raise BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")
+    if not task_id or not instance:
+        raise foreign_cursor(cursor)
     return {
         **key_of((partition(TaskKey(instance, task_id)), META)),
         "instance": string(instance),
@@ -237,21 +231,32 @@ def _read_cursor(listed: str | None, cursor: str) -> Item:
 
 def _make_dead_cursor(task: Task) -> str:
     """Return the cursor of the page after a task with dead letters."""
-    position = f"{dead_key(task)}\n{partition(task.key)}"
-    return urlsafe_b64encode((_checksum(DEAD_INDEX, position) + position).encode()).decode()
+    return _sealed(DEAD_INDEX, f"{dead_key(task)}\n{partition(task.key)}")
 
 
 def _read_dead_cursor(cursor: str) -> Item:
     """Return the start key of `_make_dead_cursor`'s cursor."""
+    among_dead, _, name = _position_in(cursor, DEAD_INDEX).partition("\n")
+    if not name:
+        raise foreign_cursor(cursor)
+    return {**key_of((name, META)), "dead": string(DEAD), "dead_place": string(among_dead)}
+
+
+def _sealed(listed: str | None, position: str) -> str:
+    """Return a cursor: a position, with a checksum of it and of what is listed."""
+    return urlsafe_b64encode((_checksum(listed, position) + position).encode()).decode()
+
+
+def _position_in(cursor: str, listed: str | None) -> str:
+    """Return the position in a cursor of this list. Raises BadRequest for any other one."""
     try:
         text = urlsafe_b64decode(cursor).decode()
     except (binascii.Error, ValueError):
         text = ""
     position = text[CHECKSUM_LENGTH:]
-    among_dead, _, name = position.partition("\n")
-    if not name or text[:CHECKSUM_LENGTH] != _checksum(DEAD_INDEX, position):
-        raise BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")
-    return {**key_of((name, META)), "dead": string(DEAD), "dead_place": string(among_dead)}
+    if text[:CHECKSUM_LENGTH] != _checksum(listed, position):
+        raise foreign_cursor(cursor)
+    return position
 
 
 def _checksum(listed: str | None, position: str) -> str:

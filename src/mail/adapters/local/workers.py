@@ -134,7 +134,7 @@ class LocalWorkers:
             key, mailbox = await self._next()
             self._at_work += 1
             self._shares.begin(key.instance)
-            turn = asyncio.Task(self._run_turn(key, mailbox), loop=loop, eager_start=True)
+            turn = asyncio.Task(self._run(key, mailbox, has_share=True), loop=loop, eager_start=True)
             if not turn.done():
                 self._turns.add(turn)
                 turn.add_done_callback(self._turns.discard)
@@ -160,21 +160,19 @@ class LocalWorkers:
             try:
                 return await taking
             except asyncio.CancelledError:
-                if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # by `stop`, not by `_run_turn`
+                if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # by `stop`, not by `_end_share`
                     raise
             finally:
                 self._taking = None
 
-    async def _run_turn(self, key: TaskKey, mailbox: str) -> None:
-        try:
-            await self._run(key, mailbox)
-        finally:
-            self._shares.end(key.instance)
-            self._share_ended.set()
-            if self._taking is not None and self._shares.full() != self._full:
-                self._taking.cancel()
+    def _end_share(self, caller: str) -> None:
+        """Count a turn of an agent as over, and let a caller begin one that had to wait for that."""
+        self._shares.end(caller)
+        self._share_ended.set()
+        if self._taking is not None and self._shares.full() != self._full:
+            self._taking.cancel()
 
-    async def _run(self, key: TaskKey, mailbox: str) -> None:
+    async def _run(self, key: TaskKey, mailbox: str, *, has_share: bool = False) -> None:
         try:
             await self._runtime.run_turn(key, mailbox)
         except Exception as error:  # the outermost loop: a failure of one task must not stop the rest
@@ -189,6 +187,8 @@ class LocalWorkers:
                 self._failures.pop((key, mailbox), None)
         finally:
             self._end_one()
+            if has_share:
+                self._end_share(key.instance)
 
     def _retry(self, wake_up: WakeUp) -> None:
         self._queue.put(wake_up)

@@ -2,18 +2,27 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json
 
+from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
 from mail.core.task.ports import TaskPage
+from mail.core.task.stored import STORED_TYPES
 from mail.core.task.swarm import History
 from mail.core.task.task import Task
 from mail.errors import BadRequest
 
 LAST_NUMBER = 2**63 - 1
 
-_EVENTS = TypeAdapter(tuple[Event, ...])
+_EVENTS = TypeAdapter(tuple[Event, ...], config=ConfigDict(defer_build=True))
+
+
+def build_validators() -> None:
+    """Build the validators of stored values, which the first value that is read would else wait for."""
+    for adapter in (*STORED_TYPES, _EVENTS):
+        adapter.rebuild()
+    MAILMessage.model_rebuild()
 
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:
@@ -51,5 +60,10 @@ def read_cursor(cursor: str | None) -> int:
     Tasks are numbered in the order in which they began; pages list the newest first.
     """
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")
+        raise foreign_cursor(cursor)
     return int(cursor or LAST_NUMBER)
+
+
+def foreign_cursor(cursor: str) -> BadRequest:
+    """Return the error for a cursor that no page gave out."""
+    return BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")

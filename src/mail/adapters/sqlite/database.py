@@ -252,6 +252,11 @@ class SQLiteDatabase:
         except sqlite3.Error as error:
             raise unavailable(error) from error
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether writes wait for another process to unlock the file, and others must wait behind them."""
+        return self._queue.locked()
+
     async def write[T](self, attempt: Callable[[], T], *, lock_timeout: float | None = None) -> T:
         """Call a function that writes, and again while another process has locked the file.
 
@@ -259,7 +264,7 @@ class SQLiteDatabase:
         of the waiting writes is tried at a time. Raises FileLocked if the file stays locked for `lock_timeout` seconds, by
         default LOCK_TIMEOUT.
         """
-        if not self._queue.locked():
+        if not self.is_waiting:
             try:
                 return attempt()
             except FileLocked:

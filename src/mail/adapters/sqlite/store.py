@@ -37,7 +37,13 @@ from mail.adapters.shared.snapshots import (
     take_snapshot,
 )
 from mail.adapters.shared.waiters import Waiters
-from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
+from mail.adapters.sqlite.database import (
+    TURN_LOCK_TIMEOUT,
+    FileLocked,
+    SQLiteDatabase,
+    commit_id,
+    unavailable,
+)
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
@@ -46,7 +52,7 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
-from mail.core.task.stored import encode_task, read_checkpoint, read_task, write_checkpoint
+from mail.core.task.stored import TaskEncoder, read_checkpoint, read_task, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
@@ -90,10 +96,10 @@ class SQLiteStore:
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Busy | Idle:
-        cached = self._find(key)
+        cached = self._cache.get(key) or self._find(key)
         if cached is None:
             return Idle(None)
-        if cached.is_leased(mailbox, now):
+        if cached.leases and cached.is_leased(mailbox, now):
             return Busy()
         position = cached.head(mailbox)
         if position is None or not cached.task.lets_open(mailbox):
@@ -172,22 +178,31 @@ class SQLiteStore:
             await self._database.write_in_turn(
                 partial(self._commit_in_thread, change), lock_timeout=lock_timeout
             )
-        else:
-            await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+            return
+        if not self._database.is_waiting:  # what `write` does, for the usual commit
+            try:
+                self._commit(change)
+            except FileLocked:
+                pass
+            else:
+                return
+        await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
     def _commit(self, change: TaskChange) -> None:
         cached, columns = self._target(change), index_columns(change.task)
+        encoder = TaskEncoder() if cached is None else cached.encoder
         try:
-            row = self._write(self._sql, change, cached, columns)
+            row = self._write(self._sql, change, cached, columns, encoder)
         except BaseException as error:
             self._roll_back(error)
             raise
-        self._apply(change, cached, columns, row)
+        self._apply(change, cached, columns, encoder, row)
 
     async def _commit_in_thread(self, change: TaskChange) -> None:
         """Commit a change in a thread. A caller that is cancelled meanwhile is cancelled after it."""
         cached, columns = self._target(change), index_columns(change.task)
-        writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns))
+        encoder = TaskEncoder() if cached is None else cached.encoder
+        writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns, encoder))
         if cached is not None:
             cached.committing = change
         cancelled: asyncio.CancelledError | None = None
@@ -199,7 +214,7 @@ class SQLiteStore:
         if cached is not None:
             cached.committing = None
         try:
-            self._apply(change, cached, columns, writing.result())
+            self._apply(change, cached, columns, encoder, writing.result())
         finally:
             if cancelled is not None:
                 raise cancelled
@@ -217,7 +232,12 @@ class SQLiteStore:
         return cached
 
     def _apply(
-        self, change: TaskChange, cached: CachedTask | None, columns: IndexColumns, row: int | None
+        self,
+        change: TaskChange,
+        cached: CachedTask | None,
+        columns: IndexColumns,
+        encoder: TaskEncoder,
+        row: int | None,
     ) -> None:
         """Apply a change that was written to the task in memory. Raises VersionConflict if the table refused the task."""
         if row is None:
@@ -226,7 +246,7 @@ class SQLiteStore:
         stored_before = 0 if cached is None else cached.task.stored_bytes
         self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
         if cached is None and change.key not in self._cache:
-            cached = self._remember(CachedTask(row, change.task))
+            cached = self._remember(CachedTask(row, change.task, encoder))
         if cached is not None:  # else it was read from the file since a thread has written it
             before = cached.size
             cached.apply(change, columns)
@@ -376,7 +396,7 @@ class SQLiteStore:
 
     def _read_task(self, row: int) -> CachedTask:
         """Read a task from the file, with its mail and checkpoints."""
-        cached = CachedTask(row, self._state(row))
+        cached = CachedTask(row, self._state(row), TaskEncoder())
         for (mailbox, seq), tier in self._waiting(row, cached.task.seq).items():
             cached.place((tier, seq, mailbox))
         for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
@@ -513,7 +533,12 @@ class SQLiteStore:
         return [entry for (entries,) in reversed(rows) for entry in decode_history(entries)]
 
     def _write(
-        self, sql: sqlite3.Connection, change: TaskChange, cached: CachedTask | None, columns: IndexColumns
+        self,
+        sql: sqlite3.Connection,
+        change: TaskChange,
+        cached: CachedTask | None,
+        columns: IndexColumns,
+        encoder: TaskEncoder,
     ) -> int | None:
         """Write a change; return the row of its task, or None if there is a task of this key already.
 
@@ -521,7 +546,7 @@ class SQLiteStore:
         """
         finished = None if cached is None else cached.finished_checkpoint(change)
         if cached is not None and finished is None and columns == cached.columns:
-            _insert_commit(sql, cached.row, change, cached.encoder.encode(change.task))
+            self._insert_commit(sql, cached.row, change, encoder.encode(change.task))
             return cached.row
         sql.execute("BEGIN IMMEDIATE")
         if cached is None:
@@ -545,48 +570,46 @@ class SQLiteStore:
             sql.execute(
                 "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
             )
-        state = encode_task(change.task) if cached is None else cached.encoder.encode(change.task)
-        _insert_commit(sql, row, change, state)
+        self._insert_commit(sql, row, change, encoder.encode(change.task))
         sql.execute("COMMIT")
         return row
 
-
-def _insert_commit(sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes) -> None:
-    consumed, response = change.consumed, change.response
-    consumed_seqs: int | str | None = consumed.seq if consumed else None
-    if consumed and change.also_read:
-        consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
-    *early, (seq, new, events) = rows_of(change)
-    for early_seq, record, batch in early:
-        assert record is not None
+    def _insert_commit(self, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes) -> None:
+        consumed, response = change.consumed, change.response
+        consumed_seqs: int | str | None = consumed.seq if consumed else None
+        if consumed and change.also_read:
+            consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
+        *early, (seq, new, events) = rows_of(change)
+        for early_seq, record, batch in early:
+            assert record is not None
+            sql.execute(
+                "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    commit_id(row, early_seq),
+                    record.agent,
+                    record.n,
+                    state,
+                    batch,
+                    record.encoded,
+                ),
+            )
         sql.execute(
-            "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
+            " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                commit_id(row, early_seq),
-                record.agent,
-                record.n,
+                commit_id(row, seq),
+                new and new.agent,
+                new and new.n,
+                change.ended,
+                encode_delivered(change),
+                consumed and consumed.mailbox,
+                consumed_seqs,
                 state,
-                batch,
-                record.encoded,
+                events,
+                new and new.encoded,
+                response and response.model_dump_json(),
             ),
         )
-    sql.execute(
-        "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
-        " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            commit_id(row, seq),
-            new and new.agent,
-            new and new.n,
-            change.ended,
-            encode_delivered(change),
-            consumed and consumed.mailbox,
-            consumed_seqs,
-            state,
-            events,
-            new and new.encoded,
-            response and response.model_dump_json(),
-        ),
-    )
 
 
 def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, int]]:

@@ -41,11 +41,11 @@ class CachedTask:
         committing: the change that a thread is writing to the file.
     """
 
-    def __init__(self, row: int, task: Task) -> None:
+    def __init__(self, row: int, task: Task, encoder: TaskEncoder) -> None:
         self.row = row
         self.task = task
         self.columns = index_columns(task)
-        self.encoder = TaskEncoder()
+        self.encoder = encoder
         self.answer: tuple[int, MAILMessage] | None = None
         self.leases: dict[str, Lease] = {}
         self.checkpoints: dict[tuple[str, int], Checkpoint | None] = {}

@@ -57,7 +57,7 @@ class TextLog(Observer):
             return
         outcome = report.outbound or report.outcome
         told = "" if outcome is TurnReport.Outcome.COMMITTED else f" ({outcome.value.replace('_', ' ')})"
-        what = "delivery by" if goes_out(turn.mailbox) else "turn of"
+        what = "delivery to" if goes_out(turn.mailbox) else "turn of"
         log.info(
             "task %s: %s %s took %s%s%s",
             turn.task.task_id,

@@ -1,1 +1,1 @@
-"""Projects of users: their files (`mail init`), and what of them is deployed to AWS (`mail build`)."""
+"""Users' projects: the files that `mail init` creates, and what `mail build` collects of them for AWS."""

@@ -126,7 +126,8 @@ def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
         return Line(seconds, kind, one_line(payload["sender"]["address"]), one_line(whom), _words(payload))
     if "response" in data:
         return Line(seconds, kind, "", "", one_line(data["response"]))
-    description = str(data.get("description", ""))
+    # of mail to and from other swarms, an event of its own shows the message
+    description = str(data.get("description", "")).partition(":\n<incoming_message>")[0]
     who = one_line(str(extra.get("agent", "")))
     if "tool_name" in extra:
         arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
@@ -220,9 +221,13 @@ def _rich_printer(stream: TextIO) -> Callable[[Line], None]:
     def print_styled(line: Line) -> None:
         time, kind, parties, text = line.columns()
         style = STYLES.get(line.kind, "")
-        styled = Text.assemble(
-            (time, "dim"), "  ", (kind, style), "  ", (parties, "bold"), "  ", (text, style and "default")
-        )
+        styled = Text.assemble((time, "dim"), "  ", (kind, style), "  ", (parties, "bold"))
+        told = Text(text, style and "default")
+        if styled.cell_len + 2 + told.cell_len <= console.width:
+            styled = Text.assemble(styled, "  ", told)
+        else:  # a line of its own, as little of it would fit beside the columns
+            styled.rstrip()
+            styled = Text.assemble(styled, "\n", " " * (len(time) + 2), told)
         console.print(styled, no_wrap=True, overflow="ellipsis", crop=True)
 
     return print_styled

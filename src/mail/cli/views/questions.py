@@ -48,7 +48,7 @@ class Question:
 def questions_of(
     calls: Iterable[Mapping[str, Any]], events: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> tuple[Question, ...]:
-    """Return the `pending_tool_calls` of a task on which nobody has decided; its events tell which agents ask."""
+    """Return the undecided `pending_tool_calls` of a task; its events tell which agents ask."""
     agents: dict[str, str] = {}
     for kind, data in events:
         extra = data.get("extra_data") or {}

@@ -108,7 +108,7 @@ class TaskView(BaseModel):
         return self.status or ("running" if self.is_running else "completed")
 
     def questions(self) -> tuple[Question, ...]:
-        """Return what the task asks, and nobody has decided."""
+        """Return the task's undecided questions."""
         return questions_of([call.model_dump() for call in self.pending_tool_calls], self.timeline())
 
     def timeline(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -137,7 +137,7 @@ def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
 
 def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
     """Print a task's facts and its events: as a tree, or one by one."""
-    for name, value in _facts(view):
+    for name, value in _facts(view, output):
         output.text(f"{name:<10}  {one_line(value)}")
     output.text("")
     if not events:
@@ -149,10 +149,10 @@ def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
             show(line)
 
 
-def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
+def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
     yield "task", view.task_id
     yield "status", view.state
-    yield "started", view.start_time
+    yield "started", output.time(view.start_time)
     if view.entrypoint is not None:
         yield "entrypoint", view.entrypoint
     if view.steps is not None:

@@ -38,7 +38,7 @@ class GivenApproval(Value):
 
     Attributes:
         call_id: the call; None for the one that waits, or for those that `all` means.
-        all: whether to decide on all calls on which nobody has decided yet.
+        all: whether to decide all calls that still wait for a decision.
         arguments: those to run the call with, in place of the model's.
         reason: the agent reads it if the call is rejected.
     """
@@ -218,7 +218,7 @@ def run_approved(draft: Draft, waiting: Breakpoint, words: MAILMessage | None = 
 
 
 def expire_approvals(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
-    """Reject the calls of a paused task on which nobody has decided in time; None if there are none."""
+    """Reject the calls of a paused task that were not decided in time; None if there are none."""
     waiting = task.generation.breakpoint
     if waiting is None or waiting.approve_by is None or waiting.approve_by > now:
         return None

@@ -204,7 +204,7 @@ def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> 
     payload, sender = message.message, message.sender
     if sender.address_type == "system":
         return
-    by_person = sender.address_type in ("user", "admin")
+    by_person = sender.is_person
     swarm = parse_agent_address(sender.address)[1]
     task = draft.before
     joins = task.is_running and (by_person if swarm is None else swarm == task.parent_swarm)
@@ -224,7 +224,7 @@ def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> 
 def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
     """Await the other swarm's answer again, for the full time."""
     payload, sender = message.message, message.sender
-    by_person = sender.address_type in ("user", "admin")
+    by_person = sender.is_person
     if isinstance(payload, MAILRequest) or (by_person and isinstance(payload, MAILBroadcast)):
         request = OpenRequest(
             request_id=payload.own_id,

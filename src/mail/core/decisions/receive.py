@@ -277,7 +277,7 @@ class _Reception:
             self._limit_budget()
         message = self._message(kind, [create_agent_address(name) for name in mailboxes])
         draft.send(message, mailboxes)
-        by_person = message.sender.address_type in ("user", "admin")
+        by_person = message.sender.is_person
         if isinstance(message.message, MAILRequest) or by_person:
             seq = draft.last_seq if joins else 0
             request_id, sender = self.payload.own_id, message.sender.address

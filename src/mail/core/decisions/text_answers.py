@@ -31,7 +31,7 @@ def interpret(
     the agent can't give.
     """
     sender, kind = read.sender, read.msg_type
-    is_person = sender.address_type in ("user", "admin")
+    is_person = sender.is_person
     is_agent = sender.address_type == "agent"
     if is_agent and kind in ("request", "interrupt"):
         return _response(sender.address, read, text)

@@ -59,6 +59,9 @@ class ToolExecutor:
         acts: whether the turn ran actions; their results will wake the agent.
     """
 
+    forgets = False
+    acts = False
+
     def __init__(
         self, draft: Draft, name: str, agent: AgentCore, incoming: MAILMessage, *, is_late: bool
     ) -> None:
@@ -67,8 +70,6 @@ class ToolExecutor:
         self.agent = agent
         self.incoming = incoming
         self.is_late = is_late
-        self.forgets = False
-        self.acts = False
         self._result = NOTHING
 
     @property
@@ -243,7 +244,7 @@ class ToolExecutor:
         return write_message(
             tool,
             self.name,
-            draft.task_id,
+            draft.before.task_id,
             draft.clock,
             draft.timestamp,
             request_id,
@@ -298,7 +299,7 @@ class ToolExecutor:
         """Return the names by which an agent could mean the user."""
         owner = self.draft.before.owner
         names = {"user", owner, owner.partition(":")[2].partition("@")[0]}
-        if self.incoming.sender.address_type in ("user", "admin"):
+        if self.incoming.sender.is_person:
             names.add(self.incoming.sender.address)
         return names
 

@@ -238,9 +238,11 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
     generation, limits = task.generation, task.limits
     if generation.limit_notice is not None:
         return None if turn.mailbox == swarm.closing_agent(task.entrypoint) else generation.limit_reached
-    if generation.steps + turn.running_turns >= task.max_steps and is_step(turn.entry.message, swarm):
+    begun = generation.steps + turn.running_turns
+    # `max_steps` and `max_turns` are never less than the limits
+    if begun >= limits.steps and begun >= task.max_steps and is_step(turn.entry.message, swarm):
         return f"{task.max_steps} steps"
-    if generation.turns >= task.max_turns:
+    if generation.turns >= limits.turns and generation.turns >= task.max_turns:
         return f"{task.max_turns} turns"
     budget = limits.budget
     if budget.turns is not None and generation.turns + turn.running_turns >= budget.turns:
@@ -266,6 +268,12 @@ NO_EXTRA: Mapping[str, object] = MappingProxyType({})
 class Settlement:
     """The settlement of one turn; `mail.core.decisions.manual` has another for manual steps."""
 
+    _faults = 0
+    _first_fault = ""
+    _text: str | None = None
+    _last_reasoning: str | None = None
+    _unannounced: dict[str, object] | None = None
+
     def __init__(
         self, task: Task, swarm: SwarmCore, turn: Turn, clock: Clock, mail: Sequence[MAILMessage] = ()
     ) -> None:
@@ -283,17 +291,12 @@ class Settlement:
         self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
-        self._faults = 0
-        self._first_fault = ""
-        self._text: str | None = None
-        self._last_reasoning: str | None = None
-        self._unannounced: dict[str, object] | None = None
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
         if self.task.prepaid:
             usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
-        if usage:
+        if usage is not NO_USAGE and usage:
             self.draft.charge(self.name, usage, models)
             self._unannounced = {"usage": asdict(usage)}
         if self.name in self.task.prepaid:
@@ -497,18 +500,18 @@ class Settlement:
             about["reasoning_ref"] = self._last_reasoning
         if call.preamble:
             about["preamble"] = call.preamble
-        self._append(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
+        if self._unannounced is not None:
+            about |= self._take_unannounced()
+        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
 
     def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
         """Add an event about this agent."""
-        self._append(kind, text, {"agent": self.name, **extra})
+        self.draft.append_event(kind, text, {"agent": self.name, **extra, **self._take_unannounced()})
 
-    def _append(self, kind: EventKind, text: str, about: dict[str, object]) -> None:
-        """Add an event with these fields; the turn's first one includes its usage and timing."""
-        if self._unannounced is not None:
-            about |= self._unannounced
-            self._unannounced = None
-        self.draft.append_event(kind, text, about)
+    def _take_unannounced(self) -> Mapping[str, object]:
+        """Return the turn's usage and timing for its first event, and nothing for the rest."""
+        about, self._unannounced = self._unannounced or NO_EXTRA, None
+        return about
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
         self._emit(

@@ -1,6 +1,9 @@
-"""Everything a server stores that is not a task: the same rules over every database."""
+"""Everything a server stores that is not a task: the same rules over every database.
 
-from dataclasses import asdict
+Fields that a later version has stored are ignored, as in tasks.
+"""
+
+import dataclasses
 from typing import cast
 
 from mail.core.task.documents import (
@@ -96,11 +99,14 @@ class ServerDocuments:
     async def loaded_swarm(self) -> LoadedSwarm | None:
         """Return the swarm that was loaded last."""
         document = await self._documents.get(Kind.LOADED_SWARM)
-        return None if document is None else LoadedSwarm(**document.fields)
+        if document is None:
+            return None
+        names = (field.name for field in dataclasses.fields(LoadedSwarm))
+        return LoadedSwarm(**{name: document.fields[name] for name in names})
 
     async def set_loaded_swarm(self, swarm: LoadedSwarm) -> None:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
-        await self._documents.put(Kind.LOADED_SWARM, Document((), asdict(swarm)))
+        await self._documents.put(Kind.LOADED_SWARM, Document((), dataclasses.asdict(swarm)))
 
     async def peers(self) -> list[PeerRecord]:
         """Return the known swarms by name; expired ones may be among them."""
@@ -124,7 +130,7 @@ class ServerDocuments:
     async def peers_health(self) -> dict[str, PeerHealth]:
         """Return the result of each known swarm's last health check, by name."""
         return {
-            document.key[0]: PeerHealth.model_validate_json(document.fields["health"])
+            document.key[0]: PeerHealth.model_validate_json(document.fields["health"], extra="ignore")
             for document in await self._documents.find(Kind.PEER)
             if "health" in document.fields
         }
@@ -137,17 +143,12 @@ class ServerDocuments:
     async def webhooks(self, caller: str) -> list[WebhookRecord]:
         """Return the webhooks that a caller (`role:id@swarm`) has registered, oldest first."""
         documents = await self._documents.find(Kind.WEBHOOK, caller)
-        return in_order(
-            WebhookRecord.model_validate_json(document.fields["record"]) for document in documents
-        )
+        return in_order(map(_webhook, documents))
 
     async def all_webhooks(self) -> list[tuple[str, WebhookRecord]]:
         """Return the registered webhooks of all callers, each with its caller (`role:id@swarm`), in order of the callers."""
         documents = await self._documents.find(Kind.WEBHOOK)
-        found = [
-            (document.key[0], WebhookRecord.model_validate_json(document.fields["record"]))
-            for document in documents
-        ]
+        found = [(document.key[0], _webhook(document)) for document in documents]
         return sorted(found, key=lambda each: (each[0], each[1].created, each[1].id))
 
     async def set_webhook(self, caller: str, webhook: WebhookRecord, *, limit: int) -> bool:
@@ -173,4 +174,8 @@ def _token(document: Document) -> StoredToken:
 
 
 def _peer(document: Document) -> PeerRecord:
-    return PeerRecord.model_validate_json(document.fields["record"])
+    return PeerRecord.model_validate_json(document.fields["record"], extra="ignore")
+
+
+def _webhook(document: Document) -> WebhookRecord:
+    return WebhookRecord.model_validate_json(document.fields["record"], extra="ignore")

@@ -12,11 +12,11 @@ MAX_CACHED_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _CachedHistory:
+class CachedHistory:
     """The first `n` chunks of a history, joined; `size` is theirs."""
 
     n: int = 0
-    history: History = field(default_factory=list)
+    entries: History = field(default_factory=list)
     size: int = 0
 
 
@@ -26,21 +26,16 @@ class HistoryCache:
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._known: OrderedDict[tuple[TaskKey, str], _CachedHistory] = OrderedDict()
+        self._known: OrderedDict[tuple[TaskKey, str], CachedHistory] = OrderedDict()
 
     def count(self, key: TaskKey, agent: str) -> int:
         """Return the number of cached chunks."""
         cached = self._known.get((key, agent))
         return 0 if cached is None else cached.n
 
-    def size(self, key: TaskKey, agent: str) -> int:
-        """Return the size of the cached chunks."""
-        cached = self._known.get((key, agent))
-        return 0 if cached is None else cached.size
-
     def extend(
         self, key: TaskKey, agent: str, after: int, n: int, entries: History, size: int | None = None
-    ) -> History | None:
+    ) -> CachedHistory | None:
         """Add the entries of the chunks after the `after`-th, up to the n-th; return the whole history.
 
         `size` is the size of the entries, if it is known. None if the chunks up to `after` are not cached; then the
@@ -49,20 +44,20 @@ class HistoryCache:
         known, place = self._known, (key, agent)
         cached = known.get(place)
         if cached is None:
-            cached = known[place] = _CachedHistory()
+            cached = known[place] = CachedHistory()
         else:
             known.move_to_end(place)
         if cached.n == n:
-            return cached.history
+            return cached
         if cached.n != after:
             self._bytes -= known.pop(place).size
             return None
         if size is None:
             size = json_size(entries)
-        cached.history += entries
+        cached.entries += entries
         cached.n = n
         cached.size += size
         self._bytes += size
         while self._bytes > self._max_bytes:
             self._bytes -= known.popitem(last=False)[1].size
-        return cached.history
+        return cached

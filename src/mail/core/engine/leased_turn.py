@@ -64,6 +64,7 @@ class LeasedTurn(ABC):
     """
 
     activity: TurnActivity | None = None
+    _end: OutboundResult | None = None
 
     def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
         self.turn = turn
@@ -71,7 +72,6 @@ class LeasedTurn(ABC):
         self._store = store
         self._clock = clock
         self._committer = Committer(store)
-        self._end: OutboundResult | None = None
 
     @abstractmethod
     async def run(self, seconds: float) -> TaskChange | None:

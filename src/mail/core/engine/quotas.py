@@ -1,14 +1,16 @@
 """The check of callers' quotas while a change is committed."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import TracebackType
 
 from mail.core.decisions.quotas import Quotas
 from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store
 from mail.core.task.task import Task
 from mail.errors import TooManyTasks
+
+_STARTS_NONE: AbstractAsyncContextManager[None] = nullcontext()
 
 
 class QuotaGuard:
@@ -22,26 +24,49 @@ class QuotaGuard:
         self._store = store
         self._starting: defaultdict[str, list[object]] = defaultdict(list)
 
-    @asynccontextmanager
-    async def enforce(self, quotas: Quotas, before: Task | None, change: TaskChange) -> AsyncIterator[None]:
+    def enforce(
+        self, quotas: Quotas, before: Task | None, change: TaskChange
+    ) -> AbstractAsyncContextManager[None]:
         """Surround the commit of a change. Raises MailboxFull, TaskFull, or TooManyTasks if one more would run."""
         quotas.check_depth(before, change)
         quotas.check_size(before, change)
-        limit, instance = quotas.running_tasks, change.key.instance
+        limit = quotas.running_tasks
         if limit is None or not change.task.is_running or (before is not None and before.is_running):
-            yield
-            return
-        ticket = object()
-        tickets = self._starting[instance]
-        tickets.append(ticket)
+            return _STARTS_NONE
+        return _Start(self._store, self._starting, change.task.instance, limit)
+
+
+class _Start(AbstractAsyncContextManager[None]):
+    """The start of a task, which counts as running before it is committed."""
+
+    def __init__(
+        self, store: Store, starting: defaultdict[str, list[object]], instance: str, limit: int
+    ) -> None:
+        self._store = store
+        self._starting = starting
+        self._instance = instance
+        self._limit = limit
+
+    async def __aenter__(self) -> None:
+        starts = self._starting[self._instance]
+        starts.append(self)
         try:
-            running = await self._store.count_running(instance, upto=limit)
-            if running + tickets.index(ticket) >= limit:
+            running = await self._store.count_running(self._instance, upto=self._limit)
+            if running + starts.index(self) >= self._limit:
                 raise TooManyTasks(
-                    f"{limit} of your tasks are running, which is the limit; wait until one has ended"
+                    f"{self._limit} of your tasks are running, which is the limit; wait until one has ended"
                 )
-            yield
-        finally:
-            tickets.remove(ticket)
-            if not tickets:
-                self._starting.pop(instance, None)
+        except BaseException:
+            self._end()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        starts = self._starting[self._instance]
+        starts.remove(self)
+        if not starts:
+            del self._starting[self._instance]

@@ -170,6 +170,10 @@ class Runtime:
         self._heartbeat = Heartbeat(store, clock, lease_seconds)
         self._running_turns: defaultdict[TaskKey, set[LeasedTurn]] = defaultdict(set)
 
+    def rename(self) -> None:
+        """Take another name for leases, which copies of a process must not share."""
+        self._name = self.clock.new_id()
+
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
         return Principal.parse(key.instance).swarm == self.swarm.name
@@ -707,22 +711,31 @@ class Runtime:
             return wake_up
         return replace(wake_up, not_before=max(wake_up.not_before, self._now() + IDLE_SECONDS))
 
-    async def execute(
+    def execute(
         self,
         leased: LeasedTurn,
         work: Coroutine[None, None, TaskChange | None],
         seconds: float | None = None,
         on_renewal: OnRenewal | None = None,
-    ) -> TurnReport:
+    ) -> Coroutine[None, None, TurnReport]:
         """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `run_turn`."""
         turn = leased.turn
         CURRENT_AGENT.set(turn.mailbox)
         CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
         if self.tracer is NO_TRACER and not self.observers:
-            return await self._execute(leased, work, seconds, on_renewal)
+            return self._execute(leased, work, seconds, on_renewal)
+        return self._observe_execution(leased, work, seconds, on_renewal)
+
+    async def _observe_execution(
+        self,
+        leased: LeasedTurn,
+        work: Coroutine[None, None, TaskChange | None],
+        seconds: float | None,
+        on_renewal: OnRenewal | None,
+    ) -> TurnReport:
         monotonic = asyncio.get_running_loop().time
         start = monotonic()
-        with self.tracer.turn(turn) as span:
+        with self.tracer.turn(leased.turn) as span:
             try:
                 report = await self._execute(leased, work, seconds, on_renewal)
             except BaseException as error:
@@ -852,11 +865,12 @@ def _wake_ups_after(change: TaskChange) -> list[WakeUp]:
     """Return wake-ups for the turn's own mailbox if it has more mail, which is older, and for those that got some."""
     if change.response is not None:  # the task may have started its next generation, with all of its mail
         return wake_ups(change.task)
-    touched = [] if change.turn is None else [change.turn.mailbox]
-    touched += [entry.mailbox for entry in change.deliveries]
+    touched = {entry.mailbox: None for entry in change.deliveries}
+    if change.turn is not None:
+        touched = {change.turn.mailbox: None, **touched}
     if change.task.webhooks:
-        touched += map(hook_mailbox, called_by(change))
-    return wake_ups(change.task, dict.fromkeys(touched))
+        touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
+    return wake_ups(change.task, touched)
 
 
 async def _nothing() -> None:

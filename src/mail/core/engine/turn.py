@@ -19,7 +19,7 @@ from mail.core.decisions.turn import (
     settle,
 )
 from mail.core.engine.actions import ActionRunner
-from mail.core.engine.histories import HistoryCache
+from mail.core.engine.histories import CachedHistory, HistoryCache
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, Tracer
@@ -117,6 +117,11 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     turn: T
     activity: TurnActivity
+    _provided = NOTHING_PROVIDED
+    _agent_seconds = 0.0
+    _work_task: asyncio.Task[TurnOutput] | None = None
+    _is_interrupted = False
+    _stopped_by: StoreError | None = None
 
     def __init__(
         self,
@@ -143,11 +148,6 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._known = known
         self._histories = histories
         self._builtins = builtins
-        self._provided = NOTHING_PROVIDED
-        self._agent_seconds = 0.0
-        self._work_task: asyncio.Task[TurnOutput] | None = None
-        self._is_interrupted = False
-        self._stopped_by: StoreError | None = None
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
@@ -212,14 +212,14 @@ class AgentTurn[T: Turn](LeasedTurn):
         key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
         history = self._histories.extend(key, mailbox, self._known, n, turn.history)
         if history is None:  # it was dropped from the cache meanwhile
-            history = await self._store.read_history(key, mailbox)
-            self._histories.extend(key, mailbox, 0, n, history)
-        size = max(turn.entry.size, self._histories.size(key, mailbox) // PARTS_READ)
+            entries = await self._store.read_history(key, mailbox)
+            history = self._histories.extend(key, mailbox, 0, n, entries) or CachedHistory(n, entries)
+        size = max(turn.entry.size, history.size // PARTS_READ)
         is_large = size > LARGE
         if is_large:
             await self._pacer.pause(size)
         try:
-            output = await self._run(history, seconds)
+            output = await self._run(history.entries, seconds)
             if is_large:
                 await self._pacer.pause(size)
             change = await self._settle(output)

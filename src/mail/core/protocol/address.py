@@ -32,6 +32,11 @@ class MAILAddress(Value):
         """The swarm after the `@` of an agent's address; None for a local one."""
         return parse_agent_address(self.address)[1]
 
+    @property
+    def is_person(self) -> bool:
+        """Whether it is that of a user or an admin."""
+        return self.address_type in ("user", "admin")
+
 
 @lru_cache(maxsize=4096)
 def create_agent_address(address: str) -> MAILAddress:

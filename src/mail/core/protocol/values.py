@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict
 _SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 """What a model of pydantic consists of (see `BaseModel.model_construct`)."""
 
+_names_of: dict[type[BaseModel], set[str]] = {}
+"""The names of the fields of a class, which its trusted values share: nothing can set or unset a field of them."""
+
 _set_fields, _set_names, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
 
 
@@ -33,8 +36,11 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
         For subclasses, which give it a signature. It does what `model_construct` does, without a look at each field.
         """
         made = cls.__new__(cls)
+        names = _names_of.get(cls)
+        if names is None:
+            names = _names_of[cls] = set(fields)
         _set_fields(made, fields)
-        _set_names(made, set(fields))
+        _set_names(made, names)
         _set_extra(made, None)
         _set_private(made, None)
         return made

@@ -63,6 +63,9 @@ class TurnActivity:
         spans: its model calls and actions so far.
     """
 
+    _n = 1  # the start of the turn
+    _calls = 0
+
     def __init__(
         self,
         key: TaskKey,
@@ -84,8 +87,6 @@ class TurnActivity:
         self._publisher = publisher
         self._attempt = attempt
         self._earlier = earlier
-        self._n = 1  # the start of the turn
-        self._calls = 0
 
     @property
     def began(self) -> str:

@@ -52,6 +52,11 @@ class Draft:
         before: the task as it was.
     """
 
+    _ending: tuple[MAILMessage, EventKind] | None = None
+    _turn: Claim | None = None
+    _consumed: InboxEntry | None = None
+    _also_read: tuple[InboxEntry, ...] = ()
+
     def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
         self.before = task
         self.swarm = swarm
@@ -83,11 +88,7 @@ class Draft:
         self._outgoing: list[tuple[MAILMessage, Sequence[str], dict[str, Any]]] = []
         self._deliveries: list[InboxEntry] = []
         self._records: list[HistoryRecord] = []
-        self._ending: tuple[MAILMessage, EventKind] | None = None
         self._ended = task.generation.number
-        self._turn: Claim | None = None
-        self._consumed: InboxEntry | None = None
-        self._also_read: tuple[InboxEntry, ...] = ()
 
     @property
     def task_id(self) -> str:
@@ -122,7 +123,8 @@ class Draft:
         self._turn = turn
         if consume:
             self._consumed, self._also_read = turn.entry, turn.also_read
-            for entry in (turn.entry, *turn.also_read):
+            self._count(turn.entry, -1)
+            for entry in turn.also_read:
                 self._count(entry, -1)
             if self.resumptions or self.unread_questions:
                 self._mark_read({(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.also_read)})

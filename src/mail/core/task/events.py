@@ -121,11 +121,16 @@ class Event(_EventFields):
         }
 
 
+def _parts(message: MAILMessage) -> dict[str, Any]:
+    return {**vars(message), "message": vars(message.message)}
+
+
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
     return to_json(
         [
-            (seq, kind._value_, timestamp, text, extra, message)  # as `value`, without its detour
+            # as `value`, without its detour, and as a message is dumped, without a look at its class
+            (seq, kind._value_, timestamp, text, extra, message and _parts(message))
             for seq, kind, timestamp, text, extra, message in events
         ],
         inf_nan_mode="null",

@@ -1,7 +1,9 @@
 """Tasks and checkpoints as stores keep them, in JSON.
 
 Names in stored JSON never change, so that every version reads what another has written; this is the only module that
-knows them. A task's `Generation` is flat in there, among the task's own fields.
+knows them. Two versions may run at once, during an update, so each ignores the fields that only a later one knows: the
+validators get `extra="ignore"`, as some classes forbid them, for the API. A task's `Generation` is flat in there, among the
+task's own fields.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -42,7 +44,6 @@ STORED_NAMES = {
 """Stored names by the names of fields; the rest are stored under their own."""
 
 _CONFIG = ConfigDict(
-    extra="ignore",  # another version may have stored more
     alias_generator=lambda name: STORED_NAMES.get(name, name),
     defer_build=True,
 )
@@ -60,16 +61,11 @@ _REQUEST: TypeAdapter[OpenRequest] = TypeAdapter(_StoredRequest, config=_CONFIG)
 
 def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     """Return the stored JSON of a task, without fields that have their defaults and those to `exclude`."""
-    return encode_task(task, exclude).decode()
-
-
-def encode_task(task: Task, exclude: Set[str] = frozenset()) -> bytes:
-    """Return the stored JSON of a task as `write_task` does, in UTF-8."""
     text = _TASK.serializer.to_json(
         task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude}
     )
     generation = _GENERATION.serializer.to_json(task.generation, by_alias=True, exclude_defaults=True)
-    return text if generation == b"{}" else text[:-1] + b"," + generation[1:]
+    return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
 
 
 _CHANGING = {"status", "updated", "seq", "version", "pending", "histories", "requests", "stored_bytes"}
@@ -90,7 +86,7 @@ _lasting_of_generation = _lasting(Generation, _CHANGING_GENERATION)
 class TaskEncoder:
     """Encodes the states of one task, one after the other, and what stays the same only once.
 
-    It returns what `encode_task` does, with the fields in another order.
+    It returns what `write_task` does, in UTF-8, with the fields in another order.
     """
 
     def __init__(self) -> None:
@@ -125,7 +121,7 @@ class TaskEncoder:
         known = self._requests
         # by identity, as their values can't be hashed; each is kept, so that no other gets its id
         self._requests = {id(each): known.get(id(each)) or (each, _encode_request(each)) for each in requests}
-        return b",".join([encoded for _, encoded in self._requests.values()])
+        return b",".join([self._requests[id(each)][1] for each in requests])
 
 
 def _encode_lasting(task: Task) -> bytes:
@@ -150,7 +146,8 @@ def read_task(text: str | bytes) -> Task:
 
 def task_from(stored: Mapping[str, Any]) -> Task:
     """Return the task that parsed stored JSON describes. Raises ValueError if it describes none."""
-    return _TASK.validate_python({**stored, "generation": _GENERATION.validate_python(stored)})
+    generation = _GENERATION.validate_python(stored, extra="ignore")
+    return _TASK.validate_python({**stored, "generation": generation}, extra="ignore")
 
 
 # ------------------------------------------------------------------------------------------------ checkpoints
@@ -173,6 +170,9 @@ class _StoredCheckpoint:
 type _Checkpoint = _StoredCheckpoint
 
 _CHECKPOINT: TypeAdapter[_StoredCheckpoint] = TypeAdapter(_Checkpoint, config=ConfigDict(defer_build=True))
+
+STORED_TYPES: tuple[TypeAdapter[Any], ...] = (_TASK, _GENERATION, _REQUEST, _CHECKPOINT)
+"""All types that are stored here."""
 """Built on first use: most functions never store one."""
 
 _REPLY = {"completion", "responses"}
@@ -215,7 +215,7 @@ def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def read_checkpoint(text: str | bytes) -> Checkpoint:
     """Return the checkpoint that stored JSON describes. Raises ValueError if it describes none."""
-    stored = _CHECKPOINT.validate_json(text)
+    stored = _CHECKPOINT.validate_json(text, extra="ignore")
     return Checkpoint(
         text=stored.text,
         calls=tuple(_call(call, stored.replies or ()) for call in stored.calls),
@@ -229,8 +229,8 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
 
 def _call(stored: dict[str, Any], replies: list[Any] | tuple[()]) -> AgentToolCall:
     if "reply" not in stored:  # an early version stored each call with its reply
-        return AgentToolCall.model_validate(stored)
+        return AgentToolCall.model_validate(stored, extra="ignore")
     reply = replies[stored.pop("reply")]
     return AgentToolCall.model_validate(
-        {**stored, "completion" if isinstance(reply, dict) else "responses": reply}
+        {**stored, "completion" if isinstance(reply, dict) else "responses": reply}, extra="ignore"
     )

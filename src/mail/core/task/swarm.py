@@ -122,7 +122,7 @@ class ActionCore:
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
         needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
-        approval_timeout: seconds after which a call that nobody has decided on counts as rejected; None for never.
+        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
         model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
     """
 

@@ -23,7 +23,7 @@ from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.task.output_schema import OutputSchema
-from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
+from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
 from mail.core.task.usage import NO_USAGE, Usage
 from mail.core.task.webhooks import TaskWebhook
 
@@ -121,6 +121,11 @@ class Generation:
     client_tools: ClientTools | None = None
     notes: dict[str, Any] = field(default_factory=dict)
     output_schema: OutputSchema | None = None
+
+    @property
+    def waiting_calls(self) -> tuple[PausedCall, ...]:
+        """The calls that the task waits for while it is paused."""
+        return () if self.breakpoint is None else self.breakpoint.calls
 
     def after_turn(self, *, is_step: bool, faults: dict[str, int]) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
@@ -235,7 +240,8 @@ class Task:
     key: TaskKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.key = TaskKey(self.instance, self.task_id)  # type: ignore[misc]  # while it is made
+        # what a named tuple's own constructor does, in a call of Python's
+        self.key = tuple.__new__(TaskKey, (self.instance, self.task_id))  # type: ignore[misc]  # while it is made
 
     def unpaid(
         self, agent: str, seq: int, usage: Usage, models: Mapping[str, Usage]
@@ -257,7 +263,10 @@ class Task:
 
     def turn_tools(self, agent: str) -> TurnTools:
         """Return the caller's tools that the agent may call in a turn that begins now."""
-        tools, schema = self.client_tools_of(agent), self.generation.output_schema
+        schema = self.generation.output_schema
+        if schema is None and self.generation.client_tools is None:
+            return NO_CLIENT_TOOLS
+        tools = self.client_tools_of(agent)
         turn = NO_CLIENT_TOOLS if tools is None else tools.in_turn(is_first=self.generation.turns == 0)
         return turn if schema is None else replace(turn, output_schema=schema)
 
@@ -311,12 +320,14 @@ class Task:
         return [
             (mailbox, tier)
             for mailbox in among
-            if (tier := self.head_tier(mailbox)) is not None and (agents_run or goes_out(mailbox))
+            if (mailbox in self.pending or self.webhooks)
+            and (tier := self.head_tier(mailbox)) is not None
+            and (agents_run or goes_out(mailbox))
         ]
 
     def not_before(self, mailbox: str) -> float:
         """Return when a mailbox may be processed, in seconds since the epoch; 0 for immediately."""
-        if not goes_out(mailbox):
+        if not (self.peers or self.webhooks) or not goes_out(mailbox):
             return 0.0
         if (hook_id := hook_of(mailbox)) is not None:
             return self.webhooks[hook_id].retry_at if hook_id in self.webhooks else 0.0
@@ -331,7 +342,8 @@ class Task:
         """
         if self.status is TaskStatus.PAUSED:
             return None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
-        earliest = self.limits.ends_at
+        limits = self.limits
+        earliest = limits.deadline if limits.finish_by is None else limits.ends_at
         for request in self.requests:
             due = request.answer_deadline
             if due is not None and (earliest is None or due < earliest):

@@ -173,7 +173,7 @@ class PausedCall:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it needs an approval on which nobody has decided."""
+        """Whether it still waits for an approval."""
         return self.needs_approval and self.approval is None
 
 

@@ -1,7 +1,5 @@
-"""The math agent: its class, and its action and template for `MAILAgentTemplate.from_example("math", …)`."""
+"""The class of the math agent."""
 
-from mail.examples.math_dummy.actions import calculate_expression
-from mail.examples.math_dummy.prompts import SYSPROMPT
 from mail.factories import LiteLLMActionAgentFunction
 from mail.factories.base import deprecated_factory
 
@@ -11,13 +9,3 @@ class LiteLLMMathFunction(LiteLLMActionAgentFunction):
 
 
 factory_math_dummy = deprecated_factory("factory_math_dummy", LiteLLMMathFunction)
-
-action_calculate_expression = calculate_expression
-
-math_agent_params = {"llm": "openai/gpt-5-mini", "system": SYSPROMPT}
-
-TEMPLATE = {
-    "factory": "python::mail.examples.math_dummy.agent:LiteLLMMathFunction",
-    "actions": [action_calculate_expression],
-    "agent_params": math_agent_params,
-}

@@ -1,7 +1,5 @@
-"""The weather agent: its class, and its action and template for `MAILAgentTemplate.from_example("weather", …)`."""
+"""The class of the weather agent."""
 
-from mail.examples.weather_dummy.actions import get_weather_forecast
-from mail.examples.weather_dummy.prompts import SYSPROMPT
 from mail.factories import LiteLLMActionAgentFunction
 from mail.factories.base import deprecated_factory
 
@@ -11,13 +9,3 @@ class LiteLLMWeatherFunction(LiteLLMActionAgentFunction):
 
 
 factory_weather_dummy = deprecated_factory("factory_weather_dummy", LiteLLMWeatherFunction)
-
-action_get_weather_forecast = get_weather_forecast
-
-weather_agent_params = {"llm": "openai/gpt-5-mini", "system": SYSPROMPT}
-
-TEMPLATE = {
-    "factory": "python::mail.examples.weather_dummy.agent:LiteLLMWeatherFunction",
-    "actions": [action_get_weather_forecast],
-    "agent_params": weather_agent_params,
-}

@@ -66,8 +66,7 @@ class Previous(NamedTuple):
     @property
     def waiting(self) -> list[str]:
         """Ids of the calls whose results it waits for."""
-        waits = self.task.generation.breakpoint
-        return [call.call_id for call in waits.calls] if waits else []
+        return [call.call_id for call in self.task.generation.waiting_calls]
 
 
 class _Text(NamedTuple):

@@ -511,15 +511,14 @@ def _closed(task: Task, mail: list[MAILMessage]) -> Iterator[MAILMessage]:
     if task.status in (TaskStatus.COMPLETED, TaskStatus.FAILED):
         yield from mail
         return
-    calls = task.generation.breakpoint.calls if task.generation.breakpoint is not None else ()
-    waiting = {call.asks.request_id for call in calls if call.asks is not None}
+    waiting = {call.asks.request_id for call in task.generation.waiting_calls if call.asks is not None}
     answered = {each.message.request_id for each in mail if isinstance(each.message, MAILResponse)}
     for message in mail:
         content = message.message
         if (
             isinstance(content, MAILRequest)
             and content.sender.address_type == "agent"
-            and content.recipient.address_type in ("user", "admin")
+            and content.recipient.is_person
             and content.request_id not in waiting | answered
         ):
             yield message
