@@ -36,10 +36,11 @@ export function SignIn({ notice, onToken }) {
           <p id="token-problem" class="field-problem" role="alert">${said}</p>
         </div>
         <button type="submit" class="button primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
-        <p id="token-help" class="quiet">
-          On the server's machine, <code>mail ui</code> opens this page signed in. To create a token, run${" "}
-          <code>mail token create --role user --id you</code>. This tab forgets it when you close it.
-        </p>
+        <div id="token-help" class="quiet">
+          <p>On the server's machine, <code>mail ui</code> opens this page signed in. This creates a token:</p>
+          <pre>mail token create --role user --id you</pre>
+          <p>The tab forgets it when you close it.</p>
+        </div>
       </form>
     </main>
   `;

@@ -304,7 +304,7 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
       <p class="graph-legend">
         ${drawing?.edges.length > 0 && html`<span><svg width="30" height="10" aria-hidden="true"><path class="legend-line" d="M1,5 H22" /><path class="legend-arrow" d="M29,5 l-8,-4 v8 z" /></svg>may write to</span>`}
         ${drawing?.groups.length > 0 && html`<span><svg width="22" height="14" aria-hidden="true"><rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" /></svg>another swarm</span>`}
-        ${activity?.edges.size > 0 && html`<span><span class="legend-count" aria-hidden="true">3⇄2</span>messages there and back</span>`}
+        ${activity?.edges.size > 0 && html`<span><span class="legend-count" aria-hidden="true">3⇄2</span>messages each way</span>`}
         ${last.size > 0 && html`<span><svg width="24" height="10" aria-hidden="true"><path class="legend-last" d="M1,5 H23" /></svg>latest message</span>`}
       </p>
       <div class="graph-tools" role="toolbar" aria-label="Zoom">

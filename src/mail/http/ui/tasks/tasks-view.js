@@ -5,8 +5,7 @@ import { Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { Conversation } from "../conversation/conversation.js";
 import { GraphTab } from "../graph/graph-tab.js";
-import { useStore } from "../app/store.js";
-import { html, useEffect, useRef } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { Trace } from "../trace/trace.js";
 import { BackButton, TaskHead } from "./task-head.js";
 import { TaskPane } from "./task-pane.js";
@@ -43,13 +42,22 @@ function NewTask({ list, hasBack, ...shared }) {
   `;
 }
 
+/** Return whether there is no task yet: a narrow screen has no list to begin with then. */
+function useIsFirst(list) {
+  const [isFirst, setFirst] = useState(false);
+  useEffect(() => {
+    const look = () => setFirst(!list.isLoading && !list.problem && !list.status && !list.records.length);
+    look();
+    return list.subscribe(look);
+  }, [list]);
+  return isFirst;
+}
+
 /** `list` is the `TaskList`; the other properties are those of every view. */
 export function TasksView({ list, route, ...shared }) {
   const { session } = shared;
-  useStore(list);
   const shows = session?.id ?? Boolean(route.isNew);
-  // Where there is no task, a narrow screen has no list to begin with either.
-  const isFirst = !list.isLoading && !list.problem && !list.status && !list.records.length;
+  const isFirst = useIsFirst(list);
   const shown = useRef(shows);
   useEffect(() => {
     // On narrow screens what had the focus is gone, unless the reader has moved it by now.

@@ -23,7 +23,7 @@ export function EntriesView({ entries, zero, at, isRunning, current, onMove, onO
         <span class="entry-time">+${formatSeconds((entry.at - zero) / 1000)}<${Said}>, <//></span>
         <span class="entry-who">${who && html`<${AgentName} name=${who} isAgent=${isByAgent} />`}${whom && html`<span class="quiet"> → ${whom}</span>`}</span>
         <span class="entry-kind"><${Said}> <//>${name}<${Said}>: <//></span>
-        <span class="entry-text">${text}${isLater && html`<${Said}>, after the chosen moment<//>`}</span>
+        <span class="entry-text"><span class="entry-what">${name} </span>${text}${isLater && html`<${Said}>, after the chosen moment<//>`}</span>
       `,
     };
   };
