@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Record the studio: a task from its question to a fork of it, as an animated picture for the documentation.
+"""Record the studio: a task from its question to a fork of it, as an animated picture for the documentation; and pictures.
 
-    python3 scripts/studio_recording.py             writes docs/images/studio.webp
-    python3 scripts/studio_recording.py FILE        writes another file
+    python3 scripts/studio_recording.py             writes docs/images/studio.webp and the pictures beside it
+    python3 scripts/studio_recording.py FOLDER      writes them to another folder
 
 It starts a server with scripted agents, so that no model is called, and drives the page in a headless Chromium as a
 person would. The browser also encodes the pictures: of each, only what has changed since the one before it. It needs
@@ -15,12 +15,13 @@ import os
 import shutil
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from playwright.async_api import Locator, Page, async_playwright
+from playwright.async_api import Browser, Locator, Page, async_playwright
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_link
@@ -45,7 +46,7 @@ from mail.testing.agents import (
     wait,
 )
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "images" / "studio.webp"
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "images"
 SIZE = (1240, 720)
 QUALITY = 0.72
 PACE = 2.5
@@ -145,6 +146,41 @@ def travel_swarm() -> SwarmCore:
         actions=actions,
         name="travel",
     )
+
+
+REPORT = {
+    "lead": ("researcher", "editor", "data-analyst", "legal-reviewer"),
+    "researcher": ("web-searcher", "archivist"),
+    "editor": ("fact-checker", "translator", "copywriter"),
+    "data-analyst": ("sql-runner", "chart-maker"),
+}
+"""Who asks whom for the report."""
+
+HOURS = 3600.0
+
+
+def newsroom_swarm() -> SwarmCore:
+    """Return a swarm of twelve, in which a few work until the server stops."""
+    bosses = {name: boss for boss, names in REPORT.items() for name in names}
+    slow = ("web-searcher", "chart-maker", "legal-reviewer")
+
+    def made(name: str) -> AgentCore:
+        async def work(view: View) -> Sequence[Call]:
+            asked = [] if view.mail.sender in REPORT.get(name, ()) else REPORT.get(name, ())
+            if asked:
+                return [*(request(each, f"A part for {each}", subject="Report") for each in asked), wait()]
+            if name in REPORT:
+                return [wait("for the others")]
+            with model_call("openai/gpt-5-mini") as called:
+                await asyncio.sleep(HOURS if name in slow else 0.1)
+                called.report(Usage(calls=1, input_tokens=910, output_tokens=120, cost=0.0006))
+            return [respond(view.mail.sender, f"The part of {name}", subject="Report")]
+
+        targets = [*REPORT.get(name, ()), *([bosses[name]] if name in bosses else ())]
+        model = "anthropic/claude-sonnet-4-5" if name == "lead" else "openai/gpt-5-mini"
+        return agent(work, model, f"You are the {name}.", targets=targets, supervises=name == "lead")
+
+    return build_swarm({name: made(name) for name in ("lead", *bosses)}, name="newsroom")
 
 
 class Recording:
@@ -286,36 +322,87 @@ def u24(number: int) -> bytes:
     return struct.pack("<I", number)[:3]
 
 
-async def record() -> bytes:
-    """Start a server and a browser, and return the recording."""
+SEND = """
+(message) => fetch("message", {
+  method: "POST",
+  headers: { Authorization: `Bearer ${sessionStorage.getItem("mail-token")}`, "Content-Type": "application/json", Prefer: "respond-async" },
+  body: JSON.stringify(message),
+})
+"""
+"""Sends a message with options that the page doesn't have."""
+
+
+@asynccontextmanager
+async def studio(browser: Browser, swarm: SwarmCore, size: tuple[int, int]) -> AsyncIterator[Page]:
+    """Serve a swarm, and open its page as a user."""
     with TemporaryDirectory() as folder:
         config = ServerConfig.model_validate({}, context=AS_GIVEN).with_overrides(
             database=str(Path(folder) / "mail.db"), swarm_source=str(PACKAGED_SOURCE)
         )
         system = local(config, clock=SYSTEM_CLOCK, environ={})
-        swarm = travel_swarm()
-        async with serving(system) as url, async_playwright() as playwright:
+        async with serving(system) as url:
             system.runtime.swarm = swarm
             link = await issue_link(system.documents, Caller("user", "ann"), SYSTEM_CLOCK)
-            executable = os.environ.get("MAIL_CHROMIUM") or next(
-                filter(None, map(shutil.which, CHROMIUM)), None
+            page = await browser.new_page(
+                viewport={"width": size[0], "height": size[1]}, color_scheme="light", reduced_motion="reduce"
             )
-            browser = await playwright.chromium.launch(
-                executable_path=executable, args=["--no-sandbox", "--hide-scrollbars"]
-            )
-            size = {"width": SIZE[0], "height": SIZE[1]}
-            page = await browser.new_page(viewport=size, color_scheme="light", reduced_motion="reduce")  # type: ignore[arg-type]
             page.set_default_timeout(20_000)
-            recording = Recording(page)
             await page.goto(f"{url}/ui#sign-in={link.code}")
-            await perform(page, recording)
-            blank = await browser.new_page()
-            content = await encode(blank, recording.pictures)
-            await browser.close()
-    return content
+            yield page
+            await page.close()
+
+
+async def ask(page: Page, text: str) -> None:
+    """Begin a task."""
+    field = page.get_by_label("Message", exact=True)
+    await field.fill(text)
+    await field.press("Enter")
+
+
+async def take_pictures(browser: Browser, folder: Path) -> None:
+    """Write the pictures of the conversation, of an approval, and of a graph at work."""
+    async with studio(browser, travel_swarm(), (1280, 800)) as page:
+        await ask(page, QUESTION)
+        await page.get_by_role("button", name="Edit").click()
+        await page.emulate_media(color_scheme="dark")
+        await page.screenshot(path=folder / "studio-approval.png", caret="hide")
+        await page.emulate_media(color_scheme="light")
+        await page.get_by_role("button", name="Approve with these arguments").click()
+        await page.locator(".answer.is-writing td", has_text="Lunch").wait_for()
+        await page.locator(".chat-scroll").evaluate("pane => pane.scrollTo(0, pane.scrollHeight)")
+        await page.screenshot(path=folder / "studio-conversation.png", caret="hide")
+    async with studio(browser, newsroom_swarm(), (1280, 760)) as page:
+        await page.get_by_label("Message", exact=True).wait_for()
+        await page.evaluate(SEND, {"body": "Write the report on the tides.", "kwargs": {"max_steps": 60}})
+        await page.locator("a.task-item").click()
+        await page.get_by_role("tab", name="Graph").click()
+        await page.locator(".node.is-working").nth(2).wait_for()
+        await page.wait_for_timeout(2500)
+        await page.screenshot(path=folder / "studio-graph.png", caret="hide")
+
+
+async def record(browser: Browser) -> bytes:
+    """Return the recording."""
+    async with studio(browser, travel_swarm(), SIZE) as page:
+        recording = Recording(page)
+        await perform(page, recording)
+    return await encode(await browser.new_page(), recording.pictures)
+
+
+async def main(folder: Path) -> None:
+    """Write the recording and the pictures."""
+    executable = os.environ.get("MAIL_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM)), None)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--hide-scrollbars"]
+        )
+        await take_pictures(browser, folder)
+        (folder / "studio.webp").write_bytes(await record(browser))
+        await browser.close()
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else TARGET
-    target.write_bytes(asyncio.run(record()))
-    print(f"{target.name}: {target.stat().st_size / 1000:.0f} kB")
+    asyncio.run(main(target))
+    for path in sorted(target.glob("studio*")):
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")

@@ -1,17 +1,13 @@
 """Routes as a function behind an HTTP API (payload format 2.0), by Mangum."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.deferral import lean_fastapi
-from handlers.wiring import end_init, make_loop, make_system
-
-with lean_fastapi():
-    from fastapi import APIRouter, Request
-
+from handlers.fastapi_import import APIRouter, Request
+from handlers.wiring import end_init, make_loop, make_system, survive_snapshots
 from mail.http.app import create_app
 from mail.server.app import make_service
 
@@ -21,8 +17,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
-def serve(*routers: APIRouter) -> Handler:
-    """Build the handler of a function that serves these routes.
+def serve(*routers: APIRouter, later: Iterable[Callable[[], APIRouter]] = ()) -> Handler:
+    """Build the handler of a function that serves these routes, and those of `later`, loaded when they are needed.
 
     Responses that would take longer than the invocation are sent early: 202 with the task's URL for a message, the
     events so far for a stream.
@@ -37,7 +33,8 @@ def serve(*routers: APIRouter) -> Handler:
         max_answer_bytes=MAX_ANSWER_BYTES,
         observers=(telemetry.RequestMetrics(),),
     )
-    mangum = Mangum(create_app(service, routers), lifespan="off")
+    mangum = Mangum(create_app(service, routers, later=later), lifespan="off")
+    survive_snapshots(system)
     end_init()
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

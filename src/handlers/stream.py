@@ -11,14 +11,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
-from handlers.deferral import lean_fastapi
+from handlers.fastapi_import import Request
 from handlers.wiring import end_init, make_system
-
-with lean_fastapi():
-    from fastapi import Request
-
 from mail.http.app import create_app
-from mail.http.routes import load_routers
+from mail.http.routes import later_routers, message, server
 from mail.server.app import make_service
 
 CONTEXT_HEADER = "x-amzn-lambda-context"
@@ -91,7 +87,8 @@ def _make_app() -> ASGIApp:
     service = make_service(
         system, config, time_left=time_left, stream_url=system.stream_url, observers=observers
     )
-    served = InvocationLog(create_app(service, load_routers()))
+    routers = (server.router, message.router)
+    served = InvocationLog(create_app(service, routers, later=later_routers(server, message)))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)
 
 

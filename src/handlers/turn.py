@@ -6,10 +6,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from snapshot_restore_py import register_after_restore
 
 from handlers import telemetry
-from handlers.wiring import end_init, load_secrets, make_loop, make_system, run_turn
+from handlers.wiring import end_init, load_secrets, make_loop, make_system, run_turn, survive_snapshots
 
 load_secrets()
 _loop = make_loop()
@@ -30,14 +29,14 @@ def _preload() -> None:
 _preload()
 
 
-def _restore() -> None:
-    """Rebuild the system: processes restored from one snapshot must not share random state or connections."""
+def _renew_secrets() -> None:
+    """Read the secrets again after a restore; agents that were built with others are built again."""
     global _system  # noqa: PLW0603
-    load_secrets()
-    _system = make_system()
+    if load_secrets():
+        _system = make_system()
 
 
-register_after_restore(_restore)
+survive_snapshots(_system, _renew_secrets)
 end_init()
 
 

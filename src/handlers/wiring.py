@@ -4,6 +4,8 @@ import asyncio
 import gc
 import logging
 import os
+import random
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,10 @@ REASON = "its turn could not be run, again and again; the server's log says more
 
 logger = logging.getLogger("mail.handlers.wiring")
 
-_secrets: set[str] = set()
+INITIALIZATION_VARIABLE = "AWS_LAMBDA_INITIALIZATION_TYPE"
+SNAP_START = "snap-start"
+
+_secrets: dict[str, str] = {}
 """The variables read from SSM; a process restored from a snapshot reads them again."""
 
 
@@ -42,18 +47,19 @@ def make_system() -> AwsSystem:
     return bootstrap.aws(AwsConfig.from_environ(), observers=(telemetry.TaskMetrics(),))
 
 
-def load_secrets() -> None:
-    """Copy the secrets into the environment, except variables that `template.yaml` sets.
+def load_secrets() -> bool:
+    """Copy the secrets into the environment, except variables that `template.yaml` sets; return whether one is new.
 
     Only the turn function calls this. The other functions read single tokens when they need them.
     """
     path = os.environ.get(SECRETS_VARIABLE, "")
     if not path:
-        return
+        return False
+    known = dict(_secrets)
     for variable, value in bootstrap.read_parameters(path).items():
         if variable in _secrets or not os.environ.get(variable):
-            os.environ[variable] = value
-            _secrets.add(variable)
+            os.environ[variable] = _secrets[variable] = value
+    return _secrets != known
 
 
 def make_loop() -> asyncio.AbstractEventLoop:
@@ -61,6 +67,30 @@ def make_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     return loop
+
+
+def survive_snapshots(system: AwsSystem, after: Callable[[], object] = lambda: None) -> None:
+    """If SnapStart makes a snapshot of this process, let the processes restored from it begin with all that it has built.
+
+    They get their own of what they must not share: connections, the name of the runtime, and the state of `random`. `after` runs last.
+    """
+    if os.environ.get(INITIALIZATION_VARIABLE) != SNAP_START:
+        return
+    from snapshot_restore_py import register_after_restore, register_before_snapshot
+
+    def before_snapshot() -> None:
+        try:
+            system.before_snapshot()
+        except Exception:
+            logger.exception("nothing is prepared before the snapshot; first requests take longer")
+
+    def after_restore() -> None:
+        random.seed()
+        system.after_restore()
+        after()
+
+    register_before_snapshot(before_snapshot)
+    register_after_restore(after_restore)
 
 
 def end_init() -> None:

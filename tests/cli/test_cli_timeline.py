@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mail.cli.output import Output
 from mail.cli.views.events import Line, LineReader, Stopwatch, printer, read_data, read_line
 from mail.errors import MAILError
 
@@ -106,6 +107,11 @@ def test_mail_to_other_swarms_is_shown_once() -> None:
         "extra_data": {},
     }
     assert read_line("interswarm_message_sent", data, 0).text == "sent interswarm message forward to swarm b"
+
+
+def test_a_time_of_another_year_has_its_year() -> None:
+    assert Output(Terminal()).time("2019-07-15T12:00:00+00:00") == "2019-07-15"
+    assert Output(io.StringIO()).time("2019-07-15T12:00:00+00:00") == "2019-07-15T12:00:00+00:00"
 
 
 def test_times_are_those_since_the_first_event() -> None:

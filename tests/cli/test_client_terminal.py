@@ -56,7 +56,7 @@ def test_completes_commands_flags_and_tasks(terminal: Terminal) -> None:
     terminal.type(" --eve\t")
     terminal.expect("--events")
     terminal.type("\r")
-    assert "new_message" in terminal.expect("task_complete ")
+    assert "new_message" in terminal.expect("task_complete")
 
 
 def test_errors_do_not_leave(terminal: Terminal) -> None:

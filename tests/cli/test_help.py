@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import typer
 
-from mail.cli.app import SECTIONS, app
+from mail.cli.app import app
 from mail.cli.examples import EXAMPLES
+from mail.cli.help import SECTIONS
 
 WIDTH = 80
 ROOT: Any = typer.main.get_command(app)
@@ -46,6 +47,22 @@ SINGLE = {name: command for name, command in commands() if not hasattr(command, 
 
 def test_every_command_has_examples() -> None:
     assert EXAMPLES.keys() == SINGLE.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("task list", ["--limit", "0"], "must be greater than or equal to 1"),
+        ("task turn", ["trip", "first"], "must be a valid integer"),
+        ("usage", ["--by", "year"], "'year' is not one of 'agent', 'model', 'caller', 'day', 'task'."),
+        ("token create", ["--role", "boss", "--id", "x"], "'boss' is not one of 'admin', 'user', 'agent'."),
+    ],
+)
+def test_help_and_errors_name_no_types_of_python(name: str, given: list[str], told: str) -> None:
+    with pytest.raises(typer.BadParameter) as wrong:
+        SINGLE[name].make_context(f"mail {name}", given)
+    assert wrong.value.message == told
+    assert "<str>" not in help_of(SINGLE[name], name)
 
 
 @pytest.mark.parametrize("name", SINGLE)

@@ -23,6 +23,7 @@ from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
 from mail.core.engine.runtime import Runtime
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
+from mail.core.task.stored import TaskEncoder
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import StoreError, VersionConflict
@@ -33,8 +34,10 @@ def torn_commits() -> Iterator[None]:
     """The mail of a commit is written after the rest of it, by a statement of its own."""
     insert = SQLiteStore._insert_commit
 
-    def insert_in_two_steps(self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange) -> None:
-        insert(self, sql, row, replace(change, deliveries=()))
+    def insert_in_two_steps(
+        self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes
+    ) -> None:
+        insert(self, sql, row, replace(change, deliveries=()), state)
         whole = to_json([(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries])
         place = commit_id(row, change.task.seq)
         sql.execute("UPDATE commits SET delivered = ? WHERE id = ?", (whole, place))
@@ -80,15 +83,18 @@ def late_commits() -> Iterator[None]:
         change: TaskChange,
         cached: CachedTask | None,
         columns: IndexColumns,
+        encoder: TaskEncoder,
     ) -> int | None:
         if sql.in_transaction:
             sql.execute("COMMIT")
-        return write(self, sql, change, cached, columns)
+        return write(self, sql, change, cached, columns, encoder)
 
-    def insert_for_later(self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange) -> None:
+    def insert_for_later(
+        self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes
+    ) -> None:
         if not sql.in_transaction:
             sql.execute("BEGIN")
-        insert(self, sql, row, change)
+        insert(self, sql, row, change, state)
 
     with (
         patch.object(SQLiteStore, "_write", write_the_one_before),

@@ -22,7 +22,7 @@ def find_tool(venv: str, name: str) -> str:
 def environment() -> dict[str, str]:
     """Of a process that needs no account, and asks nobody."""
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
+        **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SSL_"))},
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
         "SAM_CLI_TELEMETRY": "0",

@@ -4,6 +4,7 @@ import ast
 import itertools
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from deploy_tools import ROOT
 
+import mail
 from handlers.wiring import SWEEP_DELAYS
 from mail.adapters.aws.documents import PEERS, TOKENS, _key_of
 from mail.adapters.aws.schema import create_table
@@ -467,7 +469,26 @@ def test_a_new_value_of_a_parameter_publishes_a_new_version(template: Template) 
             if layer.get("Ref") in layers:
                 assert layers[layer["Ref"]]["PublishLambdaVersion"] is True
     assert "${SnapStart}" in functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"][0]
+    assert "${SnapStart}" in functions(template)["MessageFunction"]["VersionDescription"]["Fn::Sub"][0]
     assert layers[shared["Layers"][0]["Ref"]]["PublishLambdaVersion"] is True
+
+
+def test_http_functions_start_from_snapshots_where_that_is_wanted(template: Template) -> None:
+    """The others run all the time, and the runtime of the streaming function is not Python's."""
+    shared = template["Globals"]["Function"]["SnapStart"]
+    assert shared == {"ApplyOn": {"Fn::If": ["HttpUsesSnapStart", "PublishedVersions", "None"]}}
+    other = {name: each["SnapStart"] for name, each in functions(template).items() if "SnapStart" in each}
+    assert other.pop("TurnFunction") == {
+        "ApplyOn": {"Fn::If": ["UsesSnapStart", "PublishedVersions", "None"]}
+    }
+    never = (
+        "StreamFunction",
+        "OutboundFunction",
+        "DeadLetterFunction",
+        "SweeperFunction",
+        "PeerHealthFunction",
+    )
+    assert other == {name: {"ApplyOn": "None"} for name in never}
 
 
 LONG = {"SwarmName", "SwarmSource", "SecretsPath", "AuthEndpoint", "TokenInfoEndpoint"}
@@ -584,6 +605,24 @@ def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None
     assert shown == of_turns | {"DeliveryAttempts", "DeliverySeconds", "ActivePeers", "SilentPeers"}
     places = [(widget["x"], widget["y"]) for widget in widgets]
     assert len(places) == len(set(places))
+
+
+# ------------------------------------------------------------------------------------------------------------ publish
+
+
+def test_the_application_can_be_published(template: Template) -> None:
+    """By the rules for this metadata: `sam publish` checks them only with an account."""
+    application = template["Metadata"]["AWS::ServerlessRepo::Application"]
+    assert re.fullmatch(r"[a-zA-Z0-9-]{1,140}", application["Name"])
+    assert 1 <= len(application["Description"]) <= 256
+    assert re.fullmatch(r"[a-z0-9](([a-z0-9]|-(?!-))*[a-z0-9])?", application["Author"])
+    assert len(application["Labels"]) <= 10
+    assert all(re.fullmatch(r"[a-zA-Z0-9+_:/@-]{1,127}", label) for label in application["Labels"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert application["SpdxLicenseId"] == project["license"]
+    assert application["SemanticVersion"] == mail.__version__
+    for name in ("LicenseUrl", "ReadmeUrl"):
+        assert 0 < (ROOT / application[name]).stat().st_size < 5 * 1024 * 1024
 
 
 # ------------------------------------------------------------------------------------------------------------- docs

@@ -80,6 +80,32 @@ def test_without_a_gradual_rollout_there_is_no_codedeploy() -> None:
     assert not [kind for kind in types if "CodeDeploy" in kind]
 
 
+def test_the_template_of_the_firewall_is_valid(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "firewall.md").read_text()
+    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    path = tmp_path / "firewall.yaml"
+    path.write_text(block[1])
+
+    def lint() -> str:
+        command = [
+            find_tool("sam", "cfn-lint"),
+            "--regions",
+            "us-east-1",
+            "--ignore-checks",
+            "W1030",
+            "--",
+            str(path),
+        ]
+        return subprocess.run(
+            command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+        ).stdout
+
+    assert lint() == ""
+    path.write_text(block[1].replace("OriginReadTimeout: 60", "OriginReadTimeout: soon"))
+    assert "OriginReadTimeout" in lint()
+
+
 ASKED = """
 import sys
 from samcli.commands.deploy.auth_utils import auth_per_resource

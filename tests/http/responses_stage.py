@@ -22,7 +22,7 @@ class Bridge(HTTPServer):
     def sdk(self, role: str = "user", path: str = "", key: str | None = None) -> AsyncOpenAI:
         """OpenAI's client, for a caller of this server; it is closed with it."""
         client = AsyncOpenAI(
-            base_url=self.uvicorn.url + path, api_key=key or self.keys[role], max_retries=0, timeout=20.0
+            base_url=self.uvicorn.url + path, api_key=key or self.keys[role], max_retries=0, timeout=60.0
         )
         self._open.push_async_callback(client.close)
         return client

@@ -66,7 +66,7 @@ async def test_a_page_of_tasks_ends_by_size(large: HTTPServer) -> None:
         await large.ask(body=LONG, task_id=f"long{n}")
     await large.ask(task_id="short")
     [whole] = await pages(large, "/tasks")
-    large.app.state.service = replace(
+    large.app.service = replace(
         large.service, page_bytes=sum(whole[f"long{n}"]["stored_bytes"] for n in (0, 1))
     )
     parts = await pages(large, "/tasks")
@@ -184,7 +184,7 @@ async def test_an_answer_with_its_events_is_streamed_or_says_where_to_look(large
     assert [event | {"data": json.dumps(event["data"])} for event in answered["events"]] == [
         event | {"data": json.dumps(json.loads(event["data"]))} for event in record["events"]
     ]
-    large.app.state.service = replace(large.service, large_answers=LargeAnswers(100_000))
+    large.app.service = replace(large.service, large_answers=LargeAnswers(100_000))
     response = await large.post(body=LONG, task_id="u", show_events=True)
     assert response.status_code == 202
     assert response.headers["location"] == "/task?task_id=u"

@@ -181,9 +181,9 @@ def test_a_token_is_created_and_revoked_by_keyboard(
     page = admin("Tokens")
     page.get_by_text("Create a token").focus()
     page.keyboard.press("Enter")
-    page.get_by_label("Bearer's id").fill("eve")
+    page.get_by_label("Caller's id").fill("eve")
     page.get_by_label("Expires").select_option("in 1 day")
-    page.get_by_label("Bearer's id").press("Enter")
+    page.get_by_label("Caller's id").press("Enter")
     dialog = page.get_by_role("dialog", name="The new token")
     token = dialog.locator("pre").inner_text()
     assert whoami(busy, token) == 200

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from studio_page import answers, ask, expect, status_of
+from studio_page import answers, ask, expect, send, status_of
 from support.approval_swarm import Bank
 
 if TYPE_CHECKING:
@@ -51,3 +51,11 @@ def test_one_call_is_edited_and_the_other_rejected(page: "Page", bank: Bank) -> 
     expect(answers(page).last).to_contain_text("paid 5 to eve")
     expect(answers(page).last).to_contain_text("too much")
     assert bank.paid == ["eve 5"]
+    expect(page.locator(".answered").first).to_contain_text("→ paid 5 to eve")
+
+    page.get_by_role("link", name="New task").click()
+    send(page, "pay 700")
+    cards.get_by_role("button", name="Edit").click()
+    cards.get_by_role("button", name="Approve with these arguments").click()
+    expect(page.locator(".answered").last).to_contain_text("approved by user")
+    expect(page.locator(".answered").last).to_contain_text("→ paid 700 to bob")

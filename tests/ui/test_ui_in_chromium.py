@@ -55,6 +55,7 @@ def test_a_breakpoint_is_answered(page: "Page", server: ServerProcess, shoot: Sh
     expect(question).to_contain_text("may I?")
     expect(question.get_by_role("textbox", name="Your answer")).to_be_focused()
     expect(page.get_by_label("Message", exact=True)).to_have_count(0)
+    expect(page.locator(".task-item .fact-note").first).to_have_text("question")
     shoot("question-light")
     page.keyboard.type("Yes, you may.")
     question.get_by_role("button", name="Send").click()

@@ -136,6 +136,7 @@ def test_a_failure_is_said_once_and_can_be_retried(page: "Page", studio: StudioS
 def test_an_unknown_price_is_not_zero(page: "Page", studio: StudioServer) -> None:
     ask(page, studio, "free of charge")
     expect(page.locator(".task-usage")).to_have_text("800 tokens in · 90 out · Price unknown")
+    expect(page.locator(".task-item .fact-note").first).to_have_text("$?")
     page.get_by_role("button", name="Details and usage").click()
     row = page.get_by_role("dialog").get_by_role("row", name="local/llama")
     expect(row.locator("td")).to_have_text(["1", "800", "90", "Price unknown"])

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock
 
 import pytest
 from pydantic import ValidationError
 
+from mail.adapters.sqlite.backend import SQLiteDocuments
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.values import Value
-from mail.core.task.documents import Document, Kind, LoadedSwarm
+from mail.core.task.documents import IN_MEMORY, Document, Kind, LoadedSwarm
 from mail.core.task.interswarm import OpenRequest, Peer, PeerHealth, PeerRecord
 from mail.core.task.stored import (
     STORED_NAMES,
@@ -236,12 +237,19 @@ async def test_documents_of_a_later_version_are_read_without_what_it_has_added()
         Kind.WEBHOOK: Document(("user:a@s", webhook.id), {"record": text(webhook)}),
         Kind.LOADED_SWARM: Document((), {**asdict(swarm), "added_later": "1"}),
     }
-    documents = Mock(
-        get=AsyncMock(side_effect=lambda kind, *_: stored[kind]),
-        find=AsyncMock(side_effect=lambda kind, *_: [stored[kind]]),
-    )
-    records = ServerDocuments(documents)
-    assert await records.peers() == [peer]
-    assert await records.peers_health() == {"beta": health}
-    assert await records.all_webhooks() == [("user:a@s", webhook)]
-    assert await records.loaded_swarm() == swarm
+
+    class LaterDocuments(SQLiteDocuments):
+        """The documents that a server of a later version has stored."""
+
+        async def get(self, kind: Kind, *_: str) -> Document:
+            return stored[kind]
+
+        async def find(self, kind: Kind, *_: str) -> list[Document]:
+            return [stored[kind]]
+
+    with SQLiteDatabase(IN_MEMORY) as database:
+        records = ServerDocuments(LaterDocuments(database))
+        assert await records.peers() == [peer]
+        assert await records.peers_health() == {"beta": health}
+        assert await records.all_webhooks() == [("user:a@s", webhook)]
+        assert await records.loaded_swarm() == swarm

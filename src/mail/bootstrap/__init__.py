@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from mail.adapters.aws.client import Parameters
     from mail.bootstrap.system import AwsSystem
     from mail.config.aws import AwsConfig
     from mail.core.engine.telemetry import Observers
@@ -213,10 +215,11 @@ def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
 
 def read_parameters(path: str) -> dict[str, str]:
     """Read all SSM parameters under a path, decrypted, by name."""
+    return _parameters(path).read_all()
+
+
+@cache
+def _parameters(path: str) -> "Parameters":
     from mail.adapters.aws.client import Aws, Parameters
 
-    ssm = Aws().client("ssm")
-    try:
-        return Parameters(ssm, path).read_all()
-    finally:
-        ssm.close()
+    return Parameters(Aws().client("ssm"), path)

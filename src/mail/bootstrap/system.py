@@ -197,6 +197,15 @@ class System[Q: TurnQueue]:
             if (cursor := page.cursor) is None:
                 return count
 
+    def before_snapshot(self) -> None:
+        """Prepare what the first requests would, before the process is copied."""
+        self._backend.before_snapshot()
+
+    def after_restore(self) -> None:
+        """Drop what the copies of a process must not share; what it has built stays."""
+        self._backend.after_restore()
+        self.runtime.rename()
+
     async def idle(self) -> None:
         """Wait until nothing is left to work on; return immediately if no workers run."""
         if self._workers is not None:

@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from mail.cli import build, check, client, database, demo, init, local_aws, register, smoke, swarms, token, ui
 from mail.cli.command import Argument, Command, Completes, Namespace
 from mail.cli.completion import complete_agents, complete_tasks
 from mail.cli.examples import epilog
+from mail.cli.help import Commands, PlainCommand
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output, printable
 from mail.cli.repl.commands import COMMANDS
@@ -122,31 +122,9 @@ def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
     return Annotated[kind, typer.Argument(show_default=False, **settings)], argument.default
 
 
-SECTIONS = {
-    "Start": ("demo", "init", "check", "server", "ping"),
-    "Talk to a swarm": ("chat", "send", "reply", "agents", "ui", "client"),
-    "Follow its work": ("task", "thread", "inbox", "usage"),
-    "Deploy it to AWS": ("build", "local-aws", "smoke"),
-    "Administer a server": ("token", "webhook", "dead-letter", "db-init", "register", "version"),
-}
-"""The commands as `mail --help` groups them."""
-
-
-class _Commands(TyperGroup):
-    """The commands of `mail`, which the help lists by section."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a section of the help for each group of commands."""
-        for title, names in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl(
-                    [(f"{name:<11}", self.commands[name].get_short_help_str(100)) for name in names]
-                )
-
-
 app = typer.Typer(
     name="mail",
-    cls=_Commands,
+    cls=Commands,
     help="Run swarms of agents that work by sending each other mail.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -161,20 +139,20 @@ def options(
     """Handle the options that need no command."""
 
 
-app.command("server", epilog=epilog("server"))(server)
+app.command("server", cls=PlainCommand, epilog=epilog("server"))(server)
 app.command("client", cls=client.ClientCommand, epilog=epilog("client"))(client.client)
-app.command("chat", epilog=epilog("chat"))(client.chat)
-app.command("demo", epilog=epilog("demo"))(demo.demo)
-app.command("init", epilog=epilog("init"))(init.init)
-app.command("build", epilog=epilog("build"))(build.build)
-app.command("local-aws", epilog=epilog("local-aws"))(local_aws.local_aws)
-app.command("check", epilog=epilog("check"))(check.check)
-app.command("ui", epilog=epilog("ui"))(ui.ui)
-app.command("ping", epilog=epilog("ping"))(swarms.ping)
-app.command("smoke", epilog=epilog("smoke"))(smoke.smoke)
-app.command("version", epilog=epilog("version"))(version)
-app.command("db-init", epilog=epilog("db-init"))(database.db_init)
-app.command("register", epilog=epilog("register"))(register.register)
+app.command("chat", cls=PlainCommand, epilog=epilog("chat"))(client.chat)
+app.command("demo", cls=PlainCommand, epilog=epilog("demo"))(demo.demo)
+app.command("init", cls=PlainCommand, epilog=epilog("init"))(init.init)
+app.command("build", cls=PlainCommand, epilog=epilog("build"))(build.build)
+app.command("local-aws", cls=PlainCommand, epilog=epilog("local-aws"))(local_aws.local_aws)
+app.command("check", cls=PlainCommand, epilog=epilog("check"))(check.check)
+app.command("ui", cls=PlainCommand, epilog=epilog("ui"))(ui.ui)
+app.command("ping", cls=PlainCommand, epilog=epilog("ping"))(swarms.ping)
+app.command("smoke", cls=PlainCommand, epilog=epilog("smoke"))(smoke.smoke)
+app.command("version", cls=PlainCommand, epilog=epilog("version"))(version)
+app.command("db-init", cls=PlainCommand, epilog=epilog("db-init"))(database.db_init)
+app.command("register", cls=PlainCommand, epilog=epilog("register"))(register.register)
 app.add_typer(token.app, name="token")
 
 _groups = {
@@ -185,7 +163,7 @@ for _command in COMMANDS:
         continue
     _group, _, _name = _command.shell_name.rpartition(" ")
     _help = f"{_command.summary}\n\n{_command.details}".strip()
-    _groups.get(_group, app).command(_name, help=_help, epilog=epilog(_command.shell_name))(
+    _groups.get(_group, app).command(_name, cls=PlainCommand, help=_help, epilog=epilog(_command.shell_name))(
         _typer_command(_command)
     )
 for _name, _app in _groups.items():

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from mail.cli.completion import complete_tasks
+from mail.cli.help import PlainCommand
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, ServerUrl, Timeout, choose_server
 from mail.cli.output import Output
 from mail.cli.session import Session, exit_code
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
 
 
-class ClientCommand(TyperCommand):
+class ClientCommand(PlainCommand):
     """A command line that explains how to run a command of the prompt: not as `mail client responses …`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

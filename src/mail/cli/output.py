@@ -77,7 +77,8 @@ class Output:
         """Return a timestamp as people read it: on a terminal short and in local time, else unchanged."""
         if not self.is_terminal or not timestamp:
             return timestamp
-        return f"{datetime.fromisoformat(timestamp).astimezone():%m-%d %H:%M}"
+        time = datetime.fromisoformat(timestamp).astimezone()
+        return f"{time:%m-%d %H:%M}" if time.year == datetime.now().astimezone().year else f"{time:%Y-%m-%d}"
 
     def write(self, line: str) -> None:
         """Print a line unchanged, and flush it."""

@@ -8,6 +8,7 @@ from typing import TextIO
 import typer
 
 from mail.cli.examples import epilog
+from mail.cli.help import PlainCommand
 from mail.cli.output import printable
 from mail.cli.session import UsageError
 from mail.errors import ConfigurationError, MAILError
@@ -54,5 +55,5 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         return app
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     alone.callback()(lambda: None)  # so that the command is named on the command line
-    alone.command(name, epilog=epilog(name))(getattr(import_module(ALONE[name]), name))
+    alone.command(name, cls=PlainCommand, epilog=epilog(name))(getattr(import_module(ALONE[name]), name))
     return alone

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mail.cli.examples import epilog
+from mail.cli.help import PlainCommand
 from mail.cli.options import AsJson, ConfigPath, Database, SwarmOfDatabase, load_storage
 from mail.cli.output import Output
 from mail.errors import BadRequest, ConfigurationError
@@ -34,7 +35,7 @@ def token() -> None:
     """Create, list and revoke API tokens."""
 
 
-@app.command("create", epilog=epilog("token create"))
+@app.command("create", cls=PlainCommand, epilog=epilog("token create"))
 def create(
     role: Annotated[
         TokenRole, typer.Option(help="The bearer's role: admin, user, or agent (another swarm).")
@@ -69,7 +70,7 @@ def create(
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
-@app.command("list", epilog=epilog("token list"))
+@app.command("list", cls=PlainCommand, epilog=epilog("token list"))
 def list_tokens(
     config: ConfigPath = None,
     database: Database = None,
@@ -80,11 +81,19 @@ def list_tokens(
     tokens = run(_list(token_storage(config, database, swarm_name)))
     output = Output(sys.stdout, as_json)
     headings = ("number", "role", "id", "created", "expires")
-    rows = [tuple(each[heading] or "never" for heading in headings) for each in tokens]
+    rows = [
+        (
+            each["number"],
+            each["role"],
+            each["id"],
+            *(output.time(each[time] or "") or "never" for time in headings[3:]),
+        )
+        for each in tokens
+    ]
     output.result(tokens, lambda: output.table(headings, rows))
 
 
-@app.command("revoke", epilog=epilog("token revoke"))
+@app.command("revoke", cls=PlainCommand, epilog=epilog("token revoke"))
 def revoke(
     number: Annotated[
         str, typer.Argument(metavar="NUMBER", help="The token's number, as `mail token list` shows it.")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
@@ -22,13 +22,15 @@ from mail.http.service import Service
 class MAILApp(FastAPI):
     """FastAPI whose OpenAPI document covers the bodies that `mail.http` reads itself, and omits FastAPI's own 422.
 
-    A process can answer its first requests before all routes are loaded: the first request for a path that is not among
-    those of `routers` loads the rest.
+    A process can answer its first requests before all routes are loaded: a request that none of those loaded can handle
+    loads more, until one can.
 
     Attributes:
+        service: what it serves; the routes read it from here.
         cors_origins: the origins of web pages that may call it.
     """
 
+    service: Service
     cors_origins: Sequence[str] = ()
 
     def add_routers(self, routers: Iterable[APIRouter], later: Iterable[Callable[[], APIRouter]]) -> None:
@@ -52,6 +54,11 @@ class MAILApp(FastAPI):
             self._load_next()
             await asyncio.sleep(0)
 
+    def _load_routes_for(self, scope: Scope) -> None:
+        """Load routes until one can handle the request; all if none can, so that the answer is a 404 or a 405."""
+        while self._later and not any(route.matches(scope)[0] is Match.FULL for route in self.routes):
+            self._load_next()
+
     def _load_next(self) -> None:
         self._add(self._later[0]())
         self._later.popleft()
@@ -68,7 +75,7 @@ class MAILApp(FastAPI):
         if self.root_path:
             scope["root_path"] = self.root_path
         if self._later and scope["type"] == "http" and scope["path"] not in self._first_paths:
-            self.load_routes()
+            self._load_routes_for(scope)
         await Starlette.__call__(self, scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -125,7 +132,8 @@ def create_app(
 ) -> MAILApp:
     """Create the app that serves a swarm through some routes (all of them: `mail.http.routes.load_routers`).
 
-    Those of `later` are loaded when they are needed. `lifespan` starts and stops what the service needs; web pages of `cors_origins` may call the app.
+    Those of `later` are loaded in their order when they are needed. `lifespan` starts and stops what the service needs;
+    web pages of `cors_origins` may call the app.
     """
     app = MAILApp(
         title="MAIL",
@@ -140,7 +148,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.cors_origins = cors_origins
-    app.state.service = service
+    app.service = service
     app.state.authenticator = service.authenticator
     if service.is_observed:
         from mail.http.telemetry import TelemetryMiddleware

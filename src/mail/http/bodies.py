@@ -5,7 +5,7 @@ oversized body is refused while it arrives, and text that can't be stored (lone 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -14,10 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
     ValidationError,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError, from_json, to_json
 
@@ -43,37 +40,25 @@ class Given(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-class GivenWithWarnings(Given):
-    """Base class of request bodies that remember which fields were ignored, to warn the caller."""
+def ignored_fields(
+    given: Mapping[str, Any], model: type[Given], path: str, others: Mapping[str, type[Given]]
+) -> list[str]:
+    """Return a warning for each field that was ignored when an object at a path in the body was read as a model.
 
-    _unknown: tuple[str, ...] = PrivateAttr(())
+    `others` are the other objects of the body, by their paths, to which a field may belong.
+    """
+    unknown = given.keys() - model.__pydantic_fields__.keys()
+    return [_warning(name, model, path, others) for name in sorted(unknown)[:MAX_WARNINGS]] if unknown else []
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _note_unknown(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        made = validate(given)
-        if isinstance(given, dict) and (unknown := given.keys() - cls.model_fields.keys()):
-            made._unknown = tuple(sorted(unknown))[:MAX_WARNINGS]
-        return made
 
-    def warnings_at(self, path: str, others: Mapping[str, type[BaseModel]]) -> list[str]:
-        """Return a warning for each unknown field of this object, which is at `path` in the body.
-
-        `others` are the other objects of the body, by their paths, to which a field may belong.
-        """
-        return [self._warning(name, path, others) for name in self._unknown]
-
-    def _warning(self, name: str, path: str, others: Mapping[str, type[BaseModel]]) -> str:
-        shown = f"{path}.{name}".removeprefix(".")[:MAX_FIELD_NAME]
-        ignored = f"the unknown field {shown!r} was ignored"
-        for place, model in others.items():
-            if name in model.model_fields:
-                return f"{ignored}; {name} belongs {f'into {place}' if place else 'outside of ' + path}"
-        known = [
-            *type(self).model_fields,
-            *(each for model in others.values() for each in model.model_fields),
-        ]
-        return f"{ignored}{did_you_mean(name, known)}"
+def _warning(name: str, model: type[Given], path: str, others: Mapping[str, type[Given]]) -> str:
+    shown = f"{path}.{name}".removeprefix(".")[:MAX_FIELD_NAME]
+    ignored = f"the unknown field {shown!r} was ignored"
+    for place, other in others.items():
+        if name in other.model_fields:
+            return f"{ignored}; {name} belongs {f'into {place}' if place else 'outside of ' + path}"
+    known = [*model.model_fields, *(each for other in others.values() for each in other.model_fields)]
+    return f"{ignored}{did_you_mean(name, known)}"
 
 
 class Answered(BaseModel):
@@ -137,17 +122,21 @@ class JSONBody[Model: BaseModel]:
         self._max_bytes = max_bytes
 
     async def __call__(self, request: Request) -> Model:
+        return (await self.read(request))[0]
+
+    async def read(self, request: Request) -> tuple[Model, dict[str, Any]]:
+        """Return the body as a model, and the object that was given."""
         service = service_of(request)
         body = await _read(request, self._max_bytes or service.max_body_bytes)
         await service.runtime.pacer.pause(len(body))
         if not body and self._optional:
-            return self.model()
+            return self.model(), {}
         try:
             value = from_json(body, allow_inf_nan=False)
         except ValueError as error:
             raise BadRequest(f"the request body must be JSON in UTF-8: {error}") from error
         try:
-            return self.model.model_validate(value)
+            return self.model.model_validate(value), value
         except ValidationError as error:
             raise BadRequest(f"the request body is not valid: {explain(error)}") from error
 

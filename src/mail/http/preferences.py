@@ -35,7 +35,9 @@ class Preference:
 
     def within(self, limit: float | None) -> float | None:
         """Return the seconds to wait if at most `limit` can be granted."""
-        return min((seconds for seconds in (self.wait, limit) if seconds is not None), default=None)
+        if limit is None:
+            return self.wait
+        return limit if self.wait is None else min(self.wait, limit)
 
 
 NO_PREFERENCE = Preference()

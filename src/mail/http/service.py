@@ -196,7 +196,7 @@ class Service:
 
 def service_of(request: Request) -> Service:
     """Return the service of the app that handles a request."""
-    service: Service = request.app.state.service
+    service: Service = request.scope["app"].service
     return service
 
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, get_args
 
@@ -41,7 +40,7 @@ def build_app(system: "LocalSystem") -> MAILApp:
 
     If there are no API tokens yet, it prints one per role when it starts.
     """
-    from mail.http.routes import load_router, module_names, server
+    from mail.http.routes import later_routers, server
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -54,7 +53,7 @@ def build_app(system: "LocalSystem") -> MAILApp:
     return create_http_app(
         make_service(system, config),
         [server.router],
-        later=[partial(load_router, name) for name in module_names() if name != server.__name__],
+        later=later_routers(server),
         lifespan=lifespan,
         cors_origins=config.cors_origins,
     )

@@ -103,7 +103,7 @@ class GracefulServer(uvicorn.Server):
                 timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
             )
         )
-        self._stopping: StopSignal = app.state.service.stopping
+        self._stopping: StopSignal = app.service.stopping
         self._app = app
         self._catches_signals = catches_signals
         self._on_listening = on_listening

@@ -112,7 +112,7 @@ class AgentEntry(Entry):
     approve: bool | list[str] = Field(
         default=False,
         exclude_if=_is_empty,
-        description="Actions and MCP tools of which a person must approve each call, by name; true for all.",
+        description="The names of the actions and MCP tools whose calls a person must approve; true for all.",
     )
     description: str = Field(
         default="",
@@ -188,7 +188,7 @@ class AgentSpec:
         sequential: whether its actions run one after the other.
         mcp: the servers whose tools it may call, with those of the swarm.
         strict_tools: whether text without a tool call is an error; None for the swarm's setting.
-        approve: actions and MCP tools of which a person must approve each call; True for all.
+        approve: the actions and MCP tools whose calls a person must approve; True for all.
         description: what it does, for people and for the agents that may write to it.
     """
 

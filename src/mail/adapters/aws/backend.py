@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from mail.adapters.aws.blobs import Blobs
@@ -11,6 +11,7 @@ from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.queue import SQSQueue
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
+from mail.adapters.shared.codec import build_validators
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import missing_package
 from mail.core.task.exchange import MailboxStore
@@ -103,9 +104,45 @@ def open_functions(
         sqs.warm_up()
     blobs = Blobs(account.client("s3"), bucket) if bucket else None
     store = DynamoDBStore(dynamodb, table, blobs=blobs, retention_days=retention_days, clock=clock)
+
+    def before_snapshot() -> None:
+        build_validators()
+        dynamodb.rehearse(_calls_of_dynamodb(table))
+        if turn_queues:
+            sqs.rehearse(_calls_of_sqs(turn_queues[0]))
+
     return Backend(
         store=store,
         live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
         queue=SQSQueue(sqs, turn_queues, outbound_queue, sweep_queue),
+        before_snapshot=before_snapshot,
+        after_restore=account.close_connections,
     )
+
+
+def _calls_of_dynamodb(table: str) -> dict[str, dict[str, Any]]:
+    """Return a call of each operation that a turn or a message needs."""
+    text = {"S": "-"}
+    key = {"TableName": table, "Key": {"pk": text}}
+    put = {"TableName": table, "Item": {"pk": text}}
+    return {
+        "get_item": key,
+        "put_item": put,
+        "update_item": {
+            **key,
+            "UpdateExpression": "SET a = :a",
+            "ExpressionAttributeValues": {":a": text},
+        },
+        "query": {
+            "TableName": table,
+            "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": text},
+        },
+        "transact_write_items": {"TransactItems": [{"Put": put}]},
+    }
+
+
+def _calls_of_sqs(queue: str) -> dict[str, dict[str, Any]]:
+    """Return a call of the operation with which wake-ups are published."""
+    return {"send_message_batch": {"QueueUrl": queue, "Entries": [{"Id": "0", "MessageBody": "-"}]}}

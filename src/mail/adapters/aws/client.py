@@ -9,7 +9,7 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -59,10 +59,18 @@ class Aws:
         self._session: Any = None
         self._services = {"sts"}
         self._lock = threading.Lock()
+        self._clients: list[AwsClient] = []
 
     def client(self, service: str, *, connections: int = CONNECTIONS) -> "AwsClient":
         """Return a client of a service, such as `dynamodb`. It costs nothing until it is used."""
-        return AwsClient(self, service, connections)
+        client = AwsClient(self, service, connections)
+        self._clients.append(client)
+        return client
+
+    def close_connections(self) -> None:
+        """Close the connections of all clients, which make new ones for their next calls."""
+        for client in self._clients:
+            client.close_connections()
 
     def make(self, service: str, connections: int) -> Any:
         """Make a client of botocore, which takes some 50 ms."""
@@ -131,6 +139,24 @@ class AwsClient:
         """Make the client of botocore now, so that the first call is fast."""
         assert self.botocore is not None
 
+    def rehearse(self, calls: Mapping[str, Mapping[str, Any]]) -> None:
+        """Make the requests of some calls, by operation, and read empty responses; nothing is sent.
+
+        The first real call of each operation is then as fast as any other. Raises the errors of botocore.
+        """
+        from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
+
+        def respond(request: Any, **_: object) -> Any:
+            return AWSResponse(request.url, 200, {}, _Empty())
+
+        events = self.botocore.meta.events
+        events.register("before-send", respond)
+        try:
+            for operation, arguments in calls.items():
+                getattr(self.botocore, operation)(**arguments)
+        finally:
+            events.unregister("before-send", respond)
+
     async def call(
         self, operation: str, /, *, expect: Collection[str] = (), **arguments: Any
     ) -> dict[str, Any]:
@@ -157,6 +183,10 @@ class AwsClient:
     def close(self) -> None:
         """Reject further calls, and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Close the connections; the next call makes a new one."""
         with self._lock:
             if self._made is not None:
                 self._made.close()
@@ -166,6 +196,13 @@ class AwsClient:
         if "Body" in answer:
             answer["Body"] = answer["Body"].read()
         return answer
+
+
+class _Empty:
+    """The body of a response, as botocore reads it."""
+
+    def stream(self) -> Iterator[bytes]:
+        yield b"{}"
 
 
 async def back_off(attempt: int, *, base: float = 0.02, cap: float = 1.0) -> None:
@@ -194,10 +231,13 @@ class Parameters:
         return str(answer["Parameter"]["Value"]) or None
 
     def read_all(self) -> dict[str, str]:
-        """Return all values by name. Blocks, and raises the errors of botocore."""
+        """Return all values by name, and keep no connection. Blocks, and raises the errors of botocore."""
         pages = self._ssm.botocore.get_paginator("get_parameters_by_path")
-        return {
-            parameter["Name"].rsplit("/", 1)[-1]: parameter["Value"]
-            for page in pages.paginate(Path=self._path, WithDecryption=True)
-            for parameter in page["Parameters"]
-        }
+        try:
+            return {
+                parameter["Name"].rsplit("/", 1)[-1]: parameter["Value"]
+                for page in pages.paginate(Path=self._path, WithDecryption=True)
+                for parameter in page["Parameters"]
+            }
+        finally:
+            self._ssm.close_connections()

@@ -1,7 +1,7 @@
 """The queue in this process: what SQS is on AWS."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import time
 
 from mail.adapters.shared.backend import Workers
@@ -97,9 +97,9 @@ class LocalQueue:
         self._delayed.discard(wake_up)
         self.put(wake_up)
 
-    def take(self, excluded: Collection[str] = ()) -> Coroutine[None, None, tuple[TaskKey, str]]:
+    async def take(self, excluded: Collection[str] = ()) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up of an agent, for a caller that is not excluded; for one taker at a time."""
-        return self.turns.take(excluded)
+        return await self.turns.take(excluded)
 
     async def take_outbound(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""

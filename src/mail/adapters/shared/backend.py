@@ -71,6 +71,8 @@ class Backend[Q: TurnQueue]:
         start: begins background work, before workers start.
         close: ends that work and closes the database.
         abandon: closes the database without waiting; only for one that a program may embed.
+        before_snapshot: prepares what the first requests would, before the process is copied.
+        after_restore: drops what copies of the process must not share.
         place: the file, for a database whose setting leaves the choice of it to the adapter.
     """
 
@@ -82,6 +84,8 @@ class Backend[Q: TurnQueue]:
     start: Callable[[Recover], Awaitable[None]] = _nothing
     close: Callable[[], Awaitable[None]] = _nothing
     abandon: Callable[[], None] = lambda: None
+    before_snapshot: Callable[[], None] = lambda: None
+    after_restore: Callable[[], None] = lambda: None
     place: str = ""
 
 

@@ -2,18 +2,27 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json
 
+from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
 from mail.core.task.ports import TaskPage
+from mail.core.task.stored import STORED_TYPES
 from mail.core.task.swarm import History
 from mail.core.task.task import Task
 from mail.errors import BadRequest
 
 LAST_NUMBER = 2**63 - 1
 
-_EVENTS = TypeAdapter(tuple[Event, ...])
+_EVENTS = TypeAdapter(tuple[Event, ...], config=ConfigDict(defer_build=True))
+
+
+def build_validators() -> None:
+    """Build the validators of stored values, which the first value that is read would else wait for."""
+    for adapter in (*STORED_TYPES, _EVENTS):
+        adapter.rebuild()
+    MAILMessage.model_rebuild()
 
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:

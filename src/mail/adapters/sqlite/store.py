@@ -546,7 +546,7 @@ class SQLiteStore:
         """
         finished = None if cached is None else cached.finished_checkpoint(change)
         if cached is not None and finished is None and columns == cached.columns:
-            _insert_commit(sql, cached.row, change, encoder.encode(change.task))
+            self._insert_commit(sql, cached.row, change, encoder.encode(change.task))
             return cached.row
         sql.execute("BEGIN IMMEDIATE")
         if cached is None:
@@ -570,47 +570,46 @@ class SQLiteStore:
             sql.execute(
                 "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
             )
-        _insert_commit(sql, row, change, encoder.encode(change.task))
+        self._insert_commit(sql, row, change, encoder.encode(change.task))
         sql.execute("COMMIT")
         return row
 
-
-def _insert_commit(sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes) -> None:
-    consumed, response = change.consumed, change.response
-    consumed_seqs: int | str | None = consumed.seq if consumed else None
-    if consumed and change.also_read:
-        consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
-    *early, (seq, new, events) = rows_of(change)
-    for early_seq, record, batch in early:
-        assert record is not None
+    def _insert_commit(self, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes) -> None:
+        consumed, response = change.consumed, change.response
+        consumed_seqs: int | str | None = consumed.seq if consumed else None
+        if consumed and change.also_read:
+            consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
+        *early, (seq, new, events) = rows_of(change)
+        for early_seq, record, batch in early:
+            assert record is not None
+            sql.execute(
+                "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    commit_id(row, early_seq),
+                    record.agent,
+                    record.n,
+                    state,
+                    batch,
+                    record.encoded,
+                ),
+            )
         sql.execute(
-            "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
+            " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                commit_id(row, early_seq),
-                record.agent,
-                record.n,
+                commit_id(row, seq),
+                new and new.agent,
+                new and new.n,
+                change.ended,
+                encode_delivered(change),
+                consumed and consumed.mailbox,
+                consumed_seqs,
                 state,
-                batch,
-                record.encoded,
+                events,
+                new and new.encoded,
+                response and response.model_dump_json(),
             ),
         )
-    sql.execute(
-        "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
-        " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            commit_id(row, seq),
-            new and new.agent,
-            new and new.n,
-            change.ended,
-            encode_delivered(change),
-            consumed and consumed.mailbox,
-            consumed_seqs,
-            state,
-            events,
-            new and new.encoded,
-            response and response.model_dump_json(),
-        ),
-    )
 
 
 def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, int]]:

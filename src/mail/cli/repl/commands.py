@@ -50,10 +50,11 @@ async def _help(session: Session, given: Namespace) -> None:
         found = find(given.command.removeprefix("/"), with_slash=True)
         session.output.text(found.usage(_slash(found, session.slash)).rstrip())
         return
-    titles = [(_title(command, session.slash), command.summary) for command in COMMANDS]
-    width = max(len(title) for title, _ in titles)
-    for title, summary in titles:
-        session.output.text(f"{title:<{width}}  {summary}")
+    width = max(len(_title(command, session.slash)) for command in COMMANDS)
+    for section, commands in SECTIONS.items():
+        session.output.text(f"{section}:", style="bold")
+        for command in commands:
+            session.output.text(f"  {_title(command, session.slash):<{width}}  {command.summary}")
     end = f"\n{session.slash}help COMMAND shows its arguments. Ctrl+C stops a running command, Ctrl+D leaves."
     session.output.text(f"\n{HELP_ON_TEXT[session.slash]}{end}" if session.is_chat else end)
 
@@ -91,7 +92,7 @@ def _slash(command: Command, slash: str) -> str:
     return "/" if command.needs_slash else slash
 
 
-COMMANDS: tuple[Command, ...] = (
+_PROMPT = (
     Command(
         name="help",
         also=("?",),
@@ -121,15 +122,19 @@ COMMANDS: tuple[Command, ...] = (
         asks="key",
     ),
     Command(name="logout", summary="Log out.", handler=_logout),
-    *conversation.COMMANDS,
-    *swarms.COMMANDS,
-    *messages.COMMANDS,
-    *tasks.COMMANDS,
-    *usage.COMMANDS,
-    *dead_letters.COMMANDS,
-    *threads.COMMANDS,
-    *webhooks.COMMANDS,
 )
+
+SECTIONS: dict[str, tuple[Command, ...]] = {
+    "Talk to the swarm": conversation.COMMANDS,
+    "Follow its work": (*tasks.COMMANDS, *threads.COMMANDS, *usage.COMMANDS),
+    "Send messages with all options": messages.COMMANDS,
+    "The server and its swarms": swarms.COMMANDS,
+    "Dead letters and webhooks": (*dead_letters.COMMANDS, *webhooks.COMMANDS),
+    "This prompt": _PROMPT,
+}
+"""The commands as `help` groups them."""
+
+COMMANDS = tuple(command for commands in SECTIONS.values() for command in commands)
 
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}
 

@@ -170,6 +170,10 @@ class Runtime:
         self._heartbeat = Heartbeat(store, clock, lease_seconds)
         self._running_turns: defaultdict[TaskKey, set[LeasedTurn]] = defaultdict(set)
 
+    def rename(self) -> None:
+        """Take another name for leases, which copies of a process must not share."""
+        self._name = self.clock.new_id()
+
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
         return Principal.parse(key.instance).swarm == self.swarm.name

@@ -170,6 +170,9 @@ class _StoredCheckpoint:
 type _Checkpoint = _StoredCheckpoint
 
 _CHECKPOINT: TypeAdapter[_StoredCheckpoint] = TypeAdapter(_Checkpoint, config=ConfigDict(defer_build=True))
+
+STORED_TYPES: tuple[TypeAdapter[Any], ...] = (_TASK, _GENERATION, _REQUEST, _CHECKPOINT)
+"""All types that are stored here."""
 """Built on first use: most functions never store one."""
 
 _REPLY = {"completion", "responses"}

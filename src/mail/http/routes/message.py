@@ -21,7 +21,7 @@ from mail.core.task.output_schema import read_output
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import RoleGate
-from mail.http.bodies import JSON, Answered, Given, GivenWebhook, GivenWithWarnings, JSONBody, Problem
+from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody, Problem, ignored_fields
 from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
@@ -56,7 +56,7 @@ class CallApproval(Given):
     )
 
 
-class MessageOptions(GivenWithWarnings):
+class MessageOptions(Given):
     """Further settings of a message."""
 
     max_steps: int | None = Field(
@@ -101,7 +101,7 @@ def no_options() -> MessageOptions:
     return MessageOptions()
 
 
-class PostMessage(GivenWithWarnings):
+class PostMessage(Given):
     """A message to the swarm."""
 
     body: str | None = Field(
@@ -148,11 +148,6 @@ class PostMessage(GivenWithWarnings):
         description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. `response` "
         "is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the schema itself.",
     )
-
-    def warnings(self) -> list[str]:
-        """Return a warning for each field that is ignored, with where it belongs or what was probably meant."""
-        mine = self.warnings_at("", {"kwargs": MessageOptions})
-        return mine if self.kwargs is None else mine + self.kwargs.warnings_at("kwargs", {"": PostMessage})
 
     def submission(self, terms: Terms) -> Submission:
         """Return the message for the runtime."""
@@ -304,10 +299,10 @@ async def post_message(request: Request) -> Response:
     # Called here rather than injected: on this hot path, resolving two dependencies takes FastAPI as long as
     # everything else that it does for a request.
     caller = await _gate(request)
-    body = await _body(request)
+    body, given = await _body.read(request)
     service = service_of(request)
     await service.refresh()
-    warnings = body.warnings()
+    warnings = _warnings(given)
     try:
         submitted = await submit(request, caller.principal(service.runtime.swarm.name), body)
     except BadRequest as error:
@@ -341,6 +336,14 @@ async def post_message(request: Request) -> Response:
     if body.show_events:
         return await answer_with_events(request, submitted, response, preference, headers, more)
     return JSON({"response": response, "events": None, **more}, headers=headers)
+
+
+def _warnings(given: dict[str, Any]) -> list[str]:
+    """Return a warning for each field that is ignored, with where it belongs or what was probably meant."""
+    warnings = ignored_fields(given, PostMessage, "", {"kwargs": MessageOptions})
+    if options := given.get("kwargs"):
+        warnings += ignored_fields(options, MessageOptions, "kwargs", {"": PostMessage})
+    return warnings
 
 
 async def _state(service: Service, submitted: Submitted, answer: MAILMessage) -> dict[str, Any]:

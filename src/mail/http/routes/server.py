@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Request
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from pydantic import Field, StringConstraints
 
 from mail.core.protocol import PROTOCOL_VERSION
@@ -208,3 +209,10 @@ async def get_metrics(request: Request) -> Response:
     if service.metrics is None:
         raise MetricsOff
     return Response(service.metrics.render(), media_type=service.metrics.content_type)
+
+
+PROBED = ("/", "/health")
+"""What other swarms request when they register this swarm, and for health checks."""
+
+probed = make_router("server")
+probed.routes += [route for route in router.routes if isinstance(route, APIRoute) and route.path in PROBED]

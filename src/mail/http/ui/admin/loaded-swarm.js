@@ -47,6 +47,10 @@ function Editor({ swarm, reload }) {
     const lines = field.value.split("\n").length;
     field.scrollTop = (field.scrollHeight * (field.value.slice(0, start).split("\n").length - 1)) / lines - field.clientHeight / 2;
   };
+  const found = useRef();
+  useEffect(() => {
+    if (checked) found.current.scrollIntoView({ block: "nearest" });
+  }, [checked]);
   const isChanged = text !== format(swarm);
   const hidden = text.split(HIDDEN).length - 1;
   return html`
@@ -60,7 +64,7 @@ function Editor({ swarm, reload }) {
       <button type="button" class="button quiet-button" disabled=${!isChanged} onClick=${() => (setText(format(swarm)), setChecked(null))}>Discard the changes</button>
     </div>
     ${notice}
-    <div id="swarm-found" aria-live="polite">${checked && html`<${Checked} checked=${checked} text=${text} show=${show} />`}</div>
+    <div id="swarm-found" ref=${found} aria-live="polite">${checked && html`<${Checked} checked=${checked} text=${text} show=${show} />`}</div>
     ${isAsking && html`<${Confirm} title="Load this swarm?" action="Load" onClose=${() => setAsking(false)} onConfirm=${() => void load()}>
       <p>It replaces the swarm that runs, in every process of this server. Running tasks continue with it from their next turn.</p>
       <p>It stays until another one is loaded or the configured swarm changes.</p>
@@ -78,7 +82,7 @@ function Checked({ checked, text, show }) {
 
 /** The path of a problem; a click leads to its place in the text. */
 function Place({ path, span, show }) {
-  if (!path) return null;
+  if (!path) return "The text";
   if (!span) return html`<code>${path}</code>`;
   return html`<button type="button" class="link-button" title="Show it in the text" onClick=${() => show(span)}><code>${path}</code></button>`;
 }

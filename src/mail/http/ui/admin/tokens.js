@@ -8,7 +8,7 @@ import { html, useState } from "../html.js";
 import { Adding, Field, Page, Small, Table, perform, useData, useNotice } from "./page.js";
 import { createToken, revokeToken, tokens } from "./requests.js";
 
-const COLUMNS = [["Bearer", "wide"], ["Role"], ["Kind"], ["Created", "nowrap"], ["Expires"], ["", "actions"]];
+const COLUMNS = [["Caller", "wide"], ["Role"], ["Kind"], ["Created", "nowrap"], ["Expires"], ["", "actions"]];
 const DAY = 86_400;
 const LIVES = [
   ["never", null],
@@ -71,7 +71,7 @@ function NewToken({ onCreated }) {
     <${Field} label="Role" id="token-role"><select id="token-role" value=${role} onChange=${(event) => setRole(event.currentTarget.value)}>
       <option value="user">user</option><option value="admin">admin</option><option value="agent">agent (another swarm)</option>
     </select><//>
-    <${Field} label="Bearer's id" id="token-id"><input id="token-id" required spellcheck="false" autocomplete="off" placeholder="alice" value=${id} onInput=${(event) => setId(event.currentTarget.value)} /><//>
+    <${Field} label="Caller's id" id="token-id"><input id="token-id" required spellcheck="false" autocomplete="off" placeholder="alice" value=${id} onInput=${(event) => setId(event.currentTarget.value)} /><//>
     <${Field} label="Expires" id="token-life"><select id="token-life" value=${life} onChange=${(event) => setLife(Number(event.currentTarget.value))}>
       ${LIVES.map(([name], at) => html`<option value=${at}>${name}</option>`)}
     </select><//>

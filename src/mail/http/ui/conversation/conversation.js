@@ -34,7 +34,7 @@ function Answer({ text, time, isWriting }) {
   const value = isWriting ? undefined : jsonOf(text);
   return html`<article class=${`answer ${isWriting ? "is-writing" : ""}`} aria-label=${isWriting ? "The answer so far" : "Answer"} data-latest>
     ${value === undefined ? html`<${Markdown} text=${text} />` : html`<${Json} value=${value} />`}
-    ${time && html`<div class="answer-foot"><${Clock} time=${time} /><${CopyButton} text=${text} label="Copy the answer" /></div>`}
+    ${time && html`<div class="answer-foot"><${Clock} time=${time} />${value === undefined && html`<${CopyButton} text=${text} label="Copy the answer" />`}</div>`}
   </article>`;
 }
 

@@ -109,7 +109,8 @@ export function Approval({ item, approveBy, session }) {
       } catch {
         throw new Problem(400, "The arguments are not valid JSON.");
       }
-      return session.decide(item.callId, "edit", { arguments: args });
+      const isEdited = pretty(args) !== pretty(item.args);
+      return isEdited ? session.decide(item.callId, "edit", { arguments: args }) : session.decide(item.callId, "approve");
     });
   const busy = isBusy ? "true" : null;
   const card = useRef();

@@ -32,7 +32,7 @@ export function Welcome({ swarm, onPick }) {
       <h2>What should ${swarm.name} work on?</h2>
       ${swarm.description && html`<p class="quiet">${swarm.description}</p>`}
       <ul class="welcome-agents" aria-label="Agents">
-        ${swarm.agents.slice(0, MANY).map(({ name }) => html`<li key=${name}><a href=${`#${formatRoute({ view: "swarm", agent: name })}`}><${AgentName} name=${name} /></a></li>`)}
+        ${swarm.agents.slice(0, MANY).map(({ name, description }) => html`<li key=${name}><a title=${description} href=${`#${formatRoute({ view: "swarm", agent: name })}`}><${AgentName} name=${name} /></a></li>`)}
         ${swarm.agents.length > MANY && html`<li><a class="quiet" href=${`#${formatRoute({ view: "swarm" })}`}>and ${swarm.agents.length - MANY} more</a></li>`}
       </ul>
       <ul class="prompts" aria-label="Examples">

@@ -6,6 +6,7 @@ import { Chip, StatusChip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";
+import { formatCost } from "../components/usage.js";
 import { html, useRef, useState } from "../html.js";
 
 const STATUSES = ["running", "paused", "completed", "failed", "cancelled"];
@@ -16,12 +17,19 @@ export const matches = (record, search) => {
   return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 };
 
+/** Return what a task waits for its caller for or, if it doesn't, what it has cost. */
+function noteOf({ status, pending_tool_calls: calls, usage }) {
+  if (status === "paused" && calls.length) return calls.some((call) => call.needs_approval && !call.decision) ? "approval" : "question";
+  const cost = formatCost(usage.total);
+  return cost === "Price unknown" ? html`<span title=${cost}>$?</span>` : cost.replace("at least ", "≥ ");
+}
+
 /** `isStop` tells whether the Tab key leads to it; arrow keys lead to the others. */
 function TaskItem({ record, isOpen, isStop }) {
   return html`<li>
     <a class="task-item" href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`} aria-current=${isOpen ? "true" : null} tabindex=${isStop ? 0 : -1} data-task=${record.task_id}>
       <span class="title">${record.title || record.task_id}</span>
-      <span class="facts"><${StatusChip} status=${record.status} /><${Ago} time=${record.start_time} /></span>
+      <span class="facts"><${StatusChip} status=${record.status} /><span class="fact-note">${noteOf(record)}</span><${Ago} time=${record.start_time} /></span>
     </a>
   </li>`;
 }

@@ -4,6 +4,7 @@ import * as api from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Ago, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
+import { Icon } from "../components/icons.js";
 import { Inspector } from "../components/inspector.js";
 import { Code, Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
@@ -23,7 +24,7 @@ const TABS = [
 ];
 
 const TONES = { ok: "good", failed: "bad", running: "busy", waiting: "warn", discarded: "plain" };
-const ROLES = { user: "Message", assistant: "Reply", tool: "Result", system: "System", developer: "System" };
+const ROLES = { user: "Message", assistant: "Reply", system: "System", developer: "System" };
 const PARTS = { reasoning: "Reasoning", call: "Calls", result: "Result of" };
 
 /** Entries of the history that are read at first, and then each time. */
@@ -49,7 +50,7 @@ function Part({ part }) {
 function Messages({ entries, isOfModel }) {
   const messages = useMemo(() => readHistory(entries), [entries]);
   return html`<ol class="messages">
-    ${messages.map(({ role, parts }, n) => html`<li key=${n} class=${`message ${role}`}><p class="message-role">${role === "assistant" && isOfModel ? "Model" : (ROLES[role] ?? role)}</p>${parts.map((part, at) => html`<${Part} key=${at} part=${part} />`)}</li>`)}
+    ${messages.map(({ role, parts }, n) => html`<li key=${n} class=${`message ${role}`}>${role !== "tool" && html`<p class="message-role">${role === "assistant" && isOfModel ? "Model" : (ROLES[role] ?? role)}</p>`}${parts.map((part, at) => html`<${Part} key=${at} part=${part} />`)}</li>`)}
   </ol>`;
 }
 
@@ -229,7 +230,7 @@ export function TraceInspector({ session, selected, caller, onClose, onMoment, o
         html`<div class="row details-actions">
           ${turn && html`<button type="button" class="button small" onClick=${() => onTurn(turn)}>Show the turn of ${turn.agent}</button>`}
           <button type="button" class="button small" onClick=${() => onMoment(seq)}>Show this moment</button>
-          <button type="button" class="button small" onClick=${() => onFork(seq)}>Fork from here…</button>
+          <button type="button" class="button small" onClick=${() => onFork(seq)}><${Icon} name="fork" />Fork from here…</button>
         </div>`}
       </div>
     <//>
