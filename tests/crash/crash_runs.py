@@ -108,7 +108,7 @@ def some_lives(chance: random.Random) -> int:
 PARTS = 4
 """Tests that the runs over another store are spread over."""
 
-_PASSES = 6
+_PASSES = 12
 
 
 def die_at_every_point(zygote: Zygote, part: int) -> None:

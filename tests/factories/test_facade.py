@@ -227,7 +227,7 @@ def test_a_missing_key_is_named_without_litellm_and_in_few_frames(
         r"set OPENAI_API_KEY where this agent runs",
         last,
     )
-    assert sum(line.startswith("  File ") for line in frames) == 3
+    assert sum(line.startswith("  File ") for line in frames) == 2
 
 
 def test_a_key_may_be_somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
