@@ -57,7 +57,19 @@ PATIENCE = 30.0
 HEAVY = ("litellm", "boto3", "botocore")
 """What nothing of these may load."""
 
-API = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms", "interswarm", "stream")
+API = (
+    "root",
+    "health",
+    "whoami",
+    "status",
+    "message",
+    "tasks",
+    "task",
+    "threads",
+    "swarms",
+    "interswarm",
+    "stream",
+)
 OTHERS = ("dead_letter", "sweeper", "outbound", "peer_health", "turn")
 """The handlers, with and without FastAPI."""
 
