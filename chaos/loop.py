@@ -4,6 +4,7 @@ import asyncio
 import selectors
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -79,6 +80,8 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         self._clock: Callable[[], float] = time.monotonic if real else lambda: 0.0
         self._futures = count()
         super().__init__(self._leaping)
+        self._threads = ThreadPoolExecutor()
+        self.set_default_executor(self._threads)
 
     @property
     def under_way(self) -> int:
@@ -92,20 +95,15 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return NumberedFuture(next(self._futures), loop=self)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """As usual; what a thread does is under way until it is done, even if nobody waits for it any more."""
+        """As usual; what a thread does is under way until it is done, or cancelled before a thread has begun it."""
         self._leaping.under_way += 1
-
-        def work() -> Any:
-            try:
-                return func(*args)
-            finally:
-                self.call_soon_threadsafe(self._done)
-
         try:
-            return super().run_in_executor(executor, work)
+            work = (executor or self._threads).submit(func, *args)
         except BaseException:
             self._done()
             raise
+        work.add_done_callback(lambda _: self.call_soon_threadsafe(self._done))
+        return asyncio.wrap_future(work, loop=self)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

@@ -1,0 +1,26 @@
+"""The event loop of chaos: its time leaps once nothing is under way."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from chaos.loop import LeapingLoop
+
+
+async def close_with_a_call_in_the_queue() -> int:
+    """Close a pool of one thread while a call waits for the thread; return how many calls are under way afterwards."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, LeapingLoop)
+    gate = threading.Event()
+    threads = ThreadPoolExecutor(1)
+    running, waiting = (loop.run_in_executor(threads, gate.wait) for _ in range(2))
+    assert loop.under_way == 2
+    threads.shutdown(wait=False, cancel_futures=True)
+    gate.set()
+    await asyncio.gather(running, waiting, return_exceptions=True)
+    return loop.under_way
+
+
+def test_a_call_that_is_cancelled_before_a_thread_begins_it_is_not_under_way() -> None:
+    with asyncio.Runner(loop_factory=lambda: LeapingLoop(real=True)) as runner:
+        assert runner.run(close_with_a_call_in_the_queue()) == 0
