@@ -122,9 +122,18 @@ class Interpreter:
     path: tuple[Path, ...]
 
 
+def handlers_folder() -> Path:
+    """Return the folder that holds the package `handlers`: `src` in a checkout, `deployed` of an installed wheel.
+
+    An environment with MAIL has no top-level package but `mail`, so only functions have this folder on their path.
+    """
+    installed = Path(__file__).with_name("deployed")
+    return installed if installed.is_dir() else Path(__file__).parents[2]
+
+
 def source_interpreter() -> Interpreter:
-    """Return this Python and its packages, for code that wasn't built."""
-    return Interpreter(Path(sys.executable), ())
+    """Return this Python, its packages and the handlers, for code that wasn't built."""
+    return Interpreter(Path(sys.executable), (handlers_folder(),))
 
 
 def built_interpreter(layers: Sequence[Path], runtime: str, folder: Path) -> Interpreter:

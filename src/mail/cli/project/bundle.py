@@ -6,11 +6,12 @@ import sys
 import tempfile
 from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, distributions, requires
-from importlib.util import find_spec
 from pathlib import Path
 
+import mail
 from mail.cli.project import layers
 from mail.errors import ConfigurationError, MAILError
+from mail.local_aws.processes import handlers_folder
 
 TARGET = Path(".build")
 DISTRIBUTION = "mail-serverless"
@@ -73,12 +74,9 @@ def copy_swarm(project: Path, target: Path) -> None:
 
 def copy_code(layer: Path) -> None:
     """Copy MAIL as it is installed here, and the script that starts the streaming function."""
-    for package in ("mail", "handlers"):
-        spec = find_spec(package)
-        if spec is None or spec.origin is None:
-            raise ConfigurationError(f"the package {package} is not installed: pip install {DISTRIBUTION}")
-        source, ignored = Path(spec.origin).parent, shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, layer / "python" / package, ignore=ignored)
+    ignored = shutil.ignore_patterns("__pycache__", "deployed")
+    for source in (Path(mail.__file__).parent, handlers_folder() / "handlers"):
+        shutil.copytree(source, layer / "python" / source.name, ignore=ignored)
     script = layer / "run.sh"
     shutil.copy(Path(layers.__file__).with_name("run.sh"), script)
     script.chmod(0o755)
