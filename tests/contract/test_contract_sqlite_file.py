@@ -102,6 +102,30 @@ class TestOpening:
             SQLiteDatabase(path)
         assert "4711" in refusal.value.detail
 
+    def test_a_file_of_an_earlier_version_is_migrated(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """To a version that is made up, as there is no second one yet."""
+        SQLiteDatabase(path).close()
+        monkeypatch.setattr(mail.adapters.sqlite.database, "SCHEMA_VERSION", 3)
+        steps = {1: "CREATE TABLE notes (id);", 2: "ALTER TABLE notes RENAME COLUMN id TO number;"}
+        monkeypatch.setattr(mail.adapters.sqlite.database, "MIGRATIONS", steps)
+        for _ in range(2):  # the second finds nothing to do
+            with SQLiteDatabase(path) as migrated:
+                assert migrated.execute("SELECT number FROM notes") == []
+                assert migrated.execute("PRAGMA user_version") == [(3,)]
+        monkeypatch.setattr(mail.adapters.sqlite.database, "SCHEMA_VERSION", 4)
+        with pytest.raises(ConfigurationError, match="schema version 3, this program needs 4"):
+            SQLiteDatabase(path)
+
+    def test_a_file_can_give_space_back(self, path: Path) -> None:
+        with SQLiteDatabase(path) as opened:
+            opened.execute("INSERT INTO settings VALUES ('large', ?)", ("x" * 1_000_000,))
+            opened.execute("DELETE FROM settings WHERE name = 'large'")
+            opened.execute("PRAGMA incremental_vacuum")
+            opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            assert path.stat().st_size < 500_000
+
     def test_after_a_failure_the_claim_is_free(self, path: Path) -> None:
         path.write_bytes(b"x" * 5000)
         for _ in range(2):

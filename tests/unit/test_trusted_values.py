@@ -30,7 +30,7 @@ from mail.core.task.turn_state import Breakpoint, Resumption
 from mail.testing.agents import build_swarm
 from mail.testing.clock import FakeClock
 
-TASKS = Path(__file__).parent.parent / "fixtures" / "678eebb" / "tasks.json"
+TASKS = Path(__file__).parent.parent / "fixtures" / "tasks.json"
 
 VALUES: dict[str, Any] = {
     "task_id": "task-1",

@@ -14,7 +14,7 @@ History sorts before the inbox, so that one query returns the newest history and
 message's own id: two commits on the same version use the same seq, and only one of them is stored, but both may stage mail
 (see `commit`).
 
-Texts (`TEXTS`) are compressed where that makes them shorter. Earlier versions stored them as strings.
+Texts (`TEXTS`) are compressed where that makes them shorter.
 """
 
 import re

@@ -14,7 +14,7 @@ from mail.core.protocol.error_text import hide_credentials
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 
 LOCK = 0x6D61696C
 """The advisory lock under which tables are created, so that servers that start together do so one by one."""
@@ -143,29 +143,7 @@ CREATE TABLE mail.webhooks (
 );
 """
 
-MIGRATIONS: dict[int, LiteralString] = {
-    1: """
-ALTER TABLE mail.wake_ups ADD COLUMN round bigint NOT NULL DEFAULT 0;
-DROP INDEX mail.wake_ups_in_order;
-CREATE INDEX wake_ups_in_order ON mail.wake_ups (swarm, is_delivery, tier, round, place);
-CREATE INDEX wake_ups_of_callers ON mail.wake_ups (swarm, tier, instance, round) WHERE NOT is_delivery;
-CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = 'running';
-""",
-    2: """
-UPDATE mail.tasks SET due = NULL WHERE status = 'paused';
-CREATE INDEX paused_tasks ON mail.tasks (due) WHERE status = 'paused';
-""",
-    3: """
-ALTER TABLE mail.tokens ADD COLUMN expires double precision, ADD COLUMN session_of text;
-CREATE TABLE mail.sign_in_links (
-    digest text PRIMARY KEY,
-    role text NOT NULL,
-    id text NOT NULL,
-    made_with text NOT NULL,
-    expires double precision NOT NULL
-);
-""",
-}
+MIGRATIONS: dict[int, LiteralString] = {}
 """The migration from each earlier version of the schema to the next."""
 
 TABLES = (

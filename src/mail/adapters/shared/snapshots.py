@@ -84,7 +84,7 @@ def check_snapshot(task: Task, at: int) -> None:
 def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier], events: Sequence[Event]) -> Snapshot:
     """Assemble the task as it was, from the mail that waited and the events up to then.
 
-    Raises SnapshotExpired if some of that is missing: an earlier version did not store it, or its retention is over.
+    Raises SnapshotExpired if some of that is no longer stored.
     """
     messages = {event.seq: event.message for event in events if event.message is not None}
     keys = sorted((tier, seq, mailbox) for (mailbox, seq), tier in waiting.items())

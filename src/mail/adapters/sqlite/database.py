@@ -16,7 +16,7 @@ from mail.errors import ConfigurationError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 1
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
@@ -103,41 +103,7 @@ CREATE TABLE webhooks (
 );
 """
 
-MIGRATIONS = {
-    1: """
-ALTER TABLE tasks ADD COLUMN delivering INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
-CREATE TABLE peers (name TEXT PRIMARY KEY, record TEXT NOT NULL, health TEXT);
-""",
-    2: """
-CREATE TABLE idempotency_keys (
-    caller TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, task_id TEXT NOT NULL, until REAL NOT NULL,
-    PRIMARY KEY (caller, key)
-);
-CREATE INDEX forgotten_keys ON idempotency_keys (until);
-CREATE TABLE webhooks (caller TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (caller, id));
-ALTER TABLE tasks ADD COLUMN dead INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
-""",
-    3: """
-CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
-""",
-    4: """
-DROP INDEX running_tasks;
-CREATE INDEX running_tasks_with_deadline ON tasks (deadline) WHERE status = 'running' AND deadline IS NOT NULL;
-""",
-    5: """
-UPDATE tasks SET deadline = NULL WHERE status = 'paused';
-CREATE INDEX paused_tasks_with_deadline ON tasks (deadline) WHERE status = 'paused' AND deadline IS NOT NULL;
-""",
-    6: """
-ALTER TABLE tokens ADD COLUMN expires REAL;
-ALTER TABLE tokens ADD COLUMN session_of TEXT;
-CREATE TABLE sign_in_links (
-    digest TEXT PRIMARY KEY, role TEXT NOT NULL, id TEXT NOT NULL, made_with TEXT NOT NULL, expires REAL NOT NULL
-);
-""",
-}
+MIGRATIONS: dict[int, str] = {}
 """The migration from each earlier version of the schema to the next."""
 
 LONGEST_LOG = 16_384
@@ -223,6 +189,9 @@ class SQLiteDatabase:
             self.path, isolation_level=None, timeout=lock_timeout, check_same_thread=False
         )
         try:
+            if connection.execute("PRAGMA page_count").fetchone() == (0,):
+                # only a new file takes it; with it, the file can give space back to the disk
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")

@@ -46,8 +46,8 @@ class ServerDocuments:
         if token.session_of is not None:
             fields["session_of"] = token.session_of
         document = Document((token.digest,), fields, token.expires)
-        await self._documents.put(Kind.TOKEN, document, condition=PutIf.ABSENT, now=now)
         await self._documents.put(Kind.HAD_TOKENS, Document(()))
+        await self._documents.put(Kind.TOKEN, document, condition=PutIf.ABSENT, now=now)
 
     async def find_token(self, digest: str) -> StoredToken | None:
         """Return the token with this digest."""
@@ -56,9 +56,7 @@ class ServerDocuments:
 
     async def has_tokens(self) -> bool:
         """Return whether a token was ever added."""
-        if await self._documents.get(Kind.HAD_TOKENS) is not None:
-            return True
-        return bool(await self._documents.find(Kind.TOKEN))
+        return await self._documents.get(Kind.HAD_TOKENS) is not None
 
     async def tokens(self) -> list[StoredToken]:
         """Return all tokens, oldest first."""
@@ -67,10 +65,7 @@ class ServerDocuments:
 
     async def remove_token(self, digest: str) -> bool:
         """Delete a token; return whether there was one."""
-        was_deleted = await self._documents.delete(Kind.TOKEN, digest)
-        if was_deleted:  # an earlier version may have stored the token without the marker
-            await self._documents.put(Kind.HAD_TOKENS, Document(()))
-        return was_deleted
+        return await self._documents.delete(Kind.TOKEN, digest)
 
     async def add_sign_in_link(self, link: SignInLink, *, now: float) -> None:
         """Store a sign-in link. Where the database doesn't do so itself, this deletes links that had expired at `now`."""

@@ -27,7 +27,7 @@ class Lease:
 
     @property
     def since(self) -> float | None:
-        """When it began, in seconds since the epoch; None for one of an earlier version."""
+        """When it began, in seconds since the epoch; None if its token does not have it."""
         *_, began = self.token.split("/")[2:] or [""]
         try:
             return float(began)

@@ -1,9 +1,8 @@
 """Tasks and checkpoints as stores keep them, in JSON.
 
-Names in stored JSON never change, so that every version reads what another has written; this is the only module that
-knows them. Two versions may run at once, during an update, so each ignores the fields that only a later one knows: the
-validators get `extra="ignore"`, as some classes forbid them, for the API. A task's `Generation` is flat in there, among the
-task's own fields.
+Fields are stored under their own names. Two versions may run at once, during an update, so each ignores the fields that
+only a later one knows: the validators get `extra="ignore"`, as some classes forbid them, for the API. A task's `Generation`
+is flat in there, among the task's own fields.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -21,32 +20,7 @@ from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.usage import NO_USAGE, Usage
 
-STORED_NAMES = {
-    # Generation
-    "number": "generation",
-    "limit_notice": "exhausted",
-    "limit_reached": "used_up",
-    "answers_unread": "unheard",
-    "client_tools": "toolbox",
-    # Task
-    "unread_questions": "questions",
-    "peers": "contacts",
-    "parent_swarm": "asker",
-    "webhooks": "hooks",
-    "dead_letters": "dead",
-    # Peer
-    "has_task": "knows",
-    "end_message": "ending",
-    "end_delivered": "over",
-    # OpenRequest
-    "answer_deadline": "due",
-}
-"""Stored names by the names of fields; the rest are stored under their own."""
-
-_CONFIG = ConfigDict(
-    alias_generator=lambda name: STORED_NAMES.get(name, name),
-    defer_build=True,
-)
+_CONFIG = ConfigDict(defer_build=True)
 
 # A dataclass takes no configuration from outside; an alias of one does.
 type _StoredTask = Task
@@ -61,10 +35,8 @@ _REQUEST: TypeAdapter[OpenRequest] = TypeAdapter(_StoredRequest, config=_CONFIG)
 
 def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     """Return the stored JSON of a task, without fields that have their defaults and those to `exclude`."""
-    text = _TASK.serializer.to_json(
-        task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude}
-    )
-    generation = _GENERATION.serializer.to_json(task.generation, by_alias=True, exclude_defaults=True)
+    text = _TASK.serializer.to_json(task, exclude_defaults=True, exclude={"generation", *exclude})
+    generation = _GENERATION.serializer.to_json(task.generation, exclude_defaults=True)
     return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
 
 
@@ -126,17 +98,15 @@ class TaskEncoder:
 
 def _encode_lasting(task: Task) -> bytes:
     """Return the beginning of a task's stored JSON: the fields that few turns change."""
-    own = _TASK.serializer.to_json(
-        task, by_alias=True, exclude_defaults=True, exclude={"generation", *_CHANGING}
-    )
+    own = _TASK.serializer.to_json(task, exclude_defaults=True, exclude={"generation", *_CHANGING})
     generation = _GENERATION.serializer.to_json(
-        task.generation, by_alias=True, exclude_defaults=True, exclude=_CHANGING_GENERATION
+        task.generation, exclude_defaults=True, exclude=_CHANGING_GENERATION
     )
     return own[:-1] + b"," + (b"" if generation == b"{}" else generation[1:-1] + b",")
 
 
 def _encode_request(request: OpenRequest) -> bytes:
-    return _REQUEST.dump_json(request, by_alias=True, exclude_defaults=True)
+    return _REQUEST.dump_json(request, exclude_defaults=True)
 
 
 def read_task(text: str | bytes) -> Task:
@@ -159,10 +129,10 @@ class _StoredCheckpoint:
 
     text: str | None
     calls: list[dict[str, Any]]
+    replies: list[Any]
     receipts: tuple[Receipt | None, ...]
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
-    replies: list[Any] | None = None
     timing: TurnTiming | None = None
     approved: bool = False
 
@@ -172,8 +142,7 @@ type _Checkpoint = _StoredCheckpoint
 _CHECKPOINT: TypeAdapter[_StoredCheckpoint] = TypeAdapter(_Checkpoint, config=ConfigDict(defer_build=True))
 
 STORED_TYPES: tuple[TypeAdapter[Any], ...] = (_TASK, _GENERATION, _REQUEST, _CHECKPOINT)
-"""All types that are stored here."""
-"""Built on first use: most functions never store one."""
+"""All types that are stored here, built on first use: most functions never store one."""
 
 _REPLY = {"completion", "responses"}
 
@@ -218,7 +187,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
     stored = _CHECKPOINT.validate_json(text, extra="ignore")
     return Checkpoint(
         text=stored.text,
-        calls=tuple(_call(call, stored.replies or ()) for call in stored.calls),
+        calls=tuple(_call(call, stored.replies) for call in stored.calls),
         receipts=stored.receipts,
         usage=stored.usage,
         models=stored.models,
@@ -227,9 +196,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
     )
 
 
-def _call(stored: dict[str, Any], replies: list[Any] | tuple[()]) -> AgentToolCall:
-    if "reply" not in stored:  # an early version stored each call with its reply
-        return AgentToolCall.model_validate(stored, extra="ignore")
+def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:
     reply = replies[stored.pop("reply")]
     return AgentToolCall.model_validate(
         {**stored, "completion" if isinstance(reply, dict) else "responses": reply}, extra="ignore"

@@ -16,7 +16,7 @@ class Receipt:
     """How far one action of a turn has come; stored before the action starts and after it ends.
 
     Attributes:
-        after: when the action began, in seconds after the beginning of the turn; None in receipts of earlier versions.
+        after: when the action began, in seconds after the beginning of the turn; None if it has not begun.
         seconds: how long it took.
     """
 

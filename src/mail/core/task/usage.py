@@ -103,8 +103,6 @@ class UsageMeter:
         """Start from the sums of earlier attempts at the turn, in total and by model."""
         self.spent = spent
         self.models: dict[str, Usage] = {}
-        if not models and spent is not NO_USAGE and spent:
-            models = {OTHER_MODELS: spent}  # an earlier version stored no models
         self._earlier = models
 
     @property
