@@ -1,9 +1,11 @@
 """What a turn does, counted: store calls, SQL statements, bytes. The same in every run, hence tested."""
 
 import asyncio
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from bench import swarms
@@ -22,6 +24,9 @@ others one each, so this is what the budget of four AWS calls allows (DESIGN, Bu
 
 STATEMENTS = 8
 """SQL statements per turn, BEGIN and COMMIT among them: no more than the floor."""
+
+PYTHON_CALLS = 220
+"""Calls of Python functions per turn: a tenth more than at 1123abe, so that extracting a function stays free."""
 
 GROWTH = 1.1
 """Bytes of late turns by those of early ones: the trees of the database file grow, if only by a level."""
@@ -81,11 +86,29 @@ async def read_turns(path: Path, turns: int) -> list[Reading]:
         return readings
 
 
+def python_calls(path: Path) -> float:
+    """Return the calls of Python functions per turn, except those of asyncio."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "/asyncio/" not in frame.f_code.co_filename
+
+    profiler = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        asyncio.run(read_turns(path, WINDOW))
+    finally:
+        sys.setprofile(profiler)
+    return calls / WINDOW
+
+
 def measure() -> list[Row]:
     """The counts per turn, early and late in a long task."""
     with scratch() as folder:
         readings = asyncio.run(read_turns(folder / "counts.db", LATE + WINDOW))
-    rows = []
+        python = python_calls(folder / "python.db")
+    rows = [Row("counts", "calls of Python functions per turn", python, "calls", PYTHON_CALLS)]
     written = []
     for turn in (EARLY, LATE):
         begin, end = readings[turn], readings[turn + WINDOW]

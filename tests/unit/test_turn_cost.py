@@ -1,15 +1,11 @@
 """What a turn and a submission cost on SQLite, in counts, which are the same on a loaded machine."""
 
-import asyncio
-import sys
 from collections import Counter
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.shared.codec import decode_events
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
@@ -18,93 +14,21 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.events import Event, EventKind, encode_events
-from mail.core.task.swarm import AgentCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey
 from mail.errors import VersionConflict
-from mail.testing.agents import complete, output, request, respond, wait
+from mail.testing.agents import build_swarm, complete
 from mail.testing.changes import Maker
 
 ANN = Principal(role="user", id="ann", swarm="cost")
 WAL_FRAME_HEADER = 24
 """Bytes before each page in the write-ahead log."""
 
-RESPOND, COMPLETE, WAIT = output([respond("chief")]), output([complete("done")]), output([wait()])
-
-
-def swarm_of(workers: int, exchanges: int = 1) -> SwarmCore:
-    """Return a swarm whose agents take no time: the chief asks its workers, `exchanges` times one after the other."""
-    names = [f"worker-{n}" for n in range(workers)]
-    ask = output([*map(request, names), wait()])
-    asked = 2 + len(ask)  # entries of its history
-    turns = exchanges * (asked + (workers - 1) * 3)
-
-    async def chief(history: History, _choice: ToolChoice) -> AgentOutput:
-        if len(history) >= turns:
-            return None, COMPLETE
-        return None, ask if workers == 1 or len(history) == 1 else WAIT
-
-    async def worker(_history: History, _choice: ToolChoice) -> AgentOutput:
-        return None, RESPOND
-
-    agents = {name: AgentCore(worker, ("chief",)) for name in names}
-    agents["chief"] = AgentCore(chief, names, enable_entrypoint=True, can_complete_tasks=True)
-    return SwarmCore(name="cost", version="1", entrypoint="chief", agents=agents, task_message_limit=10_000)
-
-
-async def run(swarm: SwarmCore, tasks: int, path: Path) -> int:
-    """Run tasks at the same time; return the number of their turns."""
-    with SQLiteDatabase(path) as database:
-        store, queue = SQLiteStore(database), LocalQueue()
-        runtime = Runtime(swarm, store, queue, SYSTEM_CLOCK)
-        workers = LocalWorkers(runtime, queue)
-        await workers.start()
-
-        async def turns() -> int:
-            submitted = await runtime.submit(ANN, Submission(body="hello"))
-            answer = await runtime.wait(submitted)
-            task = await store.load(submitted.key)
-            assert answer is not None
-            assert answer.message.body == "done"
-            assert task is not None
-            return task.generation.turns
-
-        total = sum(await asyncio.gather(*(turns() for _ in range(tasks))))
-        await workers.stop()
-        return total
-
-
-@pytest.mark.parametrize(
-    ("swarm", "tasks", "turns", "budget"),
-    [
-        pytest.param(swarm_of(1, 30), 1, 61, 190, id="ping-pong"),
-        pytest.param(swarm_of(32), 1, 65, 193, id="fan-out"),
-        pytest.param(swarm_of(1, 10), 8, 168, 190, id="at once"),
-        pytest.param(swarm_of(1), 10, 30, 238, id="with the submission"),
-    ],
-)
-def test_calls_of_functions_per_turn(
-    swarm: SwarmCore, tasks: int, turns: int, budget: int, tmp_path: Path
-) -> None:
-    calls = 0
-
-    def count(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call" and "/asyncio/" not in frame.f_code.co_filename
-
-    asyncio.run(run(swarm, 1, tmp_path / "first.db"))  # builds what is built once
-    profiler = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        assert asyncio.run(run(swarm, tasks, tmp_path / "second.db")) == turns
-    finally:
-        sys.setprofile(profiler)
-    print("CALLS", calls / turns)
-    assert calls / turns <= budget
+SWARM = build_swarm({"chief": lambda _: [complete("done")]}, name="cost")
 
 
 async def test_a_new_task_takes_no_look_for_an_old_one(tmp_path: Path) -> None:
     with SQLiteDatabase(tmp_path / "mail.db") as database:
-        runtime = Runtime(swarm_of(1), SQLiteStore(database), LocalQueue(), SYSTEM_CLOCK)
+        runtime = Runtime(SWARM, SQLiteStore(database), LocalQueue(), SYSTEM_CLOCK)
         statements: Counter[str] = Counter()
         database.connection.set_trace_callback(lambda sql: statements.update([sql.split()[0]]))
         await runtime.submit(ANN, Submission(body="hello"))
@@ -116,7 +40,7 @@ async def test_a_task_without_a_deadline_writes_few_pages(tmp_path: Path) -> Non
     path = tmp_path / "mail.db"
     with SQLiteDatabase(path) as database:
         store, queue = SQLiteStore(database), LocalQueue()
-        runtime = Runtime(swarm_of(1), store, queue, SYSTEM_CLOCK)
+        runtime = Runtime(SWARM, store, queue, SYSTEM_CLOCK)
         await runtime.submit(ANN, Submission(body="hello"))
         (page_size,) = database.connection.execute("PRAGMA page_size").fetchone()
         before = path.with_name("mail.db-wal").stat().st_size

@@ -4,8 +4,9 @@ Order inside a commit: the actions of agents, then the messages sent, then the e
 of the event that announces it, so one gapless sequence numbers both events and mail.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 from mail.core.protocol.address import (
@@ -31,26 +32,45 @@ from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.task.events import UNREAD_FROM, Event, EventKind, encode_events
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
-from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS
+from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
 from mail.core.task.mailboxes import peer_mailbox, peer_of
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus, Transition
-from mail.core.task.turn_state import Resumption
+from mail.core.task.task import LIFECYCLE, NO_MAIL, Cancellation, Generation, Task, TaskStatus, Transition
+from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
 from mail.core.task.usage import NO_USAGE, Usage, add_models
-from mail.core.task.webhooks import add_events
+from mail.core.task.webhooks import TaskWebhook, add_events
 from mail.errors import Subject
 
 
 class Draft:
     """The working copy of a task during one decision.
 
-    The attributes named as those of `Task` are the new values; decisions assign them. `seal` turns them, and everything
-    sent and emitted, into the change.
+    Decisions assign the attributes below, which are the fields of `Task` that they may change. `seal` turns them, and
+    everything sent and emitted, into the change.
 
     Attributes:
         before: the task as it was.
     """
+
+    status: TaskStatus
+    entrypoint: str
+    contributors: tuple[str, ...]
+    limits: Limits
+    generation: Generation
+    requests: tuple[OpenRequest, ...]
+    unread_questions: tuple[UnreadQuestion, ...]
+    resumptions: tuple[Resumption, ...]
+    approved_calls: tuple[Breakpoint, ...]
+    peers: dict[str, Peer]
+    received: tuple[str, ...]
+    usage: dict[str, Usage]
+    models: dict[str, Usage]
+    prepaid: dict[str, Prepaid]
+    manual: bool
+    cancellation: Cancellation | None
+    webhooks: dict[str, TaskWebhook]
+    dead_letters: tuple[int, ...]
 
     _ending: tuple[MAILMessage, EventKind] | None = None
     _turn: Claim | None = None
@@ -62,24 +82,9 @@ class Draft:
         self.swarm = swarm
         self.clock = clock
         self.timestamp = clock.now().isoformat()
-        self.status = task.status
-        self.entrypoint = task.entrypoint
-        self.contributors = task.contributors
-        self.limits = task.limits
-        self.generation = task.generation
-        self.requests = task.requests
-        self.unread_questions = task.unread_questions
-        self.resumptions = task.resumptions
-        self.approved_calls = task.approved_calls
-        self.peers = dict(task.peers)
-        self.received = task.received
-        self.usage = task.usage
-        self.models = task.models
-        self.prepaid = task.prepaid
-        self.manual = task.manual
-        self.cancellation = task.cancellation
-        self.webhooks = dict(task.webhooks)
-        self.dead_letters = task.dead_letters
+        for name, current in zip(CHANGED, _changed_of(task), strict=True):
+            setattr(self, name, current)
+        self.peers, self.webhooks = dict(task.peers), dict(task.webhooks)
         self._is_new = is_new
         self._seq = task.seq
         self._pending = dict(task.pending)
@@ -451,40 +456,17 @@ class Draft:
         added = len(events) + sum([len(record.encoded) for record in self._records])
         if response is not None:
             added += message_size(response)
-        task = Task(
-            instance=before.instance,
-            task_id=before.task_id,
-            status=self.status,
-            owner=before.owner,
-            contributors=self.contributors,
-            entrypoint=self.entrypoint,
-            title=before.title,
-            started=before.started,
+        if self.webhooks:
+            self.webhooks = add_events(self.webhooks, self._events)
+        task = replace(
+            before,
             updated=self.timestamp,
             seq=self._seq,
             version=version + 1,
-            limits=self.limits,
-            generation=self.generation,
             pending=self._pending,
             histories=self._histories,
-            requests=self.requests,
-            unread_questions=self.unread_questions,
-            resumptions=self.resumptions,
-            approved_calls=self.approved_calls,
-            peers=self.peers,
-            parent_swarm=before.parent_swarm,
-            hops=before.hops,
-            received=self.received,
-            usage=self.usage,
-            models=self.models,
-            prepaid=self.prepaid,
-            manual=self.manual,
-            cancellation=self.cancellation,
-            submitted=before.submitted,
-            traceparent=before.traceparent,
-            webhooks=add_events(self.webhooks, self._events) if self.webhooks else self.webhooks,
-            dead_letters=self.dead_letters,
             stored_bytes=before.stored_bytes + added,
+            **dict(zip(CHANGED, _changed_of(self), strict=True)),
         )
         return TaskChange(
             task=task,
@@ -547,5 +529,10 @@ class Draft:
         )
         return self.envelope(kind, payload)
 
+
+CHANGED = tuple(each.name for each in fields(Task) if each.name in Draft.__annotations__)
+"""The fields of `Task` that decisions may change."""
+
+_changed_of: Callable[[Task | Draft], tuple[Any, ...]] = attrgetter(*CHANGED)
 
 SENDING = "sending message:"

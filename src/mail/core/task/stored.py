@@ -5,7 +5,7 @@ only a later one knows: the validators get `extra="ignore"`, as some classes for
 is flat in there, among the task's own fields.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import field, fields
 from operator import attrgetter
 from typing import Any
@@ -40,19 +40,23 @@ def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
 
 
-_CHANGING = {"status", "updated", "seq", "version", "pending", "histories", "requests", "stored_bytes"}
-_CHANGING_GENERATION = {"steps", "turns"}
-"""The fields that most turns change."""
+_CHANGING = ("status", "updated", "seq", "version", "pending", "histories", "stored_bytes")
+_CHANGING_GENERATION = ("steps", "turns")
+"""The fields that most turns change, besides the requests."""
 
 
-def _lasting(
-    cls: type[Task] | type[Generation], changing: Set[str]
-) -> Callable[[object], tuple[object, ...]]:
-    return attrgetter(*(each.name for each in fields(cls) if each.init and each.name not in changing))
+def _values_of(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
+    return attrgetter(*names)
 
 
-_lasting_of_task = _lasting(Task, {*_CHANGING, "generation"})
-_lasting_of_generation = _lasting(Generation, _CHANGING_GENERATION)
+def _lasting(cls: type[Task] | type[Generation], changing: Collection[str]) -> Iterator[str]:
+    return (each.name for each in fields(cls) if each.init and each.name not in changing)
+
+
+_changing_of_task = _values_of(_CHANGING)
+_changing_of_generation = _values_of(_CHANGING_GENERATION)
+_lasting_of_task = _values_of(_lasting(Task, (*_CHANGING, "requests", "generation")))
+_lasting_of_generation = _values_of(_lasting(Generation, _CHANGING_GENERATION))
 
 
 class TaskEncoder:
@@ -74,15 +78,8 @@ class TaskEncoder:
             self._head, self._lasting = _encode_lasting(task), lasting
         changing = to_json(
             {
-                "status": task.status._value_,
-                "updated": task.updated,
-                "seq": task.seq,
-                "version": task.version,
-                "pending": task.pending,
-                "histories": task.histories,
-                "stored_bytes": task.stored_bytes,
-                "steps": generation.steps,
-                "turns": generation.turns,
+                **dict(zip(_CHANGING, _changing_of_task(task), strict=True)),
+                **dict(zip(_CHANGING_GENERATION, _changing_of_generation(generation), strict=True)),
             }
         )
         if not task.requests:
@@ -98,9 +95,11 @@ class TaskEncoder:
 
 def _encode_lasting(task: Task) -> bytes:
     """Return the beginning of a task's stored JSON: the fields that few turns change."""
-    own = _TASK.serializer.to_json(task, exclude_defaults=True, exclude={"generation", *_CHANGING})
+    own = _TASK.serializer.to_json(
+        task, exclude_defaults=True, exclude={"generation", "requests", *_CHANGING}
+    )
     generation = _GENERATION.serializer.to_json(
-        task.generation, exclude_defaults=True, exclude=_CHANGING_GENERATION
+        task.generation, exclude_defaults=True, exclude=set(_CHANGING_GENERATION)
     )
     return own[:-1] + b"," + (b"" if generation == b"{}" else generation[1:-1] + b",")
 

@@ -129,23 +129,7 @@ class Generation:
 
     def after_turn(self, *, is_step: bool, faults: dict[str, int]) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
-        return Generation(
-            number=self.number,
-            steps=self.steps + is_step,
-            turns=self.turns + 1,
-            joined=self.joined,
-            nudges=self.nudges,
-            spent=self.spent,
-            limit_notice=self.limit_notice,
-            limit_reached=self.limit_reached,
-            faults=faults,
-            answers_unread=self.answers_unread,
-            breakpoint=self.breakpoint,
-            answers=self.answers,
-            client_tools=self.client_tools,
-            notes=self.notes,
-            output_schema=self.output_schema,
-        )
+        return replace(self, steps=self.steps + is_step, turns=self.turns + 1, faults=faults)
 
     def next(
         self,
