@@ -21,6 +21,7 @@ from mail.bootstrap.system import LocalSystem
 from mail.cli.run import run
 from mail.config import ServerConfig
 from mail.core.task.swarm import History
+from mail.core.task.task import TaskKey
 from mail.server.app import build_app
 from mail.testing.agents import View, build_swarm, complete, tool_results
 
@@ -311,11 +312,15 @@ class TestShapes:
         assert db_import("--database", old.url) == 0
 
         async def check() -> None:
-            async with Memory().served(old.url, "admin:root") as client:
-                answer = await client.get("/task", params={"task_id": "t", "caller": "swarm:alpha"})
-                record = answer.json()
-                assert (record["task_owner"], record["remote_swarms"]) == ("user:ann@alpha", ["alpha"])
-                assert record["task_contributors"] == ["user:ann@alpha", "swarm:alpha@example"]
+            async with Memory().system(old.url) as system:
+                task = await system.store.load(TaskKey("swarm:alpha@example", "t"))
+                assert task is not None
+                assert (task.owner, task.parent_swarm, [*task.peers]) == (
+                    "user:ann@alpha",
+                    "alpha",
+                    ["alpha"],
+                )
+                assert task.contributors == ("user:ann@alpha", "swarm:alpha@example")
 
         asyncio.run(check())
 
