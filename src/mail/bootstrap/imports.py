@@ -22,9 +22,9 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-@value(kw_only=True)
+@value
 class Import:
-    """The import of one task, and the reason if it failed."""
+    """The import of one task of a caller (`role:id`), and the reason if it failed."""
 
     task_id: str
     caller: str
@@ -63,18 +63,17 @@ async def import_tasks(
                         outcome = Outcome.UNCHANGED
                     elif not dry_run:
                         await backend.store.commit(change)
-                except VersionConflict:  # it was imported by somebody else meanwhile
+                except VersionConflict:  # somebody else has imported it meanwhile
                     outcome = Outcome.UNCHANGED
-                except ValidationError as error:
-                    outcome, reason = Outcome.FAILED, explain(error)
-                except BadRequest as error:
-                    outcome, reason = Outcome.FAILED, error.detail
+                except (ValidationError, BadRequest) as error:
+                    outcome = Outcome.FAILED
+                    reason = error.detail if isinstance(error, BadRequest) else explain(error)
                 yield Import(
-                    task_id=row["task_id"],
-                    caller=f"{row['caller_role']}:{row['caller_id']}",
-                    swarm=row["swarm_name"],
-                    outcome=outcome,
-                    reason=reason,
+                    row["task_id"],
+                    f"{row['caller_role']}:{row['caller_id']}",
+                    row["swarm_name"],
+                    outcome,
+                    reason,
                 )
         finally:
             await backend.close()

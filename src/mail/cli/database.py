@@ -53,7 +53,7 @@ def db_import(
     as_json: AsJson = False,
 ) -> None:
     """Import the tasks of MAIL 1.3.6: histories, events and answers. Safe to repeat; its tables stay unchanged."""
-    from mail.bootstrap.imports import Import, Outcome, import_tasks
+    from mail.bootstrap.imports import Outcome, import_tasks
     from mail.config import load_config
     from mail.swarms_json import load_swarm
 
@@ -74,19 +74,20 @@ def db_import(
         except ConfigurationError:  # a swarm of another server, or one that Python defines
             return ""
 
-    failures: list[Import] = []
+    failures: list[dict[str, str]] = []
     outcomes: Counter[Outcome] = Counter()
     swarms: Counter[str] = Counter()
 
     async def import_all() -> None:
         async for each in import_tasks(origin, target, own, entrypoint_of, dry_run=dry_run):
             outcomes[each.outcome] += 1
-            if each.outcome is Outcome.FAILED:
-                failures.append(each)
-                name = f"task {each.task_id!r} of {each.caller}@{each.swarm}"
-                print(f"mail: {one_line(name)} can't be imported: {one_line(each.reason)}", file=sys.stderr)  # noqa: T201
-            else:
+            if each.outcome is not Outcome.FAILED:
                 swarms[each.swarm] += 1
+                continue
+            caller = f"{each.caller}@{each.swarm}"
+            failures.append({"task_id": each.task_id, "caller": caller, "reason": each.reason})
+            problem = f"task {each.task_id!r} of {caller} can't be imported: {each.reason}"
+            print(f"mail: {one_line(problem)}", file=sys.stderr)  # noqa: T201
 
     run(import_all())
     output = Output(sys.stdout, as_json)
@@ -101,8 +102,7 @@ def db_import(
         counts = f"{outcomes[Outcome.UNCHANGED]} already there, {outcomes[Outcome.FAILED]} failed"
         output.text(f"{counted(outcomes[Outcome.IMPORTED], 'task')} {done}, {counts}")
 
-    facts = [{"task_id": each.task_id, "caller": each.caller, "reason": each.reason} for each in failures]
     counts = {outcome.value: outcomes[outcome] for outcome in Outcome}
-    output.result({**counts, "swarms": swarms, "failures": facts, "dry_run": dry_run}, show)
+    output.result({**counts, "swarms": swarms, "failures": failures, "dry_run": dry_run}, show)
     if failures:
         raise typer.Exit(1)

@@ -55,17 +55,7 @@ def _parse(value: object) -> object:
     return from_json(value) if isinstance(value, str) else value
 
 
-def _parse_list(value: object) -> object:
-    return [] if value is None else _parse(value)
-
-
-def _parse_or_keep(value: object) -> object:
-    with suppress(ValueError):
-        return _parse(value)
-    return value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_parse_list)]
+Names = Annotated[tuple[str, ...] | None, BeforeValidator(_parse)]
 
 
 class OldHistory(Value):
@@ -73,14 +63,14 @@ class OldHistory(Value):
 
     agent_name: str
     tool_format: ToolFormat
-    history: Annotated[list[dict[str, Any]], BeforeValidator(_parse_list)]
+    history: Annotated[list[dict[str, Any]], BeforeValidator(_parse)]
 
 
 class OldEvent(Value):
-    """An event; its data is an object, or text."""
+    """An event; its data is an object, JSON text or other text."""
 
-    event_type: Annotated[str, BeforeValidator(lambda kind: kind or "")]
-    event_data: Annotated[Any, BeforeValidator(_parse_or_keep)]
+    event_type: str | None
+    event_data: Any
     created_at: datetime
 
 
@@ -138,10 +128,8 @@ def import_task(old: OldTask, entrypoint: str, clock: Clock) -> TaskChange:
         timeline.append(Event(0, kind, timeline[-1].timestamp if timeline else started, answer.message.body))
     notes = [Event(0, EventKind.IMPORTED, started, f"this task was imported from MAIL 1.3.6 at {now}")]
     for agent, history in histories.items():
-        text, extra = (
-            f"agent {agent} remembers what it has done in MAIL 1.3.6",
-            {"agent": agent, "entries": len(history)},
-        )
+        text = f"agent {agent} remembers what it has done in MAIL 1.3.6"
+        extra = {"agent": agent, "entries": len(history)}
         notes.append(Event(0, EventKind.HISTORY_INHERITED, started, text, extra))
     events = tuple(event._replace(seq=seq) for seq, event in enumerate([*notes, *timeline], 1))
     encoded = encode_events(events)
@@ -183,7 +171,7 @@ def _people(old: OldTask) -> tuple[str, str, tuple[str, ...], str | None]:
     """Return the task's instance, its owner, its contributors, and the swarm that sent it here."""
     instance = _principal(f"{old.caller_role}:{old.caller_id}@{old.swarm_name}")
     owner = instance if old.task_owner is None else _principal(old.task_owner)
-    people = dict.fromkeys((owner, *map(_principal, old.task_contributors), instance))
+    people = dict.fromkeys((owner, *map(_principal, old.task_contributors or ()), instance))
     names, parent = tuple(map(str, people)), None
     if instance.role == "swarm":  # a swarm adds itself behind the one that sent the task
         before = [each.swarm for each in people][: names.index(str(instance))]
@@ -202,7 +190,7 @@ def _peers(old: OldTask, messages: list[MAILMessage], parent: str | None) -> dic
         for address in (message.sender, *message.message.recipients):
             name, swarm = parse_agent_address(address.address)
             agents.setdefault(swarm, name)
-    swarms = {*old.remote_swarms, parent or old.swarm_name} - {old.swarm_name}
+    swarms = {*(old.remote_swarms or ()), parent or old.swarm_name} - {old.swarm_name}
     return {swarm: Peer(agent=agents.get(swarm, EVERYONE), has_task=True) for swarm in sorted(swarms)}
 
 
@@ -225,19 +213,22 @@ def _timeline(old: tuple[OldEvent, ...]) -> list[Event]:
 
 
 def _event(old: OldEvent) -> Event:
-    data = old.event_data if isinstance(old.event_data, dict) else {"description": old.event_data}
-    time = old.created_at
+    data, time = old.event_data, old.created_at
+    with suppress(ValueError):
+        data = _parse(data)
+    data = data if isinstance(data, dict) else {"description": data}
     with suppress(ValueError):
         time = datetime.fromisoformat(str(data.get("timestamp")))
-    kind = EventKind(old.event_type) if old.event_type in EventKind else EventKind.IMPORTED
+    name = old.event_type or ""
+    kind = EventKind(name) if name in EventKind else EventKind.IMPORTED
     text = data.get("response" if kind in TERMINAL else "description", "")
     text = text if isinstance(text, str) else json.dumps(text)
     extra = data["extra_data"] if isinstance(data.get("extra_data"), dict) else {}
     message = _message(extra.get("full_message"))
     if message is not None:
-        text, extra = SENDING, {name: fact for name, fact in extra.items() if name != "full_message"}
+        text, extra = SENDING, {key: fact for key, fact in extra.items() if key != "full_message"}
     if kind is EventKind.IMPORTED:
-        extra = {**extra, "event": old.event_type}
+        extra = {**extra, "event": name}
     return Event(0, kind, _in_utc(time).isoformat(), text, extra, message)
 
 
@@ -323,16 +314,14 @@ def _mentions(history: History, call: PausedCall) -> bool:
 
 
 def _with_calls(history: History, waiting: Breakpoint) -> History:
-    """Return the history with the calls, which are missing if it was stored before the agent called."""
+    """Return the history with the calls, which are missing if it was stored before the agent called.
+
+    Agents read those of either API.
+    """
     if _mentions(history, waiting.calls[0]):
         return history
     called = {
         each.call_id: {"name": each.name, "arguments": json.dumps(each.arguments)} for each in waiting.calls
     }
-    if waiting.tool_format == "responses":
-        return [
-            *history,
-            *({"type": "function_call", "call_id": each, **call} for each, call in called.items()),
-        ]
-    calls = [{"id": each, "type": "function", "function": call} for each, call in called.items()]
+    calls = [{"id": call_id, "type": "function", "function": call} for call_id, call in called.items()]
     return [*history, {"role": "assistant", "content": None, "tool_calls": calls}]
