@@ -107,13 +107,14 @@ def _options(scheme: str, query: str, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def _database(storage: StorageConfig) -> Database:
-    with _explain_missing_package(storage):
+    with explain_missing_package(storage):
         kind = BACKENDS[storage.engine]()
     return kind(storage.database, synchronous=storage.synchronous)
 
 
 @contextmanager
-def _explain_missing_package(storage: StorageConfig) -> Iterator[None]:
+def explain_missing_package(storage: StorageConfig) -> Iterator[None]:
+    """Raise ConfigurationError, with the command that installs it, if a package of the database is missing."""
     try:
         yield
     except ImportError as error:

@@ -152,6 +152,7 @@ app.command("ping", cls=PlainCommand, epilog=epilog("ping"))(swarms.ping)
 app.command("smoke", cls=PlainCommand, epilog=epilog("smoke"))(smoke.smoke)
 app.command("version", cls=PlainCommand, epilog=epilog("version"))(version)
 app.command("db-init", cls=PlainCommand, epilog=epilog("db-init"))(database.db_init)
+app.command("db-import", cls=PlainCommand, epilog=epilog("db-import"))(database.db_import)
 app.command("register", cls=PlainCommand, epilog=epilog("register"))(register.register)
 app.add_typer(token.app, name="token")
 

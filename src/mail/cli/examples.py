@@ -29,6 +29,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "smoke": ("mail smoke https://mail.example", "mail smoke https://mail.example --message hello --json"),
     "version": ("mail version", "mail version --json"),
     "db-init": ("mail db-init", "mail db-init --database postgresql://user@host/database"),
+    "db-import": (
+        "mail db-import --dry-run",
+        "mail db-import --from postgresql://user@host/database",
+    ),
     "register": ("mail register", "mail register --steps macos"),
     "usage": (
         "mail usage",

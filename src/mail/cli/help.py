@@ -10,7 +10,7 @@ SECTIONS = {
     "Talk to a swarm": ("chat", "send", "reply", "agents", "ui", "client"),
     "Follow its work": ("task", "thread", "inbox", "usage"),
     "Deploy it to AWS": ("build", "local-aws", "smoke"),
-    "Administer a server": ("token", "webhook", "dead-letter", "db-init", "register", "version"),
+    "Administer a server": ("token", "webhook", "dead-letter", "db-init", "db-import", "register", "version"),
 }
 """The commands as `mail --help` groups them."""
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
+from mail.adapters.postgres.imports import announce_old_tasks
 from mail.adapters.postgres.live import PostgresLive
 from mail.adapters.postgres.liveness import Liveness, Takeover
 from mail.adapters.postgres.notifier import Notifier
@@ -46,6 +47,7 @@ class PostgreSQL(Database):
         queue = PostgresQueue(postgres, notifier, swarm, store=store, clock=now)
 
         async def start(recover: Recover) -> None:
+            await announce_old_tasks(postgres)
             await notifier.start()
             await takeover.start(recover)
 

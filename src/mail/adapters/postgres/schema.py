@@ -176,7 +176,7 @@ def prepare(url: str) -> None:
 
     Raises ConfigurationError if the database can't be used; the message says what to change.
     """
-    with _connection(url) as connection, connection.transaction():
+    with connected(url) as connection, connection.transaction():
         (encoding,) = connection.execute("SHOW server_encoding").fetchone() or ("",)
         if encoding != "UTF8":
             raise ConfigurationError(
@@ -227,7 +227,7 @@ def _version(connection: psycopg.Connection, name: str) -> int:
 
 
 @contextmanager
-def _connection(url: str) -> Iterator[psycopg.Connection]:
+def connected(url: str) -> Iterator[psycopg.Connection]:
     """Connect for an operator: errors have PostgreSQL's message, which never contains a password."""
     name, parameters = hide_credentials(url), read(url)
     try:

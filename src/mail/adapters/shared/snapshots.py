@@ -22,7 +22,7 @@ Waiting = dict[tuple[str, int], Tier]
 def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]:
     """Split a commit into rows with at most one agent's history each: seq, history and encoded events.
 
-    A commit is one row, except for a fork: a new task with the histories of several agents has a row for each, and all
+    A commit is one row, except for a fork or an import: a new task with the histories of several agents has a row for each, and all
     but the last row have one of the first events.
     """
     if len(change.histories) < 2:

@@ -38,6 +38,7 @@ class EventKind(StrEnum):
     DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
     DEAD_LETTER_DISCARDED = "dead_letter_discarded"
     TASK_CANCELLED = "task_cancelled"
+    IMPORTED = "imported"
     TASK_FORKED = "task_forked"
     HISTORY_INHERITED = "history_inherited"
     TASK_ERROR = "task_error"
