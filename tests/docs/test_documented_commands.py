@@ -30,7 +30,7 @@ from mail.cli.project.bundle import TARGET, copy_swarm
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [
-    ROOT / "README.md",
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "learn").glob("*.md")),
 ]

@@ -202,11 +202,11 @@ def _environment(home: Path) -> dict[str, str]:
     ours = str(Path(sys.executable).parent)
     path = [str(programs), *(each for each in os.environ["PATH"].split(os.pathsep) if each != ours)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FORGOTTEN)}
-    configured = (Path.home() / ".config" / "pip" / "pip.conf", Path.home() / ".pip" / "pip.conf")
+    if (configured := Path.home() / ".config" / "pip" / "pip.conf").exists():
+        kept.setdefault("PIP_CONFIG_FILE", str(configured))
     cache = subprocess.run([*pip, "cache", "dir"], check=True, capture_output=True, encoding="utf-8")
     return {
         **kept,
-        **{"PIP_CONFIG_FILE": str(file) for file in configured if file.exists()},
         "PIP_CACHE_DIR": cache.stdout.strip(),
         "PIP_FIND_LINKS": f"{os.environ.get('PIP_FIND_LINKS', '')} {wheels}".strip(),
         "PIP_NO_INPUT": "1",
