@@ -14,7 +14,7 @@ from mail.errors import ConfigurationError, MAILError
 
 TARGET = Path(".build")
 DISTRIBUTION = "mail-serverless"
-NO_FUNCTION = {"awslambdaric", "prompt-toolkit", "python-dotenv", "rich", "typer"}
+NO_FUNCTION = {"awslambdaric", "prompt-toolkit", "python-dotenv", "pyyaml", "rich", "typer"}
 """What no function imports, or what Lambda brings: of the command line, and the runtime client."""
 
 ONLY_API = {"fastapi", "sse-starlette", "uvicorn"}
