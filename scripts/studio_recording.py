@@ -35,7 +35,7 @@ from mail.server.uvicorn import serving
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing.agents import (
     Call,
-    Policy,
+    Rule,
     View,
     build_agent,
     build_swarm,
@@ -80,7 +80,7 @@ async def think(model: str, seconds: float, usage: Usage, kind: str = "", text: 
         called.report(usage)
 
 
-def agent(policy: Policy, model: str, prompt: str, **settings: Any) -> AgentCore:
+def agent(policy: Rule, model: str, prompt: str, **settings: Any) -> AgentCore:
     """Return a scripted agent that seems to have a model and a prompt."""
     made = build_agent(policy, **settings)
     made.function.llm, made.function.system = model, prompt  # type: ignore[attr-defined]

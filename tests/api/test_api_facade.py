@@ -20,7 +20,7 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveKind
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError, MAILError, TaskFailed
 from mail.factories.models import close_clients
-from mail.testing.agents import Policy, View, call, complete, output, request, respond, scripted, wait
+from mail.testing.agents import Rule, View, call, complete, output, request, respond, scripted, wait
 
 
 @dataclass
@@ -40,7 +40,7 @@ async def price(ctx: ActionContext[Deps], drink: str) -> dict[str, Any]:
     }
 
 
-def agent(name: str, policy: Policy, **settings: Any) -> Agent:
+def agent(name: str, policy: Rule, **settings: Any) -> Agent:
     return Agent(name, function=scripted(policy, tool_format="responses"), **settings)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from support.api import agent, playing, template
+from support.api import agent, rule_based, template
 from support.llm_stub import LLMStub, Request, reply, text
 from support.llm_stub import call as model_calls
 from support.seeds import Block, blocks
@@ -548,4 +548,4 @@ def test_signature(sample: Block) -> None:
 
 
 def test_playing_is_a_factory() -> None:
-    assert callable(playing(done)(name="a", tool_format="completions"))
+    assert callable(rule_based(done)(name="a", tool_format="completions"))

@@ -1,10 +1,14 @@
 """template.yaml of the projects that `mail init` creates, and the bundle that `mail build` makes of them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from mail import __version__
 from mail.cli.project.bundle import copy_code, copy_swarm
-from mail.cli.project.scaffold import Project, deployment_template
+from mail.cli.project.scaffold import Project, deployment_template, requirement
 from mail.local_aws.deployment import read_template
 
 LAYERS = {"ApiLayer": "api", "TurnLayer": "turn", "CodeLayer": "code"}
@@ -57,3 +61,35 @@ def test_the_code_is_the_one_that_is_installed(tmp_path: Path) -> None:
 
 def test_the_variable_of_a_provider_is_that_of_the_calls() -> None:
     assert Project("team", "bedrock/amazon.nova-lite-v1:0", is_python=False).key == ("AWS_ACCESS_KEY_ID", "")
+
+
+ORIGINS = [
+    (None, f"mail-serverless[llm]=={__version__}"),
+    ({"url": "file:///src/mail", "dir_info": {"editable": True}}, "mail-serverless[llm] @ file:///src/mail"),
+    ({"url": "file:///a%20b", "dir_info": {}}, "mail-serverless[llm] @ file:///a%20b"),
+    (
+        {"url": "file:///w/mail_serverless-1.3.0-py3-none-any.whl", "archive_info": {}},
+        "mail-serverless[llm] @ file:///w/mail_serverless-1.3.0-py3-none-any.whl",
+    ),
+    (
+        {
+            "url": "https://example.com/mail.git",
+            "vcs_info": {"vcs": "git", "requested_revision": "main", "commit_id": "1a2b3c"},
+            "subdirectory": "python",
+        },
+        "mail-serverless[llm] @ git+https://example.com/mail.git@1a2b3c#subdirectory=python",
+    ),
+]
+
+
+@pytest.mark.parametrize(("origin", "line"), ORIGINS, ids=[line for _, line in ORIGINS])
+def test_a_project_requires_mail_from_where_it_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None, line: str
+) -> None:
+    installed = tmp_path / f"mail_serverless-{__version__}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Name: mail-serverless\nVersion: {__version__}\n")
+    if origin is not None:
+        (installed / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert requirement("[llm]") == line

@@ -1,7 +1,7 @@
 """Every command that the documents show is run, and prints what they say it prints.
 
 A document is a session, from top to bottom. Its `sh` blocks are run in a fresh folder; a `text` or `json` block right
-after one is expected of it: each of its lines is printed, where `…` stands for anything. A block after "Save it as
+after one is expected of it: each of its lines is printed, where `…` stands for anything. A block after "Save this as
 `name`" becomes a file. A server that a document starts runs in the background, on a free port.
 """
 
@@ -30,13 +30,13 @@ from mail.cli.project.bundle import TARGET, copy_swarm
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [
-    ROOT / "README.md",
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "learn").glob("*.md")),
 ]
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SAVE_AS = re.compile(r"[Ss]ave it as\s+`([\w.]+)`:\s*\Z")
+_SAVE_AS = re.compile(r"[Ss]ave this as\s+`([\w.]+)`:\s*\Z")
 _VARIES = [
     (re.compile(r"\d+\.\d ms"), "… ms"),
     (re.compile(r"127\.0\.0\.1:\d+"), "…"),
@@ -70,20 +70,26 @@ MODELS: dict[str, list[Turn]] = {
 """What the models of a document say, in order."""
 
 
+BEFORE = {"7-deploy.md": ["mail init my-swarm --no-model", "cd my-swarm"]}
+"""What a document takes from the one before it."""
+
+
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, and the file that it becomes, if it is said to."""
+    """A fenced block, the text since the last one, and the file that it becomes, if it is said to."""
 
     language: str
     text: str
+    before: str
     file: str | None
 
 
 def read_blocks(document: Path) -> Iterator[Block]:
-    text = document.read_text(encoding="utf-8")
+    text, end = document.read_text(encoding="utf-8"), 0
     for found in _BLOCK.finditer(text):
-        name = _SAVE_AS.search(text[: found.start()])
-        yield Block(found[1], found[2], name[1] if name else None)
+        before, end = text[end : found.start()], found.end()
+        name = _SAVE_AS.search(before)
+        yield Block(found[1], found[2], before, name[1] if name else None)
 
 
 def read_commands(block: str) -> list[str]:
@@ -166,6 +172,8 @@ class Session:
             pass  # the tests have it
         elif words[0] == "uvicorn":
             self._start_uvicorn(words[1:])
+        elif words[0] == "export" and words[1].startswith("MAIL_MINISTACK="):
+            pass  # the tests have one
         elif words[0] == "export":
             self._export(words[1].partition("=")[0])
         elif words[:2] == ["kill", "-9"]:
@@ -284,6 +292,8 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_works_as_shown(document: Path, session: Session) -> None:
+    for command in BEFORE.get(document.name, ()):
+        session.do(command)
     for block in read_blocks(document):
         if block.file is not None:
             (session.folder / block.file).write_text(block.text, encoding="utf-8")

@@ -9,6 +9,9 @@ from support import forkserver
 from support.llm_stub import LLMStub, call, reply
 from support.ollama_stub import ollama
 from support.server_process import ServerProcess, run_mail
+from support.terminal import Terminal
+
+from mail.core.protocol.mail_tools import MAIL_TOOLS
 
 VARIANTS = [
     ("--no-model",),
@@ -82,6 +85,60 @@ def test_what_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run_mail("init", *arguments, cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert list(tmp_path.iterdir()) == []
+
+
+UNKNOWN = "no provider is known for the model 'gpt5'"
+
+
+def test_an_unknown_model_is_an_error_in_a_script(tmp_path: Path) -> None:
+    done = run_mail("init", "team", "--model", "gpt5", cwd=tmp_path)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert UNKNOWN in done.stderr
+    assert "Did you mean 'gpt-5'?" in done.stderr
+    assert "Nothing was written" in done.stderr
+
+
+def test_an_unknown_model_is_used_if_it_must_be(tmp_path: Path) -> None:
+    init(tmp_path / "team", "--model", "gpt5", "--force")
+    assert '"llm": "gpt5"' in (tmp_path / "team" / "swarms.json").read_text()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_a_terminal_asks_about_an_unknown_model(tmp_path: Path, answer: str, code: int) -> None:
+    with Terminal("init", "team", "--model", "openai/gpt5", cwd=tmp_path) as terminal:
+        terminal.expect("Did you mean 'openai/gpt-5'? Use 'openai/gpt5' anyway? [y/N]")
+        terminal.type(f"{answer}\r")
+        assert terminal.end() == code
+    assert (tmp_path / "team").exists() == (code == 0)
+
+
+def test_prompts_say_nothing_of_the_protocol(tmp_path: Path) -> None:
+    for arguments in VARIANTS[2:]:
+        folder = tmp_path / f"team{len(arguments)}"
+        init(folder, *arguments)
+        texts = [path.read_text() for path in folder.iterdir() if path.name.startswith(("swarms", "team"))]
+        assert not any(tool in text for text in texts for tool in MAIL_TOOLS)
+
+
+def test_the_file_of_variables_is_read(tmp_path: Path) -> None:
+    """The key of a project's `.env` reaches the model; the environment's address of the provider wins."""
+    init(tmp_path / "team", "--model", "openai/gpt-5-mini")
+    (tmp_path / "team" / ".env").write_text(
+        "OPENAI_API_KEY=sk-of-the-file\nOPENAI_API_BASE=http://localhost:1\n"
+    )
+    with LLMStub() as stub:
+        stub.script(reply(call("task_complete", finish_message="It is Friday.")))
+        environ = {name: value for name, value in stub.environ.items() if name != "OPENAI_API_KEY"}
+        with ServerProcess(tmp_path / "team", env=environ) as server:
+            assert server.ask("hello") == "It is Friday."
+        assert {request.key for request in stub.requests} == {"sk-of-the-file"}
+
+
+def test_a_file_of_variables_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"KEY=\xff\xfe")
+    done = run_mail("version", cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert done.stderr.startswith("mail: .env can't be read: ")
 
 
 def test_a_build_needs_a_project(tmp_path: Path) -> None:

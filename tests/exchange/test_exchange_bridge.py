@@ -20,7 +20,7 @@ from mail.errors import BadRequest, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id, replies_to, settled
 from mail.stdlib.agentmail.actions import ask_for_help
-from mail.testing.agents import Policy, View, call, complete
+from mail.testing.agents import Rule, View, call, complete
 
 ANN, LIZ = uuid4(), uuid4()
 
@@ -37,7 +37,7 @@ class Echo:
         return [complete(self.answer.format(view.mail.body))]
 
 
-def slow(gate: asyncio.Event, answer: str) -> Policy:
+def slow(gate: asyncio.Event, answer: str) -> Rule:
     """An agent that answers when the gate is opened."""
 
     async def policy(_: View) -> Any:
@@ -767,7 +767,7 @@ class TestActions:
         ids = {name: agent_id("team", name) for name in "ab"}
         sent: list[str] = []
 
-        def thank(name: str, other: str) -> Policy:
+        def thank(name: str, other: str) -> Rule:
             def policy(view: View) -> Any:
                 if view.mail.body not in ("Hello!", "Thank you!"):
                     return [complete("")]

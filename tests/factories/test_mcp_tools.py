@@ -326,7 +326,7 @@ def test_mistakes(mcp: Any, problem: str) -> None:
 
 
 def written(**fields: Any) -> str:
-    lead = {"name": "lead", "factory": "python::mail.testing.agents:playing", "enable_entrypoint": True}
+    lead = {"name": "lead", "factory": "python::mail.testing.agents:rule_based", "enable_entrypoint": True}
     lead = {**lead, "can_complete_tasks": True, **fields}
     return json.dumps({"name": "s", "version": "1", "entrypoint": "lead", "agents": [lead]})
 

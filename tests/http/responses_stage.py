@@ -8,13 +8,13 @@ from openai import AsyncOpenAI
 from support.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import Call, Policy, View, build_swarm, complete
+from mail.testing.agents import Call, Rule, View, build_swarm, complete
 
 
 class Bridge(HTTPServer):
     """Serves a swarm, or an agent that plays a policy, in debug mode."""
 
-    def __init__(self, swarm: SwarmCore | Policy, **settings: Any) -> None:
+    def __init__(self, swarm: SwarmCore | Rule, **settings: Any) -> None:
         if not isinstance(swarm, SwarmCore):
             swarm = build_swarm({"supervisor": swarm})
         super().__init__(swarm, debug=True, **settings)

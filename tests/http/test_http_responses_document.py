@@ -10,7 +10,7 @@ from support.server_process import ServerProcess
 DOCUMENT = Path(__file__).parents[2] / "docs" / "responses.md"
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SAVE_AS = re.compile(r"Save it as `([\w.]+)`:\s*\Z")
+_SAVE_AS = re.compile(r"Save this as `([\w.]+)`:\s*\Z")
 
 
 def test_every_sample_runs(

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.api import agent, playing, template
+from support.api import agent, rule_based, template
 from support.http_server import HTTPServer
 
 from mail import MAILAction, MAILSwarmTemplate
@@ -47,7 +47,7 @@ from mail.swarms_json import build_swarm as build_from_json
 from mail.swarms_json.entries import SwarmEntry
 from mail.testing.agents import (
     Call,
-    Policy,
+    Rule,
     View,
     build_swarm,
     call,
@@ -79,7 +79,7 @@ LEFT: dict[str, Any] = {
 }
 
 
-def crew(chief: Policy, worker: Policy, **settings: Any) -> SwarmCore:
+def crew(chief: Rule, worker: Rule, **settings: Any) -> SwarmCore:
     """Two agents that have all forms."""
     actions = {name: form.to_core() for name, form in FORMS.items()}
     return build_swarm({"chief": chief, "worker": worker}, actions=actions, **settings)
@@ -490,7 +490,7 @@ async def test_a_brief_says_nothing_to_programs() -> None:
 # ------------------------------------------------------------------------------------------------ in swarms
 
 
-pleading = playing(pleader)
+pleading = rule_based(pleader)
 
 ENTRY: dict[str, Any] = {
     "name": "example",

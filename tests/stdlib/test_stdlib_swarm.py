@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api import agent, playing, template
+from support.api import agent, rule_based, template
 from support.mcp_program import COMMAND
 
 from mail import MAILSwarmTemplate
@@ -28,7 +28,7 @@ def use_the_toolbox(view: View) -> list[Any]:
             return [complete("\n".join(results[:2]))]
 
 
-adder = playing(use_the_toolbox)
+adder = rule_based(use_the_toolbox)
 
 
 @pytest.mark.parametrize("tool_format", ["completions", "responses"])

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
-from mail.testing.agents import Policy, playing
+from mail.testing.agents import Rule, rule_based
 
 
 def agent(
     name: str,
-    policy: Policy | Callable[..., Any] = lambda _: [],
+    policy: Rule | Callable[..., Any] = lambda _: [],
     *,
     targets: Sequence[str] = (),
     supervises: bool = False,
@@ -26,7 +26,7 @@ def agent(
     }
     return MAILAgentTemplate(
         name=name,
-        factory=factory or playing(policy),
+        factory=factory or rule_based(policy),
         comm_targets=list(targets),
         actions=list(actions),
         **{**settings, **fields},

@@ -54,6 +54,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/deploy": "full",
     "tests/deploy/test_template_checks.py::test_checkov_sees_what_is_wrong": "soak",
     "tests/docs": "full",
+    "tests/docs/test_learning_path.py": "soak",
     "tests/e2e": "full",
     "tests/e2e/test_federation.py::test_many_tasks_while_servers_die": "soak",
     "tests/e2e/test_federation.py::test_three_swarms_while_servers_die": "soak",

@@ -10,7 +10,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import AgentCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.testing.agents import (
     Call,
-    Policy,
+    Rule,
     View,
     broadcast,
     build_agent,
@@ -29,7 +29,7 @@ from mail.testing.rig import Outcome, Rig
 Said = str | Sequence[Call]
 
 
-def said(*script: Said) -> Policy:
+def said(*script: Said) -> Rule:
     """Play one entry per turn: text, or tool calls."""
     return turns(*([call("text_output", content=each)] if isinstance(each, str) else each for each in script))
 

@@ -26,6 +26,7 @@ def init(
     python: Annotated[
         bool, typer.Option("--python", help="Define the swarm in Python, not in swarms.json.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Accept a model that litellm doesn't know.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a project with a swarm of your own.
@@ -38,7 +39,8 @@ def init(
 
     if model is not None and (no_model or not model.strip()):
         raise typer.BadParameter("give either --model MODEL or --no-model")
-    if model is None and not no_model and sys.stdin.isatty() and sys.stdout.isatty():
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if model is None and not no_model and is_terminal:
         answer = typer.prompt(
             f"Language model, such as {DEFAULT_MODEL} or ollama/llama3.2 (- for none)", default=DEFAULT_MODEL
         )
@@ -47,6 +49,8 @@ def init(
     contents = dict(project.files())
     if existing := [name for name in contents if (folder / name).exists()]:
         raise ConfigurationError(f"{folder} already has {', '.join(existing)}; nothing was written")
+    if model is not None and not force and find_spec("litellm") is not None:
+        _question(model, is_terminal=is_terminal)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
@@ -73,3 +77,15 @@ def init(
             "\n".join([f"Created {project.name} in {folder}. Next:", *(f"  {step}" for step in steps)])
         ),
     )
+
+
+def _question(model: str, *, is_terminal: bool) -> None:
+    """Ask on a terminal whether to use a model that litellm doesn't know. Raises ConfigurationError elsewhere."""
+    from mail.factories.providers import find_problems
+
+    problems = find_problems(model, has_key=True)
+    if not problems:
+        return
+    if not is_terminal:
+        raise ConfigurationError(f"{problems[0]} Nothing was written; --force uses the name as it is.")
+    typer.confirm(f"{problems[0]} Use {model!r} anyway?", abort=True)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TextIO
 
 import typer
@@ -27,6 +28,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["--version"]:
         given = ["version", *given[1:]]
     try:
+        _read_dotenv(Path(".env"))
         _app(given)(given, prog_name="mail")
     except MAILError as error:
         print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
@@ -36,6 +38,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return BROKEN_PIPE
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     return 0
+
+
+def _read_dotenv(file: Path) -> None:
+    """Set the variables of a project's `.env`, except those that the environment has. Raises ConfigurationError."""
+    if not file.is_file():
+        return
+    from dotenv import load_dotenv
+
+    try:
+        load_dotenv(file)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{file} can't be read: {error}") from error
 
 
 def _replace_unencodable(*streams: TextIO) -> None:

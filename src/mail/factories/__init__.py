@@ -17,6 +17,7 @@ Creating one is cheap; litellm is imported on the first call of a model (`mail.f
     items, history             the items of a reply, and tool calls from them; replies sent back as history
     models, providers          litellm, its tables of models, requests and replies; the providers of models
     options, tools             the options of a call; tool declarations
+    rules                      agents that follow rules, without a model
 """
 
 from mail.factories.action import ActionAgentFunction, LiteLLMActionAgentFunction, action_agent_factory

@@ -27,7 +27,9 @@ def read_template(path: Path) -> Document:
     try:
         import yaml
     except ImportError:
-        raise ConfigurationError("to read template.yaml, install PyYAML: pip install pyyaml") from None
+        raise ConfigurationError(
+            "to read template.yaml, install PyYAML: pip install 'mail-serverless[aws]'"
+        ) from None
 
     safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is six times faster
 

@@ -28,7 +28,7 @@ HOW_TO_INSTALL = f"""\
 ministack was not found. In a checkout of MAIL:
   python3 scripts/dev.py tools ministack
 anywhere else, in a virtual environment of its own:
-  python3 -m venv ~/.ministack && ~/.ministack/bin/pip install ministack
+  python3 -m venv ~/.ministack && ~/.ministack/bin/pip install ministack aws-sam-translator
   export {COMMAND_VARIABLE}=~/.ministack/bin/ministack"""
 
 

@@ -166,5 +166,5 @@ def require_runtime_client() -> None:
 def _origin(name: str) -> str:
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
-        raise ConfigurationError(f"{name} is missing: pip install awslambdaric")
+        raise ConfigurationError(f"{name} is missing: pip install 'mail-serverless[aws]'")
     return found.origin

@@ -1,263 +1,81 @@
 """Scripted agents: deterministic stand-ins for a language model, in either tool format; and small swarms of them.
 
-A *policy* maps what the agent sees (`View`) to the calls it makes. It must depend on nothing else, so that an
-agent does the same when its turn is run again. `scripted(policy)` makes an agent function of it:
+They follow rules (`mail.factories.rules`), or play a script:
 
     weather = scripted(lambda view: [respond(view.mail.sender, "sunny")])
     supervisor = scripted(turns([request("weather"), wait()], [complete("it is sunny")]))
 """
 
-import inspect
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from mail.core.protocol.calls import is_tool_result
-from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
-from mail.core.protocol.xml import read_mail_xml
-from mail.core.task.swarm import (
-    ActionCore,
-    ActionFunction,
-    AgentCore,
-    AgentFunction,
-    History,
-    SwarmCore,
-    ToolChoice,
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.swarm import ActionCore, ActionFunction, AgentCore, SwarmCore
+from mail.factories.rules import (
+    Call,
+    ReceivedMessage,
+    Rule,
+    View,
+    acknowledge,
+    broadcast,
+    call,
+    complete,
+    ignore,
+    interrupt,
+    output,
+    read_message,
+    read_messages,
+    request,
+    respond,
+    rule_based,
+    scripted,
+    tool_results,
+    wait,
 )
-from mail.errors import Subject
+
+__all__ = [
+    "NAME",
+    "Call",
+    "ReceivedMessage",
+    "Rule",
+    "View",
+    "acknowledge",
+    "broadcast",
+    "build_agent",
+    "build_swarm",
+    "call",
+    "complete",
+    "ignore",
+    "interrupt",
+    "output",
+    "read_message",
+    "read_messages",
+    "request",
+    "respond",
+    "rule_based",
+    "scripted",
+    "tool_results",
+    "turns",
+    "wait",
+]
 
 
-class Call(NamedTuple):
-    """A tool call that a policy makes."""
+def turns(*scripts: Sequence[Call]) -> Rule:
+    """Return a rule that plays the n-th script for the n-th message that the agent remembers."""
 
-    tool: str
-    args: dict[str, Any]
-    reasoning: list[str] | None = None
-    preamble: str | None = None
-
-
-def call(tool: str, **args: Any) -> Call:
-    """Call any tool: `call("get_weather", city="Tokyo")`."""
-    return Call(tool, args)
-
-
-def request(target: str, body: str = "please", subject: str = "Request") -> Call:
-    """Send a request to an agent."""
-    return call("send_request", target=target, subject=subject, body=body)
-
-
-def respond(target: str, body: str = "done", subject: str = "Response") -> Call:
-    """Send a response to an agent."""
-    return call("send_response", target=target, subject=subject, body=body)
-
-
-def interrupt(target: str, body: str = "stop", subject: str = "Interrupt") -> Call:
-    """Interrupt an agent."""
-    return call("send_interrupt", target=target, subject=subject, body=body)
-
-
-def broadcast(body: str = "hear", subject: str = "News") -> Call:
-    """Send a message to all agents."""
-    return call("send_broadcast", subject=subject, body=body)
-
-
-def wait(reason: str | None = None) -> Call:
-    """End the turn, and wait for mail."""
-    return call("await_message", reason=reason) if reason else call("await_message")
-
-
-def complete(answer: str = "done") -> Call:
-    """Complete the task with an answer."""
-    return call("task_complete", finish_message=answer)
-
-
-def acknowledge(note: str | None = None) -> Call:
-    """Acknowledge a broadcast."""
-    return call("acknowledge_broadcast", note=note) if note else call("acknowledge_broadcast")
-
-
-def ignore(reason: str | None = None) -> Call:
-    """Ignore a broadcast."""
-    return call("ignore_broadcast", reason=reason) if reason else call("ignore_broadcast")
-
-
-class ReceivedMessage(NamedTuple):
-    """A message as an agent reads it."""
-
-    sender_type: str
-    sender: str
-    subject: str
-    body: str
-    recipients: tuple[tuple[str, str], ...]
-    timestamp: str
-
-
-def read_message(entry: dict[str, Any]) -> ReceivedMessage | None:
-    """Return the message in a history entry; None if the entry is something else."""
-    content = entry.get("content")
-    if entry.get("role") != "user" or not isinstance(content, str):
-        return None
-    mail = read_mail_xml(content)
-    return ReceivedMessage(
-        sender_type=mail.sender.address_type,
-        sender=mail.sender.address,
-        subject=mail.subject,
-        body=mail.body,
-        recipients=tuple((each.address_type, each.address) for each in mail.recipients),
-        timestamp=mail.timestamp,
-    )
-
-
-def read_messages(history: History) -> list[ReceivedMessage]:
-    """Return the messages in a history, oldest first.
-
-    The results of a breakpoint wake an agent without a message; they count as one from the system, with a line for each.
-    """
-    messages: list[ReceivedMessage] = []
-    tools: dict[str, str] = {}
-    results: list[str] = []
-    for entry in (*history, {}):
-        if is_tool_result(entry):
-            text = str(entry.get("content", entry.get("output")))
-            if not text.startswith(("SUCCESS: ", "ERROR: ")):
-                results.append(f"{tools.get(entry.get('tool_call_id') or entry['call_id'])}: {text}")
-            continue
-        if (message := read_message(entry)) is not None:
-            messages.append(message)
-        elif results:
-            messages.append(
-                ReceivedMessage("system", "", Subject.ACTION_COMPLETE.value, "\n".join(results), (), "")
-            )
-        results = []
-        tools |= {each["id"]: each["function"]["name"] for each in entry.get("tool_calls") or ()}
-        if entry.get("type") == "function_call":
-            tools[entry["call_id"]] = entry["name"]
-    return messages
-
-
-@dataclass(frozen=True)
-class View:
-    """What an agent sees when it is called."""
-
-    history: History
-    tool_choice: ToolChoice
-
-    @cached_property
-    def messages(self) -> list[ReceivedMessage]:
-        """All messages that it remembers, oldest first; the last one woke it."""
-        return read_messages(self.history)
-
-    @property
-    def mail(self) -> ReceivedMessage:
-        """The message that woke it."""
-        return self.messages[-1]
-
-    @property
-    def results(self) -> list[str]:
-        """The results of its tool calls, oldest first."""
-        return tool_results(self.history)
-
-
-def tool_results(history: History) -> list[str]:
-    """Return the texts of all tool results in a history, in either format."""
-    return [str(entry.get("content", entry.get("output"))) for entry in history if is_tool_result(entry)]
-
-
-Policy = Callable[[View], Sequence[Call] | Awaitable[Sequence[Call]]]
-
-
-def turns(*scripts: Sequence[Call]) -> Policy:
-    """Return a policy that plays the n-th script for the n-th message that the agent remembers."""
-
-    def policy(view: View) -> Sequence[Call]:
+    def rule(view: View) -> Sequence[Call]:
         n = len(view.messages) - 1
         assert n < len(scripts), f"the script ends after {len(scripts)} turns; unexpected: {view.mail}"
         return scripts[n]
 
-    return policy
-
-
-def output(
-    calls: Sequence[Call],
-    *,
-    tool_format: ToolFormat = "completions",
-    prefix: str = "call",
-    text: str | None = None,
-) -> list[AgentToolCall]:
-    """Return the tool calls of one turn as an agent function does; all share their origin, as the output of a model."""
-    ids = [f"{prefix}.{index}" for index in range(len(calls))]
-    completion: dict[str, Any] = {}
-    responses: list[dict[str, Any]] = []
-    if tool_format == "completions":
-        completion = {
-            "role": "assistant",
-            "content": text,
-            "tool_calls": [
-                {
-                    "id": call_id,
-                    "type": "function",
-                    "function": {"name": each.tool, "arguments": json.dumps(each.args)},
-                }
-                for call_id, each in zip(ids, calls, strict=True)
-            ],
-        }
-    else:
-        responses = [
-            {
-                "type": "function_call",
-                "id": f"fc_{call_id}",
-                "call_id": call_id,
-                "name": each.tool,
-                "arguments": json.dumps(each.args),
-                "status": "completed",
-            }
-            for call_id, each in zip(ids, calls, strict=True)
-        ]
-    return [
-        AgentToolCall(
-            tool_name=each.tool,
-            tool_args=each.args,
-            tool_call_id=call_id,
-            completion=completion,
-            responses=responses,
-            reasoning=each.reasoning,
-            preamble=each.preamble,
-        )
-        for call_id, each in zip(ids, calls, strict=True)
-    ]
-
-
-def scripted(
-    policy: Policy, *, tool_format: ToolFormat = "completions", text: str | None = None, name: str = "call"
-) -> AgentFunction:
-    """Return an agent function that plays a policy. Call ids follow from the history, so that they repeat with it."""
-
-    async def function(history: History, tool_choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
-        calls = policy(View(history, tool_choice))
-        if inspect.isawaitable(calls):
-            calls = await calls
-        prefix = f"{name}{len(history)}"
-        return text, output(calls, tool_format=tool_format, prefix=prefix, text=text)
-
-    return function
-
-
-def playing(policy: Policy) -> Callable[..., AgentFunction]:
-    """Return a factory, as an agent template takes it, whose agents play a policy."""
-
-    def factory(*, name: str, tool_format: ToolFormat, **_wiring: Any) -> AgentFunction:
-        return scripted(policy, tool_format=tool_format, name=name)
-
-    return factory
+    return rule
 
 
 NAME = "example"
 
 
 def build_swarm(
-    agents: Mapping[str, Policy | AgentCore],
+    agents: Mapping[str, Rule | AgentCore],
     *,
     actions: Mapping[str, ActionCore | ActionFunction] | None = None,
     tool_format: ToolFormat = "completions",
@@ -265,7 +83,7 @@ def build_swarm(
 ) -> SwarmCore:
     """Return a swarm in which every agent may write to every other and call every action.
 
-    The first agent is the entrypoint and may complete tasks. Give an `AgentCore` instead of a policy for an
+    The first agent is the entrypoint and may complete tasks. Give an `AgentCore` instead of a rule for an
     agent that differs; other settings are those of `SwarmCore`.
     """
     cores = {
@@ -293,7 +111,7 @@ def build_swarm(
 
 
 def build_agent(
-    policy: Policy,
+    rule: Rule,
     *,
     targets: Sequence[str] = (),
     actions: Sequence[str] = (),
@@ -302,9 +120,9 @@ def build_agent(
     name: str = "call",
     **settings: Any,
 ) -> AgentCore:
-    """Return an agent that plays a policy; one that `supervises` is an entrypoint and may complete tasks."""
+    """Return an agent that follows a rule; one that `supervises` is an entrypoint and may complete tasks."""
     return AgentCore(
-        function=scripted(policy, tool_format=tool_format, name=name),
+        function=scripted(rule, tool_format=tool_format, name=name),
         comm_targets=targets,
         actions=actions,
         tool_format=tool_format,

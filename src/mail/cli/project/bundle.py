@@ -15,7 +15,10 @@ from mail.local_aws.processes import handlers_folder
 
 TARGET = Path(".build")
 DISTRIBUTION = "mail-serverless"
-ONLY_API = {"fastapi", "prompt-toolkit", "rich", "sse-starlette", "typer", "uvicorn"}
+NO_FUNCTION = {"awslambdaric", "prompt-toolkit", "python-dotenv", "pyyaml", "rich", "typer"}
+"""What no function imports, or what Lambda brings: of the command line, and the runtime client."""
+
+ONLY_API = {"fastapi", "sse-starlette", "uvicorn"}
 """What no turn imports; turns need the room for language models."""
 
 LEFT_OUT = (
@@ -103,7 +106,8 @@ def install(target: Path, requirements: Path, machine: str, *, for_turns: bool) 
             "".join(f"{name}=={version}\n" for name, version in pins.items()), encoding="utf-8"
         )
         packages.write_text(
-            "\n".join([*_required(extras, ONLY_API if for_turns else ()), *own]), encoding="utf-8"
+            "\n".join([*_required(extras, NO_FUNCTION | (ONLY_API if for_turns else set())), *own]),
+            encoding="utf-8",
         )
         options = ["--constraint", str(versions), "--requirement", str(packages)]
         layers.run_pip(sys.executable, options, machine, target, Path())

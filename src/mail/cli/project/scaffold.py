@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.util import find_spec
 from string import Template
 from typing import Any
 
 import mail
+from mail.cli.project.bundle import DISTRIBUTION
 from mail.errors import ConfigurationError
 from mail.factories.models import is_claude
 from mail.factories.providers import credentials_of
@@ -24,11 +26,9 @@ OLLAMA_URL = "http://localhost:11434"
 QUESTION, DATE_ANSWER = "What day is it?", "It is a fine day."
 SHOUTED = "hello"
 
-CALENDAR_PROMPT = "You know the date: call the action today. Answer the agent that asked with send_response."
-ASSISTANT_PROMPT = (
-    "You answer questions. Ask calendar for dates with send_request, then call await_message. "
-    "When you know the answer, call task_complete with it."
-)
+CALENDAR_PROMPT = "You know the date. Look it up, never guess it."
+ASSISTANT_PROMPT = "You answer questions in one or two sentences; calendar knows the date."
+RULES = "from mail.factories.rules import Call, View, complete, request, respond, rule_based, wait\n"
 SCRIPT = f"""\
 SCRIPT = {{
     "assistant": [[request("calendar", "Which day is it?"), wait()], "{DATE_ANSWER}"],
@@ -123,7 +123,8 @@ class Project:
             "variables": f"{key}={value}"
             if key
             else "# The agents of this swarm follow rules and need no key.",
-            "requirement": f"mail-serverless{'[llm]' if self.model else ''}=={mail.__version__}",
+            "requirement": requirement("[llm]" if self.model else ""),
+            "requirement_for_aws": requirement("[aws]"),
             "about": f"A swarm of agents that work by sending each other mail. {about}",
             "table": table,
             "export": f"export {key}={value or '...'}" if key else "",
@@ -132,9 +133,7 @@ class Project:
             "question": QUESTION if self.model else SHOUTED,
             "answer": DATE_ANSWER if self.model else SHOUTED.upper(),
             "calendar_prompt": CALENDAR_PROMPT,
-            "assistant_prompt": ASSISTANT_PROMPT.replace(". ", '. "\n    "', 1).replace(
-                ". When", '. "\n    "When'
-            ),
+            "assistant_prompt": ASSISTANT_PROMPT,
             "options": "" if self._tool_format is None else f'\n    tool_format="{self._tool_format}",',
         }
 
@@ -148,16 +147,15 @@ class Project:
         if self.model:
             return _fill("swarm.py.txt" if self.is_python else "actions.py.txt", self._values)
         if not self.is_python:
-            return _fill("rules.py.txt", {"imports": "", "swarm": ""}).rstrip() + "\n"
+            return _fill("rules.py.txt", {"imports": RULES, "swarm": ""})
         swarm = (
             "\n\n"
-            'shouting = Agent("shouter", factory=shouter, tool_format="completions")\n'
-            'asking = Agent("desk", factory=desk, team=[shouting], tool_format="completions")\n'
+            'shouting = Agent("shouter", factory=shouter)\n'
+            'asking = Agent("desk", factory=desk, team=[shouting])\n'
             f'swarm = Swarm(asking, name="{self.name}", version="0.1.0")\n\n'
             f'if __name__ == "__main__":\n    print(swarm.ask("{SHOUTED}"))'
         )
-        text = _fill("rules.py.txt", {"imports": "", "swarm": swarm})
-        return text.replace("from mail.examples", "from mail import Agent, Swarm\nfrom mail.examples", 1)
+        return _fill("rules.py.txt", {"imports": f"from mail import Agent, Swarm\n{RULES}", "swarm": swarm})
 
     def _test(self) -> str:
         swarm = "swarm" if self.is_python else "SWARM"
@@ -182,7 +180,7 @@ class Project:
         for agent in agents:
             if self.model is None:
                 agent["factory"] = f"python::{self.module}:{agent['name']}"
-            if self._tool_format is not None:
+            elif self._tool_format is not None:
                 agent["tool_format"] = self._tool_format
         if self.model:
             entry["action_imports"] = [f"python::{self.module}:today"]
@@ -196,6 +194,26 @@ class Project:
                 "agent_params": {"llm": self.model, "system": CALENDAR_PROMPT},
             }
         return entry
+
+
+def requirement(extras: str = "") -> str:
+    """Return the line of requirements.txt that installs this MAIL: its version, or where it was installed from.
+
+    Only an installation that is not from an index says where (PEP 610). One that is editable becomes a copy.
+    """
+    try:
+        origin = distribution(DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    if origin is None:
+        return f"{DISTRIBUTION}{extras}=={mail.__version__}"
+    found = json.loads(origin)
+    url = found["url"]
+    if commit := found.get("vcs_info"):
+        url = f"{commit['vcs']}+{url}@{commit['commit_id']}"
+    if "subdirectory" in found:
+        url += f"#subdirectory={found['subdirectory']}"
+    return f"{DISTRIBUTION}{extras} @ {url}"
 
 
 def deployment_template(name: str) -> str:
