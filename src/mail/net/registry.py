@@ -275,9 +275,6 @@ class SwarmRegistry:
         endpoints = self.get_all_endpoints().items()
         return {
             **self._header(),
-            "local_swarm_description": self.local_swarm_description,
-            "local_swarm_keywords": self.local_swarm_keywords,
-            "local_swarm_public": self.local_swarm_public,
             "endpoints": {name: endpoint.model_dump(mode="json") for name, endpoint in endpoints},
         }
 
@@ -419,7 +416,11 @@ class SwarmRegistry:
     # ---------------------------------------------------------------------------------------------------- inside
 
     def _header(self) -> dict[str, Any]:
-        return {"local_swarm_name": self.local_swarm_name, "local_base_url": self.local_base_url}
+        names = ("name", "description", "keywords", "public")
+        return {
+            "local_base_url": self.local_base_url,
+            **{f"local_swarm_{name}": getattr(self, f"local_swarm_{name}") for name in names},
+        }
 
     def _endpoint(self, peer: PeerRecord) -> SwarmEndpoint:
         return SwarmEndpoint.of(peer, self._directory.health(peer.name))
