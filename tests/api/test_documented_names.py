@@ -91,6 +91,14 @@ class TestMessagesAsDictionaries:
         with pytest.raises(TypeError, match="object is not JSON serializable"):
             json.dumps(object())
 
+    def test_they_yield_their_keys(self) -> None:
+        given = as_dictionary()
+        message = MAILMessage.model_validate(given)
+        assert set(message) == set(given)
+        assert [message[key] for key in message] == list(dict(message).values())
+        assert list(message["message"]["sender"]) == ["address_type", "address"]
+        assert {**message}["id"] == given["id"]
+
 
 class TestErrors:
     def test_they_are_value_errors(self) -> None:

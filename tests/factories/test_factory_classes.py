@@ -154,6 +154,25 @@ def test_tools_can_be_left_out() -> None:
     assert not {"help", "send_broadcast", "send_request"} & set(names(quiet))
 
 
+class OldAgent(LiteLLMAgentFunction):
+    """An agent as programs for MAIL 1.3.6 define it."""
+
+    def __init__(
+        self, name: str, comm_targets: list[str], *, _debug_include_mail_tools: bool = True, **rest: Any
+    ) -> None:
+        super().__init__(
+            name=name, comm_targets=comm_targets, _debug_include_mail_tools=_debug_include_mail_tools, **rest
+        )
+
+
+@pytest.mark.parametrize("kind", [LiteLLMAgentFunction, LiteLLMSupervisorFunction, OldAgent])
+def test_an_agent_may_do_without_the_tools_of_mail(kind: Any) -> None:
+    bare = kind(name="a", comm_targets=["b"], tools=[REPORT], llm=GPT, _debug_include_mail_tools=False)
+    assert names(bare) == ["fetch_report"]
+    usual = kind(name="a", comm_targets=["b"], llm=GPT, _debug_include_mail_tools=True)
+    assert names(usual) == names(kind(name="a", comm_targets=["b"], llm=GPT))
+
+
 class Args(BaseModel):
     """Fetch it."""
 
@@ -218,7 +237,7 @@ def test_swarms_json_builds_them() -> None:
                 "factory": "mail.factories:LiteLLMActionAgentFunction",
                 "comm_targets": ["supervisor"],
                 "actions": ["ask"],
-                "agent_params": {"llm": GPT},
+                "agent_params": {"llm": GPT, "_debug_include_mail_tools": True},
                 "exclude_tools": ["help"],
                 "tool_format": "completions",
             },

@@ -34,6 +34,10 @@ def finish(text: str) -> Reply:
     return reply(call("task_complete", finish_message=text))
 
 
+MAIL = "My shoes are broken and I am furious. Can I return them?"
+CLAIM = "A storm destroyed the eastern quay of Ostwick in 1904."
+EVIDENCE = {"source": "Storms of the north coast", "source_type": "academic", "supports": True}
+
 SCRIPTS: dict[str, dict[str, list[Reply]]] = {
     "example": {
         "You supervise": [
@@ -52,58 +56,99 @@ SCRIPTS: dict[str, dict[str, list[Reply]]] = {
     },
     "support": {
         "You lead the help desk": [
-            wait(ask("faq", "Returns?"), ask("orders", "AB-12345?")),
+            wait(ask("faq", "Returns?"), ask("classifier", MAIL), ask("sentiment", MAIL)),
             wait(),
-            finish("Within 30 days."),
+            wait(),
+            finish("Within 30 days; somebody will call you: ESC-68ED47DA."),
         ],
         "common questions of": [
-            reply(call("search_faq", question="Can I return my shoes?")),
+            reply(call("search_faq", query="Can I return my shoes?", max_results=1)),
             respond("coordinator", "Within 30 days."),
         ],
-        "You look up orders": [
-            reply(call("look_up_order", order="AB-12345")),
-            respond("coordinator", "On its way."),
+        "You classify messages": [
+            reply(call("classify_ticket", text=MAIL)),
+            respond("coordinator", "returns, high"),
+        ],
+        "You judge how": [
+            reply(call("analyze_sentiment", text=MAIL)),
+            reply(call("create_escalation", ticket_id="T-1", reason="furious", priority="high")),
+            respond("coordinator", "negative"),
         ],
     },
     "research": {
         "You lead a research desk": [
             wait(ask("searcher", "When was the storm?")),
-            wait(ask("checker", "The storm was in 1904 [L2].")),
-            finish("In November 1904 [L2]."),
+            wait(ask("verifier", CLAIM)),
+            wait(ask("summarizer", "Please list the source.")),
+            finish("In November 1904 (Berg)."),
         ],
         "You find facts": [
-            reply(call("search_library", query="storm Ostwick")),
-            reply(call("read_source", source="L2")),
-            respond("lead", "In November 1904 [L2]."),
+            reply(call("search_topic", query="storm Ostwick", source="academic")),
+            reply(call("extract_facts", text="A storm destroyed the quay in 1904. Why?")),
+            respond("researcher", "In November 1904."),
         ],
-        "You verify claims": [reply(call("read_source", source="L2")), respond("lead", "confirmed")],
+        "You verify claims": [
+            reply(call("verify_claim", claim=CLAIM)),
+            reply(call("rate_confidence", claim=CLAIM, evidence=[EVIDENCE])),
+            respond("researcher", "supported"),
+        ],
+        "You summarize texts": [
+            reply(call("summarize_text", text=f"{CLAIM} Hello.", max_length=90)),
+            reply(
+                call(
+                    "create_bibliography", sources=[{"title": "Storms", "author": "Berg, L.", "date": "1998"}]
+                )
+            ),
+            respond("researcher", "Berg, L. (1998). Storms."),
+        ],
     },
-    "data_analysis": {
+    "data-analysis": {
         "You lead a team": [
-            wait(ask("tables", "The loaves?")),
-            wait(ask("statistician", "212, 198, …")),
-            wait(ask("writer", "The mean is 220.7.")),
-            finish("The bakery bakes 221 loaves a day."),
+            wait(ask("processor", "The weather?")),
+            wait(ask("statistics", "1, 2, 4")),
+            wait(ask("reporter", "The mean is 2.33.")),
+            finish("It is 2.33 degrees on average."),
         ],
-        "You read tables": [
-            reply(call("list_tables")),
-            reply(call("read_column", table="bakery", column="loaves per day")),
-            respond("lead", "212, 198, …"),
+        "You provide data": [
+            reply(call("generate_sample_data", dataset="weather", rows=3)),
+            reply(call("parse_csv", data="degrees,place\n1,a\n2,b\n4,c\n")),
+            respond("analyst", "1, 2, 4"),
         ],
         "You calculate figures": [
-            reply(call("describe_numbers", numbers=[212, 198, 205, 240, 260, 310, 120])),
-            respond("lead", "The mean is 220.7."),
+            reply(call("calculate_statistics", data=[1, 2, 4], metrics=["mean", "median"])),
+            reply(call("run_correlation", x=[1, 2, 3], y=[2, 4, 6])),
+            respond("analyst", "The mean is 2.33."),
         ],
-        "You write up figures": [respond("lead", "The bakery bakes 221 loaves a day.")],
+        "You write up figures": [
+            reply(call("format_report", title="Weather", sections=[{"heading": "Mean", "content": "2.33"}])),
+            respond("analyst", "# Weather"),
+        ],
     },
 }
 """What the model of each agent says, by a piece of its system prompt."""
 
 SHOWN = {
     "example": ["rainy", "84"],
-    "support": ["Within 30 days, unused", "arrives_in_days"],
-    "research": ["Annals of Ostwick", "It was not rebuilt until 1911"],
-    "data_analysis": ["temperature in °C", "260", '"median": 212'],
+    "support": [
+        "Within 30 days, unused",
+        '"category":"returns","priority":"high"',
+        '"sentiment":"negative"',
+        "ESC-",
+    ],
+    "research": [
+        "The quay was not rebuilt until 1911",
+        '"numbers":["1904"]',
+        '"verdict":"supported"',
+        '"confidence":0.67',
+        "Berg, L. (1998). Storms.",
+    ],
+    "data-analysis": [
+        "date,temperature,rain_mm,wind_kmh",
+        '"degrees":[1.0,2.0,4.0]',
+        '"median":2.0',
+        '"correlation":1.0',
+        "## Mean",
+    ],
 }
 """What the actions must have told the models."""
 
@@ -120,45 +165,45 @@ def test_every_swarm_of_the_package_loads(name: str) -> None:
     assert template.to_core().agents.keys() == {agent.name for agent in template.agents}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-async def test_a_swarm_with_a_model(stub: LLMStub, name: str) -> None:
-    play(stub, name)
-    swarm = MAILSwarmTemplate.from_swarm_json_file(name, PACKAGED_SOURCE).instantiate({})
-    response, _ = await swarm.post_message_and_run("Please help.", max_steps=40)
-    assert (
-        response.message.body
-        == SCRIPTS[name][next(iter(SCRIPTS[name]))][-1].parts[0].arguments["finish_message"]
-    )  # type: ignore[union-attr, index]
-    told = json.dumps([request.body["input"] for request in stub.requests], ensure_ascii=False)
-    assert [
-        piece
-        for piece in SHOWN[name]
-        if json.dumps(piece, ensure_ascii=False)[1:-1] not in told.replace("\\\\", "\\")
-    ] == []
-    assert stub.is_done
-    await swarm.shutdown()
-
-
 OLD = Path(__file__).parents[1] / "fixtures" / "swarms-1.3.6.json"
-"""swarms.json as MAIL 1.3.6 documents it: actions by `action_imports`, agents by its classes and by older factories."""
+"""The seven swarms of MAIL 1.3.6, in its form: actions by `action_imports`, agents by its classes and older factories."""
+
+OLD_NAMES = [swarm["name"] for swarm in json.loads(OLD.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("name", ["example-no-proxy", "example", "swarm-alpha", "swarm-beta"])
+@pytest.mark.parametrize("name", OLD_NAMES)
 def test_swarms_of_mail_1_3_6_load(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         core = MAILSwarmTemplate.from_swarm_json_file(name, OLD).to_core({"user_token": "t"})
-    assert core.entrypoint == "supervisor"
+    assert core.agents[core.entrypoint].can_complete_tasks
     assert core.actions
     assert caplog.text == ""
 
 
+def test_mail_1_3_6_has_seven_swarms() -> None:
+    assert len(OLD_NAMES) == 7
+    assert {"support", "research", "data-analysis"} < set(OLD_NAMES)
+
+
 @pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")
-async def test_the_default_swarm_of_mail_1_3_6_answers(stub: LLMStub) -> None:
-    play(stub, "example")
-    swarm = MAILSwarmTemplate.from_swarm_json_file("example-no-proxy", OLD).instantiate({"user_token": "t"})
-    response, _ = await swarm.post_message_and_run("The weather in Tokyo, and 12*(3+4)?")
-    assert response.message.body == "Rainy, and 84."
+@pytest.mark.parametrize(
+    ("source", "name", "script"),
+    [
+        *((PACKAGED_SOURCE, name, name) for name in SCRIPTS),
+        (OLD, "example-no-proxy", "example"),
+        *((OLD, name, name) for name in SCRIPTS if name != "example"),  # that one needs a proxy
+    ],
+    ids=lambda value: "old" if value == OLD else "packaged" if isinstance(value, Path) else value,
+)
+async def test_a_swarm_with_a_model(stub: LLMStub, source: Path, name: str, script: str) -> None:
+    play(stub, script)
+    swarm = MAILSwarmTemplate.from_swarm_json_file(name, source).instantiate({"user_token": "t"})
+    response, _ = await swarm.post_message_and_run("Please help.", max_steps=40)
+    last = SCRIPTS[script][next(iter(SCRIPTS[script]))][-1].parts[0]
+    assert response.message.body == last.arguments["finish_message"]  # type: ignore[union-attr]
+    told = json.dumps([request.body for request in stub.requests], ensure_ascii=False).replace("\\", "")
+    assert [piece for piece in SHOWN[script] if piece not in told] == []
     assert stub.is_done
     await swarm.shutdown()
 

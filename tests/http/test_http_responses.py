@@ -316,19 +316,43 @@ async def test_a_body_that_is_no_json_or_too_large() -> None:
 # -------------------------------------------------------------------------------------------- MAIL's own client
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"metadata": {"team": "a"}}])
-async def test_the_client_of_mail_1_3_6_reads_json_text(server: Bridge, kwargs: dict[str, Any]) -> None:
-    """It always sends `kwargs`; OpenAI's SDK never does."""
-    asked = {"input": [{"role": "user", "content": "Plan."}], "tools": [], "instructions": None}
-    answer = await server.respond(**asked, tool_choice=None, parallel_tool_calls=None, kwargs=kwargs)
+MAIL_CLIENT = {"User-Agent": "MAIL-Client/1.3.6"}
+FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "given"),
+    [
+        (MAIL_CLIENT, {}),
+        (MAIL_CLIENT, {"instructions": "Be brief."}),
+        (MAIL_CLIENT, {"tools": [FUNCTION], "tool_choice": "auto", "parallel_tool_calls": False}),
+        (MAIL_CLIENT, {"tool_choice": {"type": "function", "name": "look"}, "tools": [FUNCTION]}),
+        (MAIL_CLIENT, {"kwargs": {"metadata": {"team": "a"}}}),
+        ({}, {"kwargs": {}}),
+        ({}, {"kwargs": {"metadata": {"team": "a"}}}),
+    ],
+)
+async def test_the_client_of_mail_1_3_6_reads_json_text(
+    server: Bridge, headers: dict[str, str], given: dict[str, Any]
+) -> None:
+    """It sends only what its caller gives it; OpenAI's SDK never sends `kwargs`."""
+    asked = {"input": [{"role": "user", "content": "Plan."}], "tools": []}
+    answer = await server.client.post("/responses", json={**asked, **given}, headers=headers)
     assert answer.headers["content-type"] == "application/json"
     text = answer.json()
     assert isinstance(text, str)
     response = Response.model_validate_json(text)
-    assert response.output_text == "1: Plan."
-    assert response.metadata == kwargs.get("metadata", {})
+    assert response.output_text.endswith("Plan.")
+    assert response.metadata == given.get("kwargs", {}).get("metadata", {})
     again = await server.respond(**asked)
     assert Response.model_validate(again.json()).output_text == "1: Plan."
+
+
+async def test_the_client_of_mail_1_3_6_continues_a_response(server: Bridge) -> None:
+    first = await server.respond(input="one")
+    asked = {"input": "two", "tools": [], "previous_response_id": first.json()["id"]}
+    answer = await server.client.post("/responses", json=asked, headers=MAIL_CLIENT)
+    assert Response.model_validate_json(answer.json()).output_text == "2: two"
 
 
 async def test_mails_own_client(server: Bridge) -> None:

@@ -273,6 +273,29 @@ class TestFile:
         assert "t0ken" not in file.read_text()
         assert registry.get_resolved_auth_token("beta") == "t0ken"
 
+    async def test_read_by_mail_1_3_6(self, tmp_path: Path, beta: PeerServer) -> None:
+        """A server can go back to it: the file has every value that it reads."""
+        file = tmp_path / "registry.json"
+        registry = SwarmRegistry("alpha", HOME, file, "Ours.", ["a"], True)
+        await registry.register_swarm("beta", beta.url)
+        written = json.loads(file.read_text())
+        about = {"name": "alpha", "description": "Ours.", "keywords": ["a"], "public": True}
+        assert {name: written[f"local_swarm_{name}"] for name in about} == about
+        entry = written["endpoints"]["beta"]
+        assert (entry["swarm_name"], entry["health_check_url"]) == ("beta", f"{beta.url}/health")
+        assert entry["volatile"] is False
+        assert entry["auth_token_ref"] == REFERENCE
+        assert entry.keys() >= {
+            "base_url",
+            "version",
+            "last_seen",
+            "is_active",
+            "latency",
+            "metadata",
+            "public",
+        }
+        await registry.stop()
+
     async def test_written_by_mail_1_3_6(self, tmp_path: Path) -> None:
         """It writes a null for each value that it lacks, such as `metadata` for a swarm registered without."""
         lacking = dict.fromkeys(

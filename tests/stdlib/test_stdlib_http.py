@@ -159,6 +159,14 @@ async def test_post_json(web: str, run: Any) -> None:
     assert "idempotency-key" not in asked["headers"]  # outside of a tool call there is none
 
 
+@pytest.mark.parametrize("body", [{"a": [1]}, [1]])
+async def test_a_body_that_is_not_text_is_json(web: str, run: Any, body: Any) -> None:
+    for action in (http_post, stdlib_http.http_put, stdlib_http.http_patch):
+        asked = json.loads((await run(action, url=f"{web}/echo", body=body))["body"])
+        assert json.loads(asked["body"]) == body
+        assert asked["headers"]["content-type"] == "application/json"
+
+
 async def test_post_text(web: str, run: Any, in_call: str) -> None:
     headers = {"Content-Type": "text/csv", "Idempotency-key": "mine"}
     asked = json.loads((await run(http_post, url=f"{web}/echo", body="a,ü", headers=headers))["body"])

@@ -4,9 +4,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
 
+from mail.bootstrap.system import read_swarm
 from mail.config import ClientConfig, ConnectionsConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import ConfigurationError
@@ -47,6 +49,9 @@ class TestDefaults:
                     "name": "example-no-proxy",
                     "source": "swarms.json",
                     "registry": "registries/example-no-proxy.json",
+                    "description": None,
+                    "keywords": None,
+                    "public": None,
                 },
                 "settings": {
                     "task_message_limit": 15,
@@ -137,6 +142,27 @@ class TestPlaces:
         assert "nowhere.toml" in caplog.text
 
 
+def test_tables_of_other_programs_are_ignored(write: WriteFile, caplog: pytest.LogCaptureFixture) -> None:
+    write("[deploy]\nregion = 'eu'\n[tool.mine]\na = 1\n[server]\nport = 3")
+    assert (load_config().server.port, ServerConfig().port) == (3, 3)
+    assert caplog.messages == ["mail.toml: ignored tables that are not MAIL's: [deploy], [tool]"]
+
+
+def test_the_description_of_the_swarm(write: WriteFile) -> None:
+    write('[server.swarm]\ndescription = "Ours."\nkeywords = ["a"]\npublic = true')
+    config = load_config().server
+    swarm, entry = read_swarm(config)
+    assert (swarm.description, swarm.keywords, swarm.public) == ("Ours.", ("a",), True)
+    assert entry is not None
+    assert swarm.agents.keys() == {agent.name for agent in entry.agents}
+
+
+def test_an_aiohttp_timeout_counts_as_its_total() -> None:
+    assert ClientConfig(timeout=aiohttp.ClientTimeout(total=5)).timeout == 5.0  # type: ignore[arg-type]
+    with pytest.raises(ValidationError):
+        ClientConfig(timeout=aiohttp.ClientTimeout(total=None))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -160,6 +186,8 @@ class TestPlaces:
         ),
         ("[client]\ntimeout = 'soon'", "client.timeout: .*number"),
         ("server = 3", "server: .*dictionary"),
+        ("port = 1", "port: unknown key; known keys are server, client"),
+        ("[server.mine]", "server.mine: unknown key"),
         ("port =", "is not valid TOML"),
     ],
 )
@@ -198,6 +226,7 @@ class TestDatabase:
             ("dynamodb://mail-Table-1", "dynamodb://mail-Table-1"),
             ("postgresql://u:p%40ss@h:5433/d", "postgresql://u:p%40ss@h:5433/d"),
             ("postgres://h/d", "postgres://h/d"),
+            ("postgresql+asyncpg://u:p@h/d", "postgresql://u:p@h/d"),
         ],
     )
     def test_meaning(self, setting: str, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +235,14 @@ class TestDatabase:
         assert load_config().server.storage.database == database
 
     @pytest.mark.parametrize(
-        "url", ["postgresql+psycopg://u:secret@h/d", "postgresql://", "dynamodb://", "mysql://u:secret@h"]
+        "url",
+        [
+            "mysql+asyncpg://u:secret@h/d",
+            "postgresql+asyncpg://",
+            "postgresql://",
+            "dynamodb://",
+            "mysql://u:secret@h",
+        ],
     )
     def test_engines_that_are_not_there(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DATABASE_URL", url)

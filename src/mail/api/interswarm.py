@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from mail import bootstrap
 from mail.api.engine import EmbeddedEngine
 from mail.core.protocol.address import Principal, parse_agent_address
+from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.task import TaskKey
@@ -41,9 +42,9 @@ class InterswarmLink:
         self._router: InterswarmRouter | None = None
 
     @property
-    def is_running(self) -> bool:
-        """Whether the swarm is connected."""
-        return self._router is not None and self._router.is_running()
+    def is_running(self) -> Flag:
+        """Whether the swarm is connected; may be awaited."""
+        return Flag(self._router is not None and self._router.is_running())
 
     async def start(self) -> None:
         """Connect, so that mail to other swarms is delivered."""

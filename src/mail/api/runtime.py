@@ -27,6 +27,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.manual import StepOptions, take_step
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
+from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.compose import read_message
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.message import MAILMessage
@@ -532,8 +533,8 @@ class MAILRuntime:
         """Disconnect from other swarms; mail to them is then returned to its sender."""
         await self._link.stop()
 
-    def is_interswarm_running(self) -> bool:
-        """Return whether the swarm is connected to other swarms."""
+    def is_interswarm_running(self) -> Flag:
+        """Return whether the swarm is connected to other swarms; may be awaited."""
         return self._link.is_running
 
     async def handle_interswarm_response(self, response_message: AnyMessage) -> None:

@@ -23,6 +23,7 @@ from mail.core.protocol.address import (
     create_user_address,
     parse_agent_address,
 )
+from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
@@ -553,8 +554,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
         """Disconnect from other swarms; mail to them is then returned to its sender."""
         await self._runtime.stop_interswarm()
 
-    def is_interswarm_running(self) -> bool:
-        """Return whether the swarm is connected to other swarms."""
+    def is_interswarm_running(self) -> Flag:
+        """Return whether the swarm is connected to other swarms; may be awaited."""
         return self._runtime.is_interswarm_running()
 
     async def handle_interswarm_response(self, response_message: AnyMessage) -> None:

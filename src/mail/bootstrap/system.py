@@ -251,13 +251,25 @@ def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmEntry | None]:
         "print_llm_streams": config.settings.print_llm_streams,
     }
     if config.swarm.source.startswith(PYTHON_PREFIX):
-        return with_protocol(_python_swarm(config.swarm, settings)), None
+        return _as_configured(_python_swarm(config.swarm, settings), config.swarm), None
     entry = load_swarm(config.swarm.name, config.swarm.source)
     try:
         swarm = build_swarm(entry, **settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"{find_source(config.swarm.source)}: {error.detail}") from error
-    return with_protocol(swarm), entry
+    return _as_configured(swarm, config.swarm), entry
+
+
+def _as_configured(swarm: SwarmCore, config: SwarmConfig) -> SwarmCore:
+    """Add the text of the protocol, and the description of the swarm that the configuration has."""
+    return with_protocol(
+        replace(
+            swarm,
+            description=swarm.description if config.description is None else config.description,
+            keywords=swarm.keywords if config.keywords is None else tuple(config.keywords),
+            public=swarm.public if config.public is None else config.public,
+        )
+    )
 
 
 def _python_swarm(config: SwarmConfig, settings: dict[str, Any]) -> SwarmCore:
@@ -284,7 +296,7 @@ def current_swarm(
             allowed_prefixes=config.settings.allowed_imports,
             print_llm_streams=config.settings.print_llm_streams,
         )
-        return with_protocol(swarm)
+        return _as_configured(swarm, config.swarm)
 
     return CurrentSwarm(runtime, documents, entry, build)
 

@@ -11,6 +11,8 @@ import httpx
 from aiohttp.client import DEFAULT_TIMEOUT
 from yarl import URL
 
+from mail.client.errors import ConnectionLost, RequestTimedOut, ServerUnreachable
+
 DECODED_BY_AIOHTTP = ("content-encoding", "content-length")
 """Headers that don't apply to the body that aiohttp has decoded."""
 
@@ -22,10 +24,10 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         self._session = session
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises httpx.TransportError with aiohttp's error chained."""
+        """Send the request. Raises MAILClientError with aiohttp's error chained."""
         content = await request.aread()
         headers = [(name, value) for name, value in request.headers.multi_items() if name != "host"]
-        with _translated():
+        with _translated(request):
             response = await self._session.request(
                 request.method,
                 URL(str(request.url), encoded=True),
@@ -37,7 +39,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         return httpx.Response(
             response.status,
             headers=[each for each in response.headers.items() if each[0].lower() not in DECODED_BY_AIOHTTP],
-            stream=_Body(response),
+            stream=_Body(request, response),
         )
 
     def _timeout(self, request: httpx.Request) -> aiohttp.ClientTimeout:
@@ -49,11 +51,12 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, request: httpx.Request, response: aiohttp.ClientResponse) -> None:
+        self._request = request
         self._response = response
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translated():
+        with _translated(self._request):
             async for chunk in self._response.content.iter_any():
                 yield chunk
 
@@ -62,15 +65,18 @@ class _Body(httpx.AsyncByteStream):
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(request: httpx.Request) -> Iterator[None]:
+    def describe(error: Exception) -> str:
+        return f"{request.method} {request.url.path}: {type(error).__name__} {error}".strip()
+
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise httpx.ConnectError(str(error)) from error
+        raise ServerUnreachable(describe(error)) from error
     except TimeoutError as error:  # aiohttp's own are TimeoutErrors too
-        raise httpx.ReadTimeout(str(error)) from error
+        raise RequestTimedOut(describe(error)) from error
     except aiohttp.ClientError as error:
-        raise httpx.ReadError(str(error)) from error
+        raise ConnectionLost(describe(error)) from error
 
 
 def over(session: aiohttp.ClientSession) -> httpx.AsyncClient:

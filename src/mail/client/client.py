@@ -373,9 +373,12 @@ class MAILClient(Messaging):
         """Return whether an entry of swarms.json, given as JSON text, could be loaded, and its problems. For admins."""
         return await self._ask("check_swarm_json", json=json_str)
 
-    async def load_swarm_from_json(self, json_str: str) -> JSONObject:
-        """Replace the server's swarm by an entry of swarms.json, given as JSON text. For admins."""
-        return await self._ask("load_swarm_from_json", json=json_str)
+    async def load_swarm_from_json(self, json_str: str = "", *, swarm_json: str = "") -> JSONObject:
+        """Replace the server's swarm by an entry of swarms.json, given as JSON text. For admins.
+
+        `swarm_json` is an alias of `json_str`.
+        """
+        return await self._ask("load_swarm_from_json", json=json_str or swarm_json)
 
     # ------------------------------------------------------------------------------------------- interswarm
 

@@ -31,8 +31,9 @@ def read_database(setting: str) -> str:
     if setting.startswith(SQLITE):
         return unquote(setting.removeprefix(SQLITE)) or IN_MEMORY
     scheme, separator, rest = setting.partition("://")
-    if rest and f"{scheme}{separator}" in SCHEMES:
-        return setting
+    known = f"{scheme.partition('+')[0]}{separator}"  # postgresql+asyncpg:// names a driver, too
+    if rest and known in SCHEMES:
+        return known + rest
     if separator:
         raise ValueError(
             f"{scheme}:// is not a known kind of database; use a path, sqlite:///path, postgresql://user@host/database, "

@@ -8,10 +8,19 @@ import logging
 import os
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from mail.config.database import read_database
 from mail.config.tables import (
@@ -26,7 +35,7 @@ from mail.config.tables import (
     WebhooksConfig,
     read_origin,
 )
-from mail.core.protocol.error_text import describe
+from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.task.limits import Budget
 from mail.errors import ConfigurationError
 
@@ -220,17 +229,22 @@ class ServerConfig(_TopTable):
             raise ConfigurationError(describe(error, type(self))) from error
 
 
+def _total(timeout: Any) -> Any:
+    """Return the total seconds of an `aiohttp.ClientTimeout`, which MAIL 1.3.6 takes; anything else as it is."""
+    return getattr(timeout, "total", timeout)
+
+
 class ClientConfig(_TopTable):
     """`[client]`. `ClientConfig()` has the values of the configuration file.
 
     Attributes:
-        timeout: seconds that a client waits for a response.
+        timeout: seconds that a client waits for a response; or an `aiohttp.ClientTimeout`, of which only `total` counts.
         verbose: whether clients log requests and responses.
     """
 
     table = "client"
 
-    timeout: float = Field(default=3600.0, gt=0)
+    timeout: Annotated[float, BeforeValidator(_total)] = Field(default=3600.0, gt=0)
     verbose: bool = False
 
 
@@ -282,14 +296,19 @@ def load_config(path: str | Path | None = None) -> MailConfig:
     Raises ConfigurationError; the message has the file, the key, and what to change.
     """
     file = find_file(path)
-    tables = {"server": {}, "client": {}, **(read_file(file) if file else {})}
+    given = read_file(file) if file else {}
+    foreign = tuple(name for name, table in given.items() if isinstance(table, dict) and _is_foreign(name))
+    if foreign:
+        _warn_of_tables(str(file), foreign)
+    tables = {"server": {}, "client": {}} | {name: given[name] for name in given if name not in foreign}
     try:
         config = MailConfig.model_validate(tables, context=AS_GIVEN)
     except ValidationError as error:
         raise ConfigurationError(f"{file}: {describe(error, MailConfig)}") from error
-    given = read_environment(os.environ)
-    if given:
-        server = ServerConfig.model_validate(_merge(config.server.model_dump(), given), context=AS_GIVEN)
+    environment = read_environment(os.environ)
+    if environment:
+        tables = _merge(config.server.model_dump(), environment)
+        server = ServerConfig.model_validate(tables, context=AS_GIVEN)
         config = MailConfig(server=server, client=config.client)
     url = os.environ.get(DATABASE_VARIABLE)
     if not url:
@@ -299,6 +318,19 @@ def load_config(path: str | Path | None = None) -> MailConfig:
     except ValueError as error:
         raise ConfigurationError(f"{DATABASE_VARIABLE}: {error}") from error
     return MailConfig(server=config.server.with_overrides(database=database), client=config.client)
+
+
+def _is_foreign(table: str) -> bool:
+    """Return whether a table is another program's: neither known nor a misspelt name of a known one."""
+    return table not in MailConfig.model_fields and not did_you_mean(table, MailConfig.model_fields)
+
+
+@cache
+def _warn_of_tables(file: str, names: tuple[str, ...]) -> None:
+    """Warn that tables are ignored, once for each file."""
+    logger.warning(
+        "%s: ignored tables that are not MAIL's: %s", file, ", ".join(f"[{name}]" for name in names)
+    )
 
 
 def _given(**values: Any) -> dict[str, Any]:

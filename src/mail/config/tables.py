@@ -21,11 +21,15 @@ class SwarmConfig(Table):
     Attributes:
         source: the path of its swarms.json file.
         registry: the path of the file of known swarms; the key `registry_file` means the same.
+        description, keywords, public: replace those of the swarm itself.
     """
 
     name: str = Field(default="example-no-proxy", min_length=1)
     source: str = Field(default="swarms.json", min_length=1)
     registry: str = Field(default="registries/example-no-proxy.json", min_length=1)
+    description: str | None = None
+    keywords: list[str] | None = None
+    public: bool | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -55,11 +55,13 @@ class MAILAgentFunction(ABC):
         can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Collection[str] | None = None,
+        _debug_include_mail_tools: bool = True,
         **extra: Any,
     ) -> None:
         """Take the wiring, as in swarms.json; supervisors can complete tasks by default.
 
-        Raises ValueError for invalid values.
+        Without `_debug_include_mail_tools` the agent has only its own tools, to try them without a swarm. Raises
+        ValueError for invalid values.
         """
         if tool_format not in get_args(ToolFormat):
             raise ValueError(f"tool_format must be one of {get_args(ToolFormat)}, not {tool_format!r}")
@@ -71,6 +73,7 @@ class MAILAgentFunction(ABC):
         self.tool_format: ToolFormat = tool_format
         self.exclude_tools = list(exclude_tools or ())
         self.extra = extra
+        self._has_mail_tools = _debug_include_mail_tools
         self.tools = self._make_tools(tools)
 
     @abstractmethod
@@ -88,14 +91,16 @@ class MAILAgentFunction(ABC):
         return [*task_tools(self.tools, self.tool_format), *provided_tools(self.tool_format), *from_client]
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
-        made = make_tools(tools, self.tool_format) + mail_tools(
-            self.comm_targets,
-            supervises=self.supervises or self.can_complete_tasks,
-            can_complete_tasks=self.can_complete_tasks,
-            enable_interswarm=self.enable_interswarm,
-            exclude_tools=self.exclude_tools,
-            style=self.tool_format,
-        )
+        made = make_tools(tools, self.tool_format)
+        if self._has_mail_tools:
+            made += mail_tools(
+                self.comm_targets,
+                supervises=self.supervises or self.can_complete_tasks,
+                can_complete_tasks=self.can_complete_tasks,
+                enable_interswarm=self.enable_interswarm,
+                exclude_tools=self.exclude_tools,
+                style=self.tool_format,
+            )
         check_tools(f"agent {self.name!r}", made)
         return made
 
@@ -127,6 +132,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
+        _debug_include_mail_tools: bool = True,
         **extra: Any,
     ) -> None:
         """Take the wiring, the settings of the model, and any option of litellm's calls, such as `temperature`.
@@ -166,6 +172,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             can_complete_tasks=can_complete_tasks,
             tool_format=tool_format,
             exclude_tools=exclude_tools,
+            _debug_include_mail_tools=_debug_include_mail_tools,
             **extra,
         )
         if not llm:

@@ -1,7 +1,7 @@
 """The service behind the routes: a swarm's runtime and its settings, as wired by `bootstrap`."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field
 from types import TracebackType
@@ -101,7 +101,7 @@ class Registry(Protocol):
     ) -> Value:
         """Register a swarm; the result's `notes` say what its operator should do. Raises BadRequest."""
 
-    async def unregister_swarm(self, swarm_name: str) -> bool:
+    def unregister_swarm(self, swarm_name: str) -> Awaitable[bool]:
         """Remove a swarm; return whether it was registered."""
 
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import BadRequest, ConfigurationError
 from mail.net.registration import Access, amend, check_name, check_url, is_name
 from mail.net.secrets import reference_for, reference_to, variable_for, variable_in
+from mail.net.types import SwarmEndpoint
 
 REFRESH_SECONDS = 5.0
 """Seconds for which entries read from the database are cached."""
@@ -161,7 +162,10 @@ class PeerDirectory:
     def save(self) -> None:
         """Write the file, if one is configured, without volatile entries. Raises ConfigurationError."""
         if self.file is not None:
-            write_file(self.file, self._header(), [peer for peer in self.all() if not peer.volatile])
+            kept = {
+                peer.name: _entry(peer, self.health(peer.name)) for peer in self.all() if not peer.volatile
+            }
+            write_file(self.file, {**self._header(), "endpoints": kept})
 
     def save_copy(self) -> None:
         """Write the file. On a server a failure is only logged, as the database has the entries."""
@@ -255,9 +259,8 @@ def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def write_file(path: Path, header: Mapping[str, Any], peers: Iterable[PeerRecord]) -> None:
-    """Write the entries atomically; only the owner may read the file. Raises ConfigurationError."""
-    document = {**header, "endpoints": {peer.name: _entry(peer) for peer in peers}}
+def write_file(path: Path, document: Mapping[str, Any]) -> None:
+    """Write the file atomically; only the owner may read it. Raises ConfigurationError."""
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -272,13 +275,9 @@ def write_file(path: Path, header: Mapping[str, Any], peers: Iterable[PeerRecord
         raise ConfigurationError(f"{path}: can't be written: {error}") from error
 
 
-def _entry(peer: PeerRecord) -> dict[str, Any]:
-    entry = _Entry(
-        swarm_description=peer.description,
-        auth_token_ref=peer.auth_token or None,
-        **peer.model_dump(exclude={"name", "description", "auth_token", "volatile", "expires"}),
-    )
-    return entry.model_dump(mode="json", exclude_none=True)
+def _entry(peer: PeerRecord, health: PeerHealth) -> dict[str, Any]:
+    """Return the entry of the file, with all that MAIL 1.3.6 reads, so that a server can go back to it."""
+    return {**SwarmEndpoint.of(peer, health).model_dump(mode="json"), "registered": peer.registered}
 
 
 def _read_entry(path: Path, name: str, entry: object) -> PeerRecord:

@@ -1,17 +1,18 @@
 """The registry of other swarms: their addresses, descriptions, health and tokens.
 
-Methods that change entries or call other servers are coroutines. The rest read this process's cache; `refresh` updates
+Methods that change entries or call other servers are to be awaited. The rest read this process's cache; `refresh` updates
 it with the changes of other processes.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mail.core.engine.documents import ServerDocuments
+from mail.core.protocol.awaitables import Done
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.interswarm import COMMON_CALLER_ID, PeerHealth, PeerRecord
 from mail.errors import BadRequest, StoreUnavailable
@@ -87,6 +88,7 @@ class SwarmRegistry:
         self._tokens = tokens or EnvironmentTokens()
         self._clock = clock
         self._checking: asyncio.Task[None] | None = None
+        self._removals: set[asyncio.Task[Any]] = set()
         self._plain_tokens: list[str] = []
         file = Path(persistence_file) if persistence_file else None
         self._directory = PeerDirectory(documents, file, self._header, now=self._now, monotonic=monotonic)
@@ -171,9 +173,9 @@ class SwarmRegistry:
             )
         return Registered(name=peer.name, notes=tuple(notes))
 
-    async def unregister_swarm(self, swarm_name: str) -> bool:
-        """Delete an entry; return whether it existed."""
-        return await self._directory.forget(swarm_name)
+    def unregister_swarm(self, swarm_name: str) -> Awaitable[bool]:
+        """Delete an entry, also if the result is not awaited: whether it existed."""
+        return self._begin(self._directory.forget(swarm_name))
 
     async def discover_swarms(self, discovery_urls: Sequence[str]) -> Discovery:
         """Register the public swarms that servers at these URLs run or list, unless they are known already.
@@ -273,9 +275,6 @@ class SwarmRegistry:
         endpoints = self.get_all_endpoints().items()
         return {
             **self._header(),
-            "local_swarm_description": self.local_swarm_description,
-            "local_swarm_keywords": self.local_swarm_keywords,
-            "local_swarm_public": self.local_swarm_public,
             "endpoints": {name: endpoint.model_dump(mode="json") for name, endpoint in endpoints},
         }
 
@@ -308,13 +307,27 @@ class SwarmRegistry:
         self._plain_tokens = self._directory.load()
         self._warn_of_missing_variables()
 
-    async def cleanup_volatile_endpoints(self) -> list[str]:
-        """Delete the volatile entries; return their names."""
+    def cleanup_volatile_endpoints(self) -> Awaitable[list[str]]:
+        """Delete the volatile entries, also if the result is not awaited: their names."""
+        return self._begin(self._forget_volatile())
+
+    async def _forget_volatile(self) -> list[str]:
         await self.refresh(max_age=0.0)
         names = [peer.name for peer in self._directory.all() if peer.volatile]
         for name in names:
-            await self.unregister_swarm(name)
+            await self._directory.forget(name)
         return names
+
+    def _begin[Result](self, removal: Coroutine[Any, Any, Result]) -> Awaitable[Result]:
+        """Run a removal at once; without a database it is complete on return."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return Done(asyncio.run(removal))
+        task = asyncio.Task(removal, loop=loop, eager_start=True)
+        self._removals.add(task)  # the loop itself would not keep it
+        task.add_done_callback(self._removals.discard)
+        return task
 
     # ---------------------------------------------------------------------------------------------- health
 
@@ -403,7 +416,11 @@ class SwarmRegistry:
     # ---------------------------------------------------------------------------------------------------- inside
 
     def _header(self) -> dict[str, Any]:
-        return {"local_swarm_name": self.local_swarm_name, "local_base_url": self.local_base_url}
+        names = ("name", "description", "keywords", "public")
+        return {
+            "local_base_url": self.local_base_url,
+            **{f"local_swarm_{name}": getattr(self, f"local_swarm_{name}") for name in names},
+        }
 
     def _endpoint(self, peer: PeerRecord) -> SwarmEndpoint:
         return SwarmEndpoint.of(peer, self._directory.health(peer.name))

@@ -14,6 +14,7 @@ from mail.core.protocol.address import (
     join_agent_address,
     parse_agent_address,
 )
+from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.compose import compose_message, read_message
 from mail.core.protocol.error_text import explain
@@ -194,9 +195,9 @@ class InterswarmRouter:
         else:
             await self.swarm_registry.http.aclose()
 
-    def is_running(self) -> bool:
-        """Return whether it was started and not stopped. Deliveries work in either case."""
-        return self._is_running
+    def is_running(self) -> Flag:
+        """Return whether it was started and not stopped; may be awaited. Deliveries work in either case."""
+        return Flag(self._is_running)
 
     # ----------------------------------------------------------------------------------------- for the engine
 

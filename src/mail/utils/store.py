@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
-from mail.errors import ConfigurationError
-
 DATABASE_VARIABLE = "DATABASE_URL"
-POSTGRES = ("postgres://", "postgresql://")
+POSTGRES = ("postgres", "postgresql")
 
 Namespace = tuple[str, ...]
 
@@ -83,12 +81,15 @@ async def get_langmem_store() -> AsyncIterator[Any]:
     """Open a store for LangMem.
 
     If DATABASE_URL names a PostgreSQL database it is LangGraph's `AsyncPostgresStore`, with its tables created; that needs
-    `langgraph-checkpoint-postgres`. Otherwise it is LangGraph's `InMemoryStore`, or this module's if LangGraph is not
-    installed. Raises ConfigurationError if PostgreSQL is named and can't be used.
+    `langgraph-checkpoint-postgres`. Otherwise, or with a warning without that package, it is LangGraph's `InMemoryStore`,
+    or this module's if LangGraph is not installed.
     """
-    url = os.environ.get(DATABASE_VARIABLE, "")
-    if url.startswith(POSTGRES):
-        async with _postgres(url) as store:
+    scheme, separator, rest = os.environ.get(DATABASE_VARIABLE, "").partition("://")
+    scheme = scheme.partition("+")[0]  # postgresql+asyncpg:// names a driver, too
+    if scheme in POSTGRES and (postgres := await _postgres_store()):
+        opening: AbstractAsyncContextManager[Any] = postgres.from_conn_string(scheme + separator + rest)
+        async with opening as store:
+            await store.setup()
             yield store
         return
     try:
@@ -102,16 +103,14 @@ async def get_langmem_store() -> AsyncIterator[Any]:
     yield memory.InMemoryStore()
 
 
-@asynccontextmanager
-async def _postgres(url: str) -> AsyncIterator[Any]:
+async def _postgres_store() -> Any:
+    """Return LangGraph's store in PostgreSQL; None, with a warning, if it is not installed."""
     try:
-        postgres = await asyncio.to_thread(import_module, "langgraph.store.postgres.aio")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{DATABASE_VARIABLE} names a PostgreSQL database; for memories in it, "
-            "pip install langgraph-checkpoint-postgres, or unset it to keep them in this process"
-        ) from error
-    opening: AbstractAsyncContextManager[Any] = postgres.AsyncPostgresStore.from_conn_string(url)
-    async with opening as store:
-        await store.setup()
-        yield store
+        return (await asyncio.to_thread(import_module, "langgraph.store.postgres.aio")).AsyncPostgresStore
+    except ImportError:
+        logger.warning(
+            "%s names a PostgreSQL database, but memories stay in this process: to keep them there, "
+            "pip install langgraph-checkpoint-postgres",
+            DATABASE_VARIABLE,
+        )
+        return None

@@ -56,6 +56,9 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
     def __contains__(self, field: object) -> bool:
         return field in self.__pydantic_fields__
 
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # pydantic's has the values as well
+        return iter(self.__pydantic_fields__)
+
     def get(self, field: str, default: Any = None) -> Any:
         """Return the field's value, or `default` for an unknown field, like `dict.get`."""
         return self[field] if field in self else default
@@ -66,7 +69,7 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
 
     def keys(self) -> Iterator[str]:
         """Return the names of the fields, so that `dict(value)` works."""
-        return iter(self.__pydantic_fields__)
+        return iter(self)
 
 
 def is_none(value: object) -> bool:

@@ -174,8 +174,7 @@ MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 class PostResponses(Given):
     """A request for a response. A field in `kwargs` counts if the body itself doesn't have it.
 
-    `max_steps`, `timeout` and `entrypoint` are MAIL's, as in `POST /message`. `kwargs` tells the client of MAIL 1.3.6 from
-    OpenAI's: it always sends them, and reads the response from JSON text.
+    `max_steps`, `timeout` and `entrypoint` are MAIL's, as in `POST /message`. OpenAI's clients never send `kwargs`.
     """
 
     input: Annotated[list[Item], BeforeValidator(_as_items)]

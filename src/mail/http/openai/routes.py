@@ -16,10 +16,13 @@ from mail.http.openai.request import PostResponses
 from mail.http.openai.stream import await_end, stream_response
 from mail.http.openai.submission import Previous, ResponseId, make_submission
 from mail.http.routes.message import task_headers
-from mail.http.service import Service, service_of
+from mail.http.service import Service, header, service_of
 from mail.http.submission import follow_trace
 
 MAX_NUMBER = 2**53
+
+MAIL_CLIENT = "MAIL-Client"
+"""Begins the `User-Agent` of the client of MAIL 1.3.6."""
 
 router = APIRouter(route_class=OpenAIRoute, include_in_schema=False)
 _gate = RoleGate("admin", "user")
@@ -30,8 +33,8 @@ _body = JSONBody(PostResponses)
 async def post_responses(request: Request) -> Response:
     """Send the swarm a request, and answer with the response, whole or as a stream.
 
-    In the background, or if the time is up, the response is still in progress: GET it later. A request with `kwargs` is
-    answered by JSON text that holds the response.
+    In the background, or if the time is up, the response is still in progress: GET it later. The client of MAIL 1.3.6 gets
+    JSON text that holds the response.
     """
     caller = await _gate(request)
     body = await _body(request)
@@ -51,7 +54,7 @@ async def post_responses(request: Request) -> Response:
         await await_end(service, submitted.key, response_id.generation, seconds)
     work = Work.of(await service.runtime.store.read_events(submitted.key), response_id.generation)
     response = describe(response_id, echo, work)
-    return JSON(response if body.kwargs is None else to_json(response).decode(), headers=headers)
+    return JSON(to_json(response).decode() if _wants_text(request, body) else response, headers=headers)
 
 
 @router.get("/responses/{response_id:path}")
@@ -83,6 +86,12 @@ async def get_response(
         return stream_response(service, task.key, name, echo, seconds=seconds, starting_after=starting_after)
     work = Work.of(await service.runtime.store.read_events(task.key), name.generation)
     return JSON(describe(name, echo, work))
+
+
+def _wants_text(request: Request, body: PostResponses) -> bool:
+    """Return whether the request is of a client like that of MAIL 1.3.6, which sends `kwargs` only if it has any."""
+    is_mail_client = (header(request, b"user-agent") or "").startswith(MAIL_CLIENT)
+    return is_mail_client or body.kwargs is not None
 
 
 async def _previous(service: Service, caller: Caller, response_id: str | None) -> Previous | None:

@@ -4,7 +4,7 @@ import codecs
 from typing import Any, Literal
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mail.api.actions import action, idempotency_key
 from mail.errors import ToolCallFault
@@ -127,6 +127,14 @@ class HTTPPost(HTTPGet):
     body: str | None = Field(
         default=None, description="The body as text, instead of json; set its type in a Content-Type header."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_body(cls, given: Any) -> Any:
+        """Take a body that is not text as JSON, as MAIL 1.3.6 does."""
+        if not isinstance(given, dict) or not isinstance(given.get("body"), dict | list) or "json" in given:
+            return given
+        return {"json": given["body"], **{name: value for name, value in given.items() if name != "body"}}
 
 
 class HTTPRequest(HTTPPost):

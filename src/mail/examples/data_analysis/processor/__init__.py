@@ -1,0 +1,1 @@
+"""The agent that provides and reads tables."""

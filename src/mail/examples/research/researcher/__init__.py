@@ -1,0 +1,1 @@
+"""The agent that leads the research desk."""

@@ -1,0 +1,1 @@
+"""The agent that finds facts in the library."""

@@ -1,0 +1,1 @@
+"""The agent that summarizes texts and lists their sources."""

@@ -1,0 +1,1 @@
+"""The agent that classifies messages of customers."""

@@ -1,0 +1,1 @@
+"""The agent that judges how a customer feels."""
