@@ -6,6 +6,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,6 +151,33 @@ def test_they_help_each_other(pair: Federation) -> None:
         record = pair.task(name, f"from-{name}")
         assert record["remote_swarms"] == [other]
         assert record["task_contributors"][1] == f"swarm:{name}@{other}"
+
+
+def test_the_record_of_many_tasks_is_in_order(pair: Federation) -> None:
+    """Mail stands where it was sent: before its answer, and word of the end before the end."""
+    alpha = pair.servers["swarm-alpha"]
+    names = [f"task-{n}" for n in range(TASKS)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: alpha.ask("12*(3+4)", task_id=name), names))
+    for name in names:
+        events = alpha.task(name)["events"]
+        assert [int(event["id"]) for event in events] == list(range(1, len(events) + 1))
+        kinds = [event["event"] for event in events]
+        assert [kind for kind in kinds if kind.startswith(("interswarm", "task_complete"))] == [
+            "interswarm_message_sent",
+            "interswarm_message_received",
+            "task_complete_call",
+            "interswarm_message_sent",
+            "task_complete",
+        ]
+        assert kinds[-1] == "task_complete"
+        with (
+            alpha.client() as client,
+            client.stream("GET", "/task/stream", params={"task_id": name}) as stream,
+        ):
+            lines = list(stream.iter_lines())
+        streamed = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+        assert streamed == kinds
 
 
 def test_a_person_asks_an_agent_elsewhere(pair: Federation) -> None:

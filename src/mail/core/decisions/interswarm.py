@@ -23,7 +23,6 @@ from mail.core.protocol.message import (
     MAILPayload,
 )
 from mail.core.protocol.traceparent import TRACEPARENT
-from mail.core.protocol.xml import render_message
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -138,13 +137,8 @@ def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
 
 
 def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock) -> TaskChange:
-    """Record that the peer accepted the message; `runner` is the principal under which it stores the task, if known."""
+    """Note that the peer has accepted the message; `runner` is the principal under which it stores the task, if known."""
     draft, peer = _end_delivery(task, swarm, turn, clock)
-    way = "back" if goes_back(turn.task, peer) else "forward"
-    draft.emit(
-        EventKind.INTERSWARM_MESSAGE_SENT,
-        f"sent interswarm message {way} to swarm {peer}:\n{render_message(turn.entry.message)}",
-    )
     _reached(draft, peer, turn.entry)
     if not goes_back(task, peer):
         contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
