@@ -214,6 +214,20 @@ def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
     assert "84" in answer_in(alpha.task("patient")["events"])
 
 
+def test_a_swarm_that_never_answered_is_reported_soon(tmp_path: Path) -> None:
+    """Its port refuses connections; the agent reads so, and tells the person, while five minutes of retries would hang."""
+    with ExitStack() as stack:
+        settings = {"MAIL_UNREACHABLE_SECONDS": "1"}
+        pair = start(stack, tmp_path, None, "swarm-alpha", settings=settings)
+        alpha = pair.servers["swarm-alpha"]
+        with alpha.client("admin") as admin:
+            peer = {"name": "swarm-beta", "base_url": "http://127.0.0.1:1", "auth_token": "t0ken"}
+            assert admin.post("/swarms", json=peer).status_code == 200
+        answer = alpha.ask("12*(3+4)", task_id="t")
+        assert "no delivery after 2 tries: swarm 'swarm-beta': no answer" in answer
+        assert "(it has never answered)" in answer
+
+
 def test_what_could_not_be_delivered_is_redriven(pair: Federation) -> None:
     """A swarm refuses mail, which is a dead letter, also after the death of the server; then it takes it."""
     alpha = pair.servers["swarm-alpha"]
