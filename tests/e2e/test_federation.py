@@ -6,6 +6,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +153,33 @@ def test_they_help_each_other(pair: Federation) -> None:
         assert record["task_contributors"][1] == f"swarm:{name}@{other}"
 
 
+def test_the_record_of_many_tasks_is_in_order(pair: Federation) -> None:
+    """Mail stands where it was sent: before its answer, and word of the end before the end."""
+    alpha = pair.servers["swarm-alpha"]
+    names = [f"task-{n}" for n in range(TASKS)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: alpha.ask("12*(3+4)", task_id=name), names))
+    for name in names:
+        events = alpha.task(name)["events"]
+        assert [int(event["id"]) for event in events] == list(range(1, len(events) + 1))
+        kinds = [event["event"] for event in events]
+        assert [kind for kind in kinds if kind.startswith(("interswarm", "task_complete"))] == [
+            "interswarm_message_sent",
+            "interswarm_message_received",
+            "task_complete_call",
+            "interswarm_message_sent",
+            "task_complete",
+        ]
+        assert kinds[-1] == "task_complete"
+        with (
+            alpha.client() as client,
+            client.stream("GET", "/task/stream", params={"task_id": name}) as stream,
+        ):
+            lines = list(stream.iter_lines())
+        streamed = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+        assert streamed == kinds
+
+
 def test_a_person_asks_an_agent_elsewhere(pair: Federation) -> None:
     with pair.client("swarm-alpha") as client:
         body = {"user_token": "", "body": "2+3", "targets": ["math@swarm-beta"]}
@@ -184,6 +212,20 @@ def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
     pair.servers["swarm-beta"].start()
     eventually(lambda: alpha.task("patient")["completed"], "beta has answered")
     assert "84" in answer_in(alpha.task("patient")["events"])
+
+
+def test_a_swarm_that_never_answered_is_reported_soon(tmp_path: Path) -> None:
+    """Its port refuses connections; the agent reads so, and tells the person, while five minutes of retries would hang."""
+    with ExitStack() as stack:
+        settings = {"MAIL_UNREACHABLE_SECONDS": "1"}
+        pair = start(stack, tmp_path, None, "swarm-alpha", settings=settings)
+        alpha = pair.servers["swarm-alpha"]
+        with alpha.client("admin") as admin:
+            peer = {"name": "swarm-beta", "base_url": "http://127.0.0.1:1", "auth_token": "t0ken"}
+            assert admin.post("/swarms", json=peer).status_code == 200
+        answer = alpha.ask("12*(3+4)", task_id="t")
+        assert "no delivery after 2 tries: swarm 'swarm-beta': no answer" in answer
+        assert "(it has never answered)" in answer
 
 
 def test_what_could_not_be_delivered_is_redriven(pair: Federation) -> None:

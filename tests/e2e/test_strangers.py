@@ -70,7 +70,9 @@ def test_a_server_without_descriptors_neither_spins_nor_fills_the_log(server: Se
             connect(server, strangers)
         before, size = cpu_seconds(server), len(server.errors)
         time.sleep(2.5)
-        assert cpu_seconds(server) - before < 0.5
+        assert cpu_seconds(server) - before < 1.25, (
+            "one that spins takes all of the time, half of it on a busy machine"
+        )
         assert len(server.errors) - size < 10_000
         assert 1 <= server.errors.count(OUT_OF_DESCRIPTORS) <= 5
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (FEW, FEW))

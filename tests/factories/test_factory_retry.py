@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-import time
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -354,28 +353,23 @@ async def within(seconds: float, agent: LiteLLMAgentFunction) -> Any:
 
 @of(WIRES)
 async def test_a_slow_model_is_not_waited_for_longer_than_the_turn(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(FINE.but(delay=10.0))
-    begin = time.monotonic()
+    stub.script(FINE.but(delay=10.0))  # then there would be an answer, and no error
     with pytest.raises(ModelUnavailable, match="did not answer in time"):
         await within(0.5, supervisor(dialect))
-    assert time.monotonic() - begin < 5.0
 
 
 @of(STREAMS)
 async def test_a_stream_that_drips_is_cut_too(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(LONG.but(pause=1.0))
-    begin = time.monotonic()
+    stub.script(LONG.but(pause=1.0))  # which ends, too
     with pytest.raises(ModelUnavailable, match="did not answer in time"):
         await within(0.5, supervisor(dialect))
-    assert time.monotonic() - begin < 5.0
 
 
 async def test_a_wait_that_is_longer_than_the_turn_is_not_begun(stub: LLMStub) -> None:
     stub.script(rate_limited(60))
-    begin = time.monotonic()
-    with pytest.raises(ModelUnavailable, match="limits"):
-        await within(2.0, supervisor(CHAT[0]))
-    assert time.monotonic() - begin < 30.0
+    with pytest.raises(ModelUnavailable, match="limits"):  # a wait that was begun would end with "in time"
+        await within(30.0, supervisor(CHAT[0]))
+    assert len(stub.requests) == 1
 
 
 async def test_retries_end_with_the_turn(stub: LLMStub) -> None:

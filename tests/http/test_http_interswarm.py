@@ -296,6 +296,7 @@ class TestPeople:
             "interswarm_message_sent",
             "interswarm_message_received",
             "new_message",  # word of the end, to the other swarm
+            "interswarm_message_sent",
             "new_message",
             "task_complete",
         ]

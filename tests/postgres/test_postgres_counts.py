@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ STATEMENTS = 12
 PER_REQUEST = {"count(*)": 1, "mail.webhooks": 1, "INSERT INTO mail.tasks": 1}
 PER_TURN = {"FOR NO KEY UPDATE": 1, "UPDATE mail.tasks": 1}
 """The statements, by what is in them."""
+
+AT_WORK: ContextVar[bool] = ContextVar("at_work", default=False)
+"""Whether a statement belongs to work that the server asks for; a pool that opens a connection meanwhile has its own."""
 
 BY_TIME = ("local.workers.SWEEP", "postgres.liveness.LIVENESS", "postgres.queue.POLL", "postgres.notifier.POLL",
            "postgres.notifier.PAUSE", "postgres.store.HERE")  # fmt: skip
@@ -75,12 +79,18 @@ async def test_statements_of_a_request(
     execute, run = psycopg.AsyncConnection.execute, Postgres.run
 
     async def count_statement(self: Connection, query: Any, *args: Any, **options: Any) -> Any:
-        statements.append(query)
+        if AT_WORK.get():
+            statements.append(query)
         return await execute(self, query, *args, **options)
 
     async def count_trip(self: Postgres, work: Any) -> Any:
         trips[work.__qualname__] += 1
-        return await run(self, work)
+
+        async def counted(connection: Connection, is_retry: bool) -> Any:
+            AT_WORK.set(True)
+            return await work(connection, is_retry)
+
+        return await run(self, counted)
 
     requests, turns = 5, 2 * exchanges + 1
     async with ask(url, tmp_path, exchanges) as post:

@@ -101,7 +101,7 @@ async def test_a_watcher_at_another_server_sees_an_action_begin_and_end(
         token = await issue_token(here.documents, Caller("user", "ann"))
         before = len(sent)
         await here.runtime.submit(ANN, Submission(body="hello", task_id="t"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await gate.begun.wait()
         assert len(sent) == before, "nobody watches"
         async with stream(base, {"Authorization": f"Bearer {token}"}) as events, asyncio.timeout(20):

@@ -29,7 +29,7 @@ from mail.http.service import Service, StopSignal
 from mail.net.public_urls import tls
 from mail.testing.rig import Rig
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 """Seconds after which a request counts as hung."""
 
 

@@ -101,6 +101,7 @@ class System[Q: TurnQueue]:
             lease_seconds=config.settings.lease_seconds,
             peers=router,
             hop_limit=config.interswarm.hop_limit,
+            unreachable_seconds=config.interswarm.unreachable_seconds,
             quotas=Quotas(
                 limits.running_tasks or None, limits.mailbox_depth or None, limits.task_bytes or None
             ),

@@ -111,6 +111,9 @@ _VARIABLES: Mapping[str, _Variable] = {
     ),
     "MAIL_TRACES": _Variable("telemetry", "traces", _truth, "true or false"),
     "MAIL_LOG_FORMAT": _Variable("telemetry", "log_format", _one_of("text", "json"), "text or json"),
+    "MAIL_UNREACHABLE_SECONDS": _Variable(
+        "interswarm", "unreachable_seconds", _number, "a number of seconds"
+    ),
     "MAIL_WEBHOOKS_ALLOW_PRIVATE": _Variable("webhooks", "allow_private_addresses", _truth, "true or false"),
 }
 

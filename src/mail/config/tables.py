@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mail.config.database import AUTO, engine_of, hide_password, read_database
+from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.webhooks import RETRY_SECONDS
 
 
@@ -172,6 +173,8 @@ class InterswarmConfig(Table):
         health_check_seconds: seconds between two health checks of other swarms.
         volatile_seconds: seconds after which a volatile registration expires.
         hop_limit: the number of swarms that a task may pass through.
+        unreachable_seconds: seconds after which an agent reads that its mail can't be delivered, if no connection to the
+            other swarm can be made, and it has not answered for an hour.
     """
 
     base_url: str = ""
@@ -180,3 +183,4 @@ class InterswarmConfig(Table):
     health_check_seconds: float = Field(default=30.0, gt=0)
     volatile_seconds: float = Field(default=86_400.0, gt=0)
     hop_limit: int = Field(default=8, ge=1)
+    unreachable_seconds: float = Field(default=UNREACHABLE_SECONDS, ge=0)

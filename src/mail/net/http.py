@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.protocol.interswarm import BEARER_HEADER
 from mail.core.protocol.values import value
-from mail.errors import PeerRefused, PeerUnavailable
+from mail.errors import PeerRefused, PeerUnavailable, PeerUnreachable
 from mail.net.aws_signature import AwsSigner, region_for
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class PeerHTTP:
     ) -> Answer:
         """Send a request with a JSON body, and read the whole response. Redirects are not followed.
 
-        Raises PeerUnavailable on a timeout or network error, PeerRefused for an address that may not be called.
+        Raises PeerUnreachable without a connection, PeerUnavailable on a timeout or network error, PeerRefused for an address that may not be called.
         """
         url = target.base_url + path
         headers = {"Accept": "application/json", **headers}
@@ -192,6 +192,8 @@ class PeerHTTP:
             ) from error
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
             raise PeerRefused(f"its URL can't be called: {error}") from error
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise PeerUnreachable(f"no answer: {str(error) or 'it takes no connection'}") from error
         except (TimeoutError, httpx.TimeoutException) as error:
             raise PeerUnavailable(f"no answer within {seconds:g} seconds") from error
         except httpx.HTTPError as error:

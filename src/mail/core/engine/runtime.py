@@ -48,7 +48,7 @@ from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.limits import NO_BUDGET, Budget
+from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.live import LiveEvent
 from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of
 from mail.core.task.ports import Busy, Idle, LiveLink, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
@@ -111,6 +111,7 @@ class Runtime:
         turn_seconds: the time limit for an agent's turn with its actions; after it the agent counts as failed.
         lease_seconds: seconds after which other workers run the turn of a worker that is dead, frozen or cut off.
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
+        unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an hour.
         quotas: the limits on what callers keep busy.
         observers: observe what happens.
         tracer: traces tasks.
@@ -141,6 +142,7 @@ class Runtime:
         lease_seconds: float = LEASE_SECONDS,
         peers: Peers | None = None,
         hop_limit: int = HOP_LIMIT,
+        unreachable_seconds: float = UNREACHABLE_SECONDS,
         quotas: Quotas = NO_QUOTAS,
         observers: Observers = (),
         tracer: Tracer = NO_TRACER,
@@ -154,6 +156,7 @@ class Runtime:
         self.lease_seconds = lease_seconds
         self.peers = peers
         self.hop_limit = hop_limit
+        self.unreachable_seconds = unreachable_seconds
         self.quotas = quotas
         self.observers = observers
         self.tracer = tracer
@@ -582,7 +585,9 @@ class Runtime:
             return opened
         turn, known = opened
         if is_outbound:
-            return PeerTurn(turn, self.swarm, self.store, self.clock, self.peers, self.tracer)
+            return PeerTurn(
+                turn, self.swarm, self.store, self.clock, self.peers, self.tracer, self.unreachable_seconds
+            )
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
