@@ -124,7 +124,7 @@ def test_a_locked_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     swarm.ask("hi")
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(MAILError, match=r"another process has locked the database tasks\.db"):
+        with pytest.raises(MAILError, match=r"Another process has locked the database tasks\.db"):
             swarm.ask("hi")
         other.execute("ROLLBACK")
     swarm.close()

@@ -298,7 +298,7 @@ class SQLiteDatabase:
         except TimeoutError:
             logger.error("another process has locked %s for %g seconds", self.path, seconds)
             raise FileLocked(
-                f"another process has locked the database {Path(self.path).name}; try again later"
+                f"Another process has locked the database {Path(self.path).name}; try again later"
             ) from None
 
     def in_thread[T](self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:

@@ -122,7 +122,9 @@ class Shell:
             try:
                 self._session.client.api_key = self._ask()
             except EOFError:
-                raise SystemExit(1) from None
+                self._session.client.api_key = None
+            if not self._session.client.api_key:
+                raise SystemExit(1)
 
     def _read(self) -> str | None:
         try:
