@@ -1,7 +1,7 @@
 """Every command that the documents show is run, and prints what they say it prints.
 
 A document is a session, from top to bottom. Its `sh` blocks are run in a fresh folder; a `text` or `json` block right
-after one is expected of it: each of its lines is printed, where `…` stands for anything. A block after "Save it as
+after one is expected of it: each of its lines is printed, where `…` stands for anything. A block after "Save this as
 `name`" becomes a file. A server that a document starts runs in the background, on a free port.
 """
 
@@ -36,7 +36,7 @@ DOCUMENTS = [
 ]
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SAVE_AS = re.compile(r"[Ss]ave it as\s+`([\w.]+)`:\s*\Z")
+_SAVE_AS = re.compile(r"[Ss]ave (?:it|this) as\s+`([\w.]+)`:\s*\Z")
 _VARIES = [
     (re.compile(r"\d+\.\d ms"), "… ms"),
     (re.compile(r"127\.0\.0\.1:\d+"), "…"),

@@ -742,7 +742,9 @@ class Runtime:
                 for observer in self.observers:
                     observer.turn_failed(leased.turn, error)
                 raise
-            if report.problem:  # a program without observers gets it as an error
+            if (
+                report.problem
+            ):  # a program that embeds the swarm has no observers, and prints the error itself
                 logger.warning(
                     "task %s: agent %s: %s", leased.turn.task.task_id, leased.turn.mailbox, report.problem
                 )

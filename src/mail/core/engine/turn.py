@@ -368,7 +368,10 @@ class AgentTurn[T: Turn](LeasedTurn):
                 with self._tracer.agent_call(turn, self._meter):
                     text, calls = await agent.step(messages, choice)
         except AgentUnavailable as error:
-            self._problem = error.detail
+            if turn.mailbox == turn.task.entrypoint:  # the caller gets it as the task's error
+                self._problem = error.detail
+            else:
+                logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)
         except Exception as error:  # an agent is foreign code: all that it raises is reported
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
