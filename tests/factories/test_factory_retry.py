@@ -523,7 +523,7 @@ async def test_a_page_in_place_of_the_api(stub: LLMStub, page: str, api: Any, st
         stream_tokens=streams,
     )
     with pytest.raises(
-        TaskFailed, match=f"is not JSON of its API .*is {page} the address of its API"
+        TaskFailed, match=f"didn't answer with JSON .*is {page} the address of its API"
     ) as caught:
         await Swarm(lead).aask("hi")
     assert "3 attempts" in str(caught.value)

@@ -131,7 +131,7 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
         Cause.TLS: (ModelUnavailable, "{llm} can't be reached: no secure connection{at} ({hint})"),
         Cause.NO_REPLY: (
             ModelUnavailable,
-            "the answer in place of {llm} is not JSON of its API{tries}{hint}",
+            "the endpoint of {llm} didn't answer with JSON{tries}{hint}",
         ),
         Cause.MALFORMED: (ModelError, "{llm} wrote tool calls that can't be read{tries}"),
         Cause.TRUNCATED: (

@@ -742,9 +742,7 @@ class Runtime:
                 for observer in self.observers:
                     observer.turn_failed(leased.turn, error)
                 raise
-            if (
-                report.problem
-            ):  # a program that embeds the swarm has no observers, and prints the error itself
+            if report.problem:  # a program that embeds the swarm raises it, and has no observers
                 logger.warning(
                     "task %s: agent %s: %s", leased.turn.task.task_id, leased.turn.mailbox, report.problem
                 )
