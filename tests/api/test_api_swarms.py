@@ -488,7 +488,7 @@ class TestStores:
         blueprint = template(agent("boss", echo, supervises=True))
         first = blueprint.instantiate({}, "ann", database=path)
         await first.submit_message_nowait(first.build_message("s", "kept", ["boss"], task_id="t"))
-        with pytest.raises(ConfigurationError, match="another server runs"):
+        with pytest.raises(ConfigurationError, match="another server or program"):
             await blueprint.instantiate({}, "bob", database=path).post_message("x")
         await first.shutdown()
         second = blueprint.instantiate({}, "ann", database=path)

@@ -57,6 +57,34 @@ def test_text_begins_a_task_and_continues_it(chat: Terminal, server: ServerProce
     assert chat.end() == 0
 
 
+def test_a_wrong_key_is_asked_for_again(server: ServerProcess, tmp_path: Path) -> None:
+    env = {"MAIL_API_KEY": "wrong", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    with Terminal("chat", server.url, cwd=tmp_path, env=env) as chat:
+        chat.expect("API key: ")
+        assert "mail: " in chat.shown
+        assert PROMPT not in chat.shown
+        chat.type("wrong, too\r")
+        chat.expect("API key: ")
+        chat.type(f"{server.tokens['user']}\r")
+        chat.expect("You are user (user).")
+        chat.expect(PROMPT)
+        chat.type("2**10\r")
+        chat.expect("2**10 = 1024.")
+
+
+def test_without_a_key_or_a_server_nobody_can_chat(server: ServerProcess, tmp_path: Path) -> None:
+    env = {"MAIL_API_KEY": "", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    with Terminal("chat", server.url, cwd=tmp_path, env=env) as chat:
+        chat.expect("or set MAIL_API_KEY\n")
+        chat.expect("API key: ")
+        chat.type("\r")
+        assert chat.end() == 1
+    with Terminal("chat", "http://127.0.0.1:9", cwd=tmp_path, env=env) as chat:
+        assert chat.end() == 1
+        assert "cannot connect to http://127.0.0.1:9" in chat.shown
+        assert PROMPT not in chat.shown
+
+
 def test_a_question_is_answered_by_typing(chat: Terminal) -> None:
     chat.type("ask a human: isn't it?\r")
     chat.expect("supervisor asks: isn't it?\nType your answer.")

@@ -169,7 +169,7 @@ def test_what_is_missing_is_said(server: ServerProcess, tmp_path: Path) -> None:
     )
     assert refused(tmp_path, "list", "--server", server.url)[0] == 1
     assert refused(tmp_path, "list", "--server", server.url, "--api-key", "nonsense")[0] == 1
-    assert refused(tmp_path, "list", "--server", "localhost")[0] == 2
+    assert refused(tmp_path, "list", "--server", "example")[0] == 2
     assert refused(tmp_path, "list", "--server", server.url, "--status", "lost")[0] == 2
     code, told = refused(tmp_path, "list", "--server", "http://127.0.0.1:9")
     assert (code, told) == (

@@ -8,6 +8,7 @@ from typing import Any, Self, get_args
 from pydantic import ValidationError
 
 from mail.api.actions import MAILAction
+from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
@@ -226,6 +227,7 @@ class MAILAgentTemplate(_Agent):
     Raises ConfigurationError for invalid settings.
     """
 
+    @without_frames
     def __init__(
         self,
         name: str,
@@ -291,6 +293,7 @@ class MAILAgentTemplate(_Agent):
         super().__init__(spec, actions)
 
     @classmethod
+    @without_frames
     def from_swarm_json(
         cls,
         json_str: str = "",
@@ -307,7 +310,7 @@ class MAILAgentTemplate(_Agent):
         try:
             entry = AgentEntry.model_validate_json(json_str or json_dump)
         except ValidationError as error:
-            raise ConfigurationError(f"agent: {describe(error, AgentEntry)}") from error
+            raise ConfigurationError(f"agent: {describe(error, AgentEntry)}") from None
         return cls.from_entry(entry, actions_by_name or {}, allowed_prefixes=allowed_prefixes)
 
     @classmethod

@@ -13,6 +13,7 @@ from mail.api.engine import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
 from mail.api.runtime import ANSWER_SECONDS, PING_SECONDS, AnyMessage, MAILRuntime, RuntimeOptions, UserRole
+from mail.api.tracebacks import without_frames
 from mail.core.decisions.manual import ResponseType
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -644,6 +645,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
     Raises ConfigurationError for invalid settings.
     """
 
+    @without_frames
     def __init__(
         self,
         name: str,
@@ -690,6 +692,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         return template
 
     @classmethod
+    @without_frames
     def from_swarm_json(
         cls, json_str: str = "", *, json_dump: str = "", allowed_prefixes: Collection[str] | None = None
     ) -> Self:
@@ -702,6 +705,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         return cls._from_entry(validate_swarm_from_swarms_json(swarm), allowed_prefixes=allowed_prefixes)
 
     @classmethod
+    @without_frames
     def from_swarm_json_file(cls, swarm_name: str, json_filepath: str | Path = DEFAULT_SOURCE) -> Self:
         """Return the template of the swarm of that name in a swarms.json file. Raises ConfigurationError."""
         return cls._from_entry(load_swarm(swarm_name, json_filepath))
@@ -720,6 +724,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         spec = swarm_spec(entry, [agent.spec for agent in agents], cores, resolver(allowed_prefixes))
         return cls.from_spec(spec, agents, list(actions.values()))
 
+    @without_frames
     def instantiate(
         self,
         instance_params: Mapping[str, Any],
@@ -796,6 +801,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         for agent, targets in zip(self.agents, self._targets_in(adj), strict=True):
             agent.comm_targets = targets
 
+    @without_frames
     def start_server(
         self,
         port: int = 8000,

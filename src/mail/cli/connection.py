@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from mail.cli.program import configured_server, program
+from mail.cli.program import DEFAULT_PORT, configured_server, program
 from mail.client import EventStream, MAILClient
 from mail.client.connection import read_server
 from mail.client.errors import InvalidConnection, ServerUnreachable
@@ -130,6 +130,8 @@ def connect_anonymously(server: str | None, *, timeout: float) -> CommandClient:
 
 
 def _client(server: str, api_key: str | None, config: ClientConfig) -> CommandClient:
+    if _LOOPBACK.fullmatch(server):
+        server = f"{server}:{DEFAULT_PORT}"
     if bare := _HOST_AND_PORT.fullmatch(server):
         server = f"{'http' if _LOOPBACK.fullmatch(bare['host']) else 'https'}://{server}"
     try:

@@ -46,7 +46,7 @@ async def call_chat(
     finally:
         await stream.aclose()
     if not _was_finished(stream):
-        raise CallFailed(Cause.CONNECTION)
+        raise CallFailed(Cause.CONNECTION if reader.has_begun else Cause.NO_REPLY)
     return reader.reply(usage)
 
 
@@ -109,6 +109,11 @@ class ChatReader:
         self._calls: dict[int, Entry] = {}
         self._is_open = False
         self._finish: str | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any part of the reply has come."""
+        return bool(self._blocks or self._calls)
 
     def take(self, delta: Any, finish_reason: str | None, on_piece: OnPiece) -> None:
         """Add a message or a delta."""

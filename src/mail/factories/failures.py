@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
 from typing import Any
 
 from mail.factories.items import MalformedReply
@@ -40,6 +41,8 @@ class CallFailed(Exception):
 def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
     """Return the failure that an error stands for; None for a bug in this program."""
     match error:
+        case CallFailed(cause=Cause.NO_REPLY):
+            return _no_reply(request)
         case CallFailed():
             return Failure(error.cause)
         case MalformedReply():
@@ -49,7 +52,7 @@ def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure |
         case litellm.ContentPolicyViolationError():
             return Failure(Cause.FILTERED, 400)
     failure = _of_connection(litellm, error)
-    if failure is None or not request.has_own_address:  # a call without a key fails wherever it gets to
+    if failure is None or request.own_address is None:  # a call without a key fails wherever it gets to
         failure = _of_name_or_key(litellm, error, request) or failure
     failure = failure or _of_response(litellm, error, request)
     return failure and replace(failure, place=failure.place or _place(litellm, error, request))
@@ -84,10 +87,14 @@ def _of_connection(litellm: Any, error: Exception) -> Failure | None:
 
 def _of_name_or_key(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
     """Return the failure of a call for which litellm has no provider or no key; None if it has both."""
+    if (
+        isinstance(error, litellm.BadRequestError)
+        and not request.names_provider
+        and provider_of(litellm, request.llm) is None
+    ):
+        return Failure(Cause.NO_PROVIDER, hint=name_hint(litellm, request.llm))
     if request.has_own_key:
         return None
-    if isinstance(error, litellm.BadRequestError) and provider_of(litellm, request.llm) is None:
-        return Failure(Cause.NO_PROVIDER, hint=name_hint(litellm, request.llm))
     is_denied = getattr(error, "status_code", None) in (401, 403)
     if not is_denied and _has_response(litellm, error):
         return None
@@ -156,12 +163,26 @@ def _by_status(litellm: Any, error: Exception, status: int, request: ModelReques
         variable = None if request.has_own_key else key_variable(litellm, request.llm)
         variables = () if variable is None else (variable,)
         return Failure(Cause.ACCESS if status == 401 else Cause.FORBIDDEN, status, variables=variables)
+    if not _has_response(litellm, error) and _is_unreadable(error, status):
+        return _no_reply(request)
     if status == 408:
         return Failure(Cause.TIMEOUT, status, wait)
     if status == 409 or status >= 500:
         return Failure(Cause.OUTAGE, status, wait)
     named = dict.fromkeys(code for code in codes if isinstance(code, str) and _IDENTIFIER.fullmatch(code))
     return Failure(Cause.REJECTED, status, hint=f": {', '.join(named)}" if named else "")
+
+
+def _no_reply(request: ModelRequest) -> Failure:
+    address = request.own_address
+    return Failure(Cause.NO_REPLY, hint=f"; is {address} the address of its API?" if address else "")
+
+
+def _is_unreadable(error: Exception, status: int) -> bool:
+    """Return whether litellm found no reply in a response: a page, or nothing. It then makes up the status."""
+    if not getattr(error, "is_pre_first_chunk", True):  # litellm's word for a stream that broke in the middle
+        return False
+    return status >= 500 or any(isinstance(each, JSONDecodeError) for each in _chain(error))
 
 
 def _codes(error: BaseException) -> list[Any]:

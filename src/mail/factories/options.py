@@ -26,7 +26,7 @@ _HISTORY = "the engine sends the agent's history"
 _STORED = "histories are stored by MAIL, not by the provider"
 _RETRIES = "retries follow the agent's retry_policy"
 _STREAM = "use stream_tokens"
-_TOOLS = "the tools are the agent's actions and those of MAIL"
+_TOOLS = "use actions=[…], and mcp for the tools of MCP servers"
 _CHOICE = "use default_tool_choice"
 _MAX_TOKENS = "use max_tokens"
 

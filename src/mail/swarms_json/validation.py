@@ -24,7 +24,7 @@ def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:
         entry = SwarmEntry.model_validate(swarm)
     except ValidationError as error:
         name = f"swarm {swarm['name']!r}: " if isinstance(swarm, Mapping) and "name" in swarm else ""
-        raise SwarmInvalid(f"{name}{describe(error, SwarmEntry)}", problems(error, SwarmEntry)) from error
+        raise SwarmInvalid(f"{name}{describe(error, SwarmEntry)}", problems(error, SwarmEntry)) from None
     actions = [ActionCore(name, _not_imported) for name in _action_names(entry)]
     _require_fit(swarm_spec(entry, [agent_spec(agent) for agent in entry.agents], actions))
     return entry
@@ -35,7 +35,7 @@ def check_agent(spec: AgentSpec) -> None:
     try:
         AgentEntry.model_validate(_as_written(spec), from_attributes=True)
     except ValidationError as error:
-        raise ConfigurationError(f"agent {spec.name!r}: {describe(error, AgentEntry)}") from error
+        raise ConfigurationError(f"agent {spec.name!r}: {describe(error, AgentEntry)}") from None
 
 
 def check_swarm(spec: SwarmSpec) -> None:
@@ -46,7 +46,7 @@ def check_swarm(spec: SwarmSpec) -> None:
     try:
         SwarmEntry.model_validate(written, from_attributes=True)
     except ValidationError as error:
-        raise ConfigurationError(f"swarm {spec.name!r}: {describe(error, SwarmEntry)}") from error
+        raise ConfigurationError(f"swarm {spec.name!r}: {describe(error, SwarmEntry)}") from None
     _require_fit(spec)
 
 

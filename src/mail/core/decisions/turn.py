@@ -346,7 +346,11 @@ class Settlement:
                 history.append(call.create_response_msg(result))
         if not output.calls:
             if self._text is None:
-                self._fault(ToolCallFault("every turn must call at least one tool"))
+                self._fault(
+                    ToolCallFault(
+                        "the model returned an empty reply, but every turn must call at least one tool"
+                    )
+                )
             else:
                 history.append({"role": "assistant", "content": self._text})
                 self._take_text(self._text)

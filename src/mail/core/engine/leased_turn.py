@@ -36,6 +36,7 @@ class TurnReport:
         agent_seconds: how long the agent function, and so its model, took.
         usage: what the turn's models cost, earlier runs of the turn included.
         models: the cost of this run by model.
+        problem: why the entrypoint could not take its turn, such as a missing key; the task fails with it.
         outbound: the result for a message to another swarm, or for a webhook's events.
     """
 
@@ -53,6 +54,7 @@ class TurnReport:
     agent_seconds: float = 0.0
     usage: Usage = NO_USAGE
     models: Mapping[str, Usage] = field(default_factory=dict)
+    problem: str = ""
     outbound: OutboundResult | None = None
 
 

@@ -747,6 +747,10 @@ class Runtime:
                 for observer in self.observers:
                     observer.turn_failed(leased.turn, error)
                 raise
+            if report.problem:  # a program that embeds the swarm raises it, and has no observers
+                logger.warning(
+                    "task %s: agent %s: %s", leased.turn.task.task_id, leased.turn.mailbox, report.problem
+                )
             for observer in self.observers:
                 observer.turn_ended(leased.turn, report, monotonic() - start)
             span.note("mail.turn.outcome", report.outcome)

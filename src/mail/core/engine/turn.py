@@ -119,6 +119,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     activity: TurnActivity
     _provided = NOTHING_PROVIDED
     _agent_seconds = 0.0
+    _problem = ""
     _work_task: asyncio.Task[TurnOutput] | None = None
     _is_interrupted = False
     _stopped_by: StoreError | None = None
@@ -184,7 +185,12 @@ class AgentTurn[T: Turn](LeasedTurn):
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return the turn's measurements, with the models' cost."""
         return TurnReport(
-            outcome, self._committer.conflicts, self._agent_seconds, self._meter.spent, self._meter.models
+            outcome,
+            self._committer.conflicts,
+            self._agent_seconds,
+            self._meter.spent,
+            self._meter.models,
+            self._problem,
         )
 
     async def run(self, seconds: float) -> TaskChange | None:
@@ -362,7 +368,10 @@ class AgentTurn[T: Turn](LeasedTurn):
                 with self._tracer.agent_call(turn, self._meter):
                     text, calls = await agent.step(messages, choice)
         except AgentUnavailable as error:
-            logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
+            if turn.mailbox == turn.task.entrypoint:  # the caller gets it as the task's error
+                self._problem = error.detail
+            else:
+                logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)
         except Exception as error:  # an agent is foreign code: all that it raises is reported
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
