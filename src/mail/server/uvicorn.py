@@ -17,14 +17,14 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 
 import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
-from mail.auth.keys import Caller
-from mail.auth.tokens import issue_link, sign_in_url
+from mail.auth.local_keys import LocalAuthenticator, LocalKeys, find_keys, offer_keys
+from mail.auth.tokens import has_first_callers, issue_operator_link, sign_in_url
 from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
@@ -37,6 +37,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
 from mail.http.app import MAILApp
 from mail.http.service import StopSignal
+from mail.server import PROGRAM_VARIABLE
 from mail.server.app import build_app
 from mail.server.connections import (
     HEAD_BYTES,
@@ -52,6 +53,7 @@ from mail.swarms_json import SwarmEntry
 from mail.utils.parsing import PYTHON_PREFIX
 
 LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 8000
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
 
 FLAGS_VARIABLE = "MAIL_SERVER_FLAGS"
@@ -191,7 +193,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 def base_url(host: str, listener: socket.socket) -> str:
     """Return the URL at which programs on this machine reach a listening socket."""
-    return _url(host, listener.getsockname()[1])
+    return _url(host, port_of(listener))
+
+
+def port_of(listener: socket.socket) -> int:
+    """Return the port of a listening socket."""
+    port: int = listener.getsockname()[1]
+    return port
 
 
 def _url(host: str, port: int) -> str:
@@ -227,19 +235,19 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
         asyncio.run(_serve(system, host=_host(config, flags), on_ready=on_ready))
 
 
-def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
+def serve_swarm(
+    swarm: SwarmCore, config: ServerConfig, *, show_page: Callable[[str], object] | None = None
+) -> None:
     """Serve a swarm built by a program until the process is stopped.
 
-    `on_ready` is called when the server begins to answer requests. Raises MAILError if it can't start.
+    `show_page` is called with the address of the server's page, once that answers: with a sign-in link, if the server
+    issues its own tokens. Raises MAILError if the server can't start.
     """
     _exit_on_signals()
     _set_up(config)
-
-    def ready() -> None:
-        gc.freeze()  # a look at everything that the start has made would stop all requests for a while
-        on_ready()
-
-    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), host=config.host, on_ready=ready))
+    system = bootstrap.local(config, swarm=swarm)
+    # frozen, as a look at everything that the start has made would stop all requests for a while
+    asyncio.run(_serve(system, host=config.host, on_ready=gc.freeze, show_page=show_page))
 
 
 def _host(config: ServerConfig, flags: Mapping[str, Any]) -> str:
@@ -261,27 +269,40 @@ def _exit_cleanly(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(0)
 
 
-async def _serve(system: LocalSystem, *, host: str, on_ready: Callable[[], object] = lambda: None) -> None:
-    config = system.config
+async def _serve(
+    system: LocalSystem,
+    *,
+    host: str,
+    on_ready: Callable[[], object],
+    show_page: Callable[[str], object] | None = None,
+) -> None:
+    config, documents = system.config, system.documents
     try:
-        is_first_run = system.issues_tokens and not await system.documents.has_tokens()
-        with listen(host, config.port) as listener:
+        operator = await _Operator.of(documents) if system.issues_tokens else _Operator()
+        with (
+            listen(host, config.port) as listener,
+            offer_keys(host, port_of(listener), wanted=operator.keys) as keys,
+        ):
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
+            if keys is not None:
+                system.authenticator = LocalAuthenticator(keys, system.authenticator)
             ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            link = (
-                await _sign_in_link(system.documents, url)
-                if _shows_link(system.issues_tokens, is_first_run)
-                else ""
-            )
-            ready += f"\nOpen {link or f'{url}/ui'}" + _database_note(config) + _advice(config, host)
+            link = await _sign_in_link(documents, url) if operator.link else ""
+            ready += _first_steps(url, link, keys) + _database_note(config) + _advice(config, host)
+            page = await _sign_in_link(documents, url) if show_page and system.issues_tokens else f"{url}/ui"
+
+            def greet() -> None:
+                on_ready()
+                if show_page is not None:
+                    show_page(page)
 
             system.on_unfinished = partial(_say_stopped, config)
             server = GracefulServer(
                 build_app(system),
                 limits=config.connections,
                 on_listening=partial(_say, ready),
-                on_ready=on_ready,
+                on_ready=greet,
             )
             await server.serve([listener])
             if server.force_exit:
@@ -304,17 +325,39 @@ def _say_stopped(config: ServerConfig, unfinished: int) -> None:
         _say(f"Stopped; {tasks} resume{'s' if unfinished == 1 else ''} at the next start")
 
 
-def _shows_link(issues_tokens: bool, is_first_run: bool) -> bool:
-    """Return whether to print a sign-in link: to a terminal, or beside the first tokens, but never to a log."""
-    return issues_tokens and (is_first_run or sys.stdout.isatty())
+class _Operator(NamedTuple):
+    """What the person who starts the server gets.
+
+    Attributes:
+        link: whether to print a sign-in link: to a terminal, or beside the first tokens, but never to a log.
+        keys: whether commands on this machine find keys: not if people have tokens of their own.
+    """
+
+    link: bool = False
+    keys: bool = False
+
+    @classmethod
+    async def of(cls, documents: ServerDocuments) -> Self:
+        """Decide it for a server that issues its own tokens."""
+        is_first_run = not await documents.has_tokens()
+        return cls(is_first_run or sys.stdout.isatty(), await has_first_callers(documents))
 
 
 async def _sign_in_link(documents: ServerDocuments, url: str) -> str:
-    """Make a link for the operator at this terminal, who can issue tokens of any role, and say how long it works."""
-    link = await issue_link(documents, Caller("admin", "admin"))
-    return (
-        f"{sign_in_url(url, link.code)}\n(the link works once, within ten minutes; mail ui makes another one)"
-    )
+    """Make a link for the operator, who can issue tokens of any role."""
+    return sign_in_url(url, (await issue_operator_link(documents)).code)
+
+
+def _first_steps(url: str, link: str, keys: LocalKeys | None) -> str:
+    """Return where the page is, and a first command that works."""
+    steps = f"\nOpen {link or f'{url}/ui'}"
+    if link:
+        steps += "\n(the link works once, within ten minutes; mail ui makes another one)"
+    if keys is not None:
+        where = "" if url.endswith(f":{DEFAULT_PORT}") else f" --server {keys.url}"
+        mail = os.environ.get(PROGRAM_VARIABLE, "mail")
+        steps += f"\nIn another terminal on this machine: {mail} send hello{where}"
+    return steps
 
 
 def _database_note(config: ServerConfig) -> str:
@@ -368,16 +411,20 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         backend.abandon()
         flags = {**flags, "database": backend.place}
         config = config.with_overrides(database=backend.place)
-    is_first_run = asyncio.run(_is_first_run(config))
+    operator = asyncio.run(_operator_of(config))
     host = _host(config, flags)
-    with listen(host, config.port) as listener:
+    with (
+        listen(host, config.port) as listener,
+        offer_keys(host, port_of(listener), wanted=operator.keys) as keys,
+    ):
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
         os.environ["BASE_URL"] = base_url(host, listener)
         url = os.environ["BASE_URL"]
+        link = asyncio.run(_link_of_reloader(config, url)) if operator.link else ""
         _say(
             f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
             " and restarts when code, swarms.json or mail.toml changes"
-            f"\nOpen {asyncio.run(_page_of_reloader(config, url, is_first_run))}{_database_note(config)}{_advice(config, host)}"
+            f"{_first_steps(url, link, keys)}{_database_note(config)}{_advice(config, host)}"
         )
         uvicorn_config = uvicorn.Config(
             RELOADED_APP,
@@ -407,29 +454,26 @@ def reloaded_app() -> FastAPI:
         _set_up(config)
         system = bootstrap.local(config)
         system.listens(config.host, os.environ["BASE_URL"])
+        if (keys := find_keys(os.environ["BASE_URL"])) is not None:  # the reloader has written them
+            system.authenticator = LocalAuthenticator(keys, system.authenticator)
         return build_app(system)
     except MAILError as error:
         _say(f"mail: {error.detail}")
         sys.exit(1)
 
 
-async def _page_of_reloader(config: ServerConfig, url: str, is_first_run: bool) -> str:
-    """Return the address of the page, with a sign-in link unless each process has a database of its own in memory."""
-    if config.storage.database == IN_MEMORY or not _shows_link(
-        bootstrap.issues_tokens(os.environ), is_first_run
-    ):
-        return f"{url}/ui"
+async def _operator_of(config: ServerConfig) -> _Operator:
+    if not bootstrap.issues_tokens(os.environ):
+        return _Operator()
+    if config.storage.database == IN_MEMORY:
+        return _Operator(keys=True)
+    async with open_documents(config.storage) as documents:
+        return await _Operator.of(documents)
+
+
+async def _link_of_reloader(config: ServerConfig, url: str) -> str:
     async with open_documents(config.storage) as documents:
         return await _sign_in_link(documents, url)
-
-
-async def _is_first_run(config: ServerConfig) -> bool:
-    if not bootstrap.issues_tokens(os.environ):
-        return False
-    if config.storage.database == IN_MEMORY:
-        return True
-    async with open_documents(config.storage) as documents:
-        return not await documents.has_tokens()
 
 
 def _set_up(config: ServerConfig) -> None:
