@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -193,13 +193,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def base_url(host: str, listener: socket.socket) -> str:
     """Return the URL at which programs on this machine reach a listening socket."""
-    return _url(host, port_of(listener))
-
-
-def port_of(listener: socket.socket) -> int:
-    """Return the port of a listening socket."""
-    port: int = listener.getsockname()[1]
-    return port
+    return _url(host, listener.getsockname()[1])
 
 
 def _url(host: str, port: int) -> str:
@@ -278,33 +272,31 @@ async def _serve(
 ) -> None:
     config, documents = system.config, system.documents
     try:
-        operator = await _Operator.of(documents) if system.issues_tokens else _Operator()
-        with (
-            listen(host, config.port) as listener,
-            offer_keys(host, port_of(listener), wanted=operator.keys) as keys,
-        ):
+        with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
-            if keys is not None:
-                system.authenticator = LocalAuthenticator(keys, system.authenticator)
-            ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            link = await _sign_in_link(documents, url) if operator.link else ""
-            ready += _first_steps(url, link, keys) + _database_note(config) + _advice(config, host)
-            page = await _sign_in_link(documents, url) if show_page and system.issues_tokens else f"{url}/ui"
+            offers, link = await _look_at_tokens(documents, url) if system.issues_tokens else (False, "")
+            with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
+                if keys is not None:
+                    system.authenticator = LocalAuthenticator(keys, system.authenticator)
+                ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+                ready += _first_steps(url, link, keys) + _database_note(config) + _advice(config, host)
+                signs_in = show_page is not None and system.issues_tokens
+                page = await _sign_in_link(documents, url) if signs_in else f"{url}/ui"
 
-            def greet() -> None:
-                on_ready()
-                if show_page is not None:
-                    show_page(page)
+                def greet() -> None:
+                    on_ready()
+                    if show_page is not None:
+                        show_page(page)
 
-            system.on_unfinished = partial(_say_stopped, config)
-            server = GracefulServer(
-                build_app(system),
-                limits=config.connections,
-                on_listening=partial(_say, ready),
-                on_ready=greet,
-            )
-            await server.serve([listener])
+                system.on_unfinished = partial(_say_stopped, config)
+                server = GracefulServer(
+                    build_app(system),
+                    limits=config.connections,
+                    on_listening=partial(_say, ready),
+                    on_ready=greet,
+                )
+                await server.serve([listener])
             if server.force_exit:
                 await system.stop(grace=0)
             if not server.started:
@@ -325,22 +317,13 @@ def _say_stopped(config: ServerConfig, unfinished: int) -> None:
         _say(f"Stopped; {tasks} resume{'s' if unfinished == 1 else ''} at the next start")
 
 
-class _Operator(NamedTuple):
-    """What the person who starts the server gets.
+async def _look_at_tokens(documents: ServerDocuments, url: str) -> tuple[bool, str]:
+    """Return whether commands on this machine get keys, and a sign-in link, if one is printed.
 
-    Attributes:
-        link: whether to print a sign-in link: to a terminal, or beside the first tokens, but never to a log.
-        keys: whether commands on this machine find keys: not if people have tokens of their own.
+    That is at a terminal, or beside the first tokens, but never in a log.
     """
-
-    link: bool = False
-    keys: bool = False
-
-    @classmethod
-    async def of(cls, documents: ServerDocuments) -> Self:
-        """Decide it for a server that issues its own tokens."""
-        is_first_run = not await documents.has_tokens()
-        return cls(is_first_run or sys.stdout.isatty(), await has_first_callers(documents))
+    shows_link = sys.stdout.isatty() or not await documents.has_tokens()
+    return await has_first_callers(documents), await _sign_in_link(documents, url) if shows_link else ""
 
 
 async def _sign_in_link(documents: ServerDocuments, url: str) -> str:
@@ -411,31 +394,27 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         backend.abandon()
         flags = {**flags, "database": backend.place}
         config = config.with_overrides(database=backend.place)
-    operator = asyncio.run(_operator_of(config))
     host = _host(config, flags)
-    with (
-        listen(host, config.port) as listener,
-        offer_keys(host, port_of(listener), wanted=operator.keys) as keys,
-    ):
+    with listen(host, config.port) as listener:
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
-        os.environ["BASE_URL"] = base_url(host, listener)
-        url = os.environ["BASE_URL"]
-        link = asyncio.run(_link_of_reloader(config, url)) if operator.link else ""
-        _say(
-            f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            " and restarts when code, swarms.json or mail.toml changes"
-            f"{_first_steps(url, link, keys)}{_database_note(config)}{_advice(config, host)}"
-        )
-        uvicorn_config = uvicorn.Config(
-            RELOADED_APP,
-            factory=True,
-            reload=True,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
-        )
-        target = uvicorn.Server(uvicorn_config).run
-        Reloader(uvicorn_config, target, [listener], _watched_files(config)).run()
+        url = os.environ["BASE_URL"] = base_url(host, listener)
+        offers, link = asyncio.run(_tokens_of_reloader(config, url))
+        with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
+            _say(
+                f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+                " and restarts when code, swarms.json or mail.toml changes"
+                f"{_first_steps(url, link, keys)}{_database_note(config)}{_advice(config, host)}"
+            )
+            uvicorn_config = uvicorn.Config(
+                RELOADED_APP,
+                factory=True,
+                reload=True,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
+            )
+            target = uvicorn.Server(uvicorn_config).run
+            Reloader(uvicorn_config, target, [listener], _watched_files(config)).run()
 
 
 def _watched_files(config: ServerConfig) -> list[Path]:
@@ -462,18 +441,14 @@ def reloaded_app() -> FastAPI:
         sys.exit(1)
 
 
-async def _operator_of(config: ServerConfig) -> _Operator:
+async def _tokens_of_reloader(config: ServerConfig, url: str) -> tuple[bool, str]:
+    """Do as `_look_at_tokens`, but make no link if each process has a database of its own in memory."""
     if not bootstrap.issues_tokens(os.environ):
-        return _Operator()
+        return False, ""
     if config.storage.database == IN_MEMORY:
-        return _Operator(keys=True)
+        return True, ""
     async with open_documents(config.storage) as documents:
-        return await _Operator.of(documents)
-
-
-async def _link_of_reloader(config: ServerConfig, url: str) -> str:
-    async with open_documents(config.storage) as documents:
-        return await _sign_in_link(documents, url)
+        return await _look_at_tokens(documents, url)
 
 
 def _set_up(config: ServerConfig) -> None:
