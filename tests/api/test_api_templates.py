@@ -467,9 +467,16 @@ class TestServer:
         try:
             url = next(word for word in line.split() if word.startswith("http://"))
             assert httpx.get(f"{url}/ui", follow_redirects=True).status_code == 200
+            page, _, code = (tmp_path / "opened").read_text().strip().partition("#sign-in=")
+            assert page == f"{url}/ui"
+            signed_in = httpx.post(f"{url}/sign-in", json={"code": code}).raise_for_status().json()
+            assert (signed_in["role"], signed_in["id"], bool(signed_in["admin_token"])) == (
+                "user",
+                "user",
+                True,
+            )
         finally:
             self.stop(process)
-        assert (tmp_path / "opened").read_text() == f"{url}/ui\n"
 
     def test_the_settings_hold_where_the_swarm_says_nothing(self) -> None:
         assert trio().to_core(task_message_limit=7).task_message_limit == 7

@@ -75,12 +75,13 @@ seen = []
 
 async def serve(system, *, on_ready, **_):
     on_ready()
+    seen.append(gc.get_freeze_count())
 
 mail.server.uvicorn._serve = serve
 from mail.testing.agents import build_swarm
 swarm = build_swarm({"supervisor": lambda _: []})
 before = gc.get_freeze_count()
-mail.server.uvicorn.serve_swarm(swarm, load_config().server, on_ready=lambda: seen.append(gc.get_freeze_count()))
+mail.server.uvicorn.serve_swarm(swarm, load_config().server)
 """
 
 

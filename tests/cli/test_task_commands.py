@@ -167,7 +167,8 @@ def test_what_is_missing_is_said(server: ServerProcess, tmp_path: Path) -> None:
     assert (
         "[default: the server that mail.toml configures for this machine, or http://localhost:8000]" in shown
     )
-    assert refused(tmp_path, "list", "--server", server.url)[0] == 1
+    code, told = refused(tmp_path, "list", "--server", server.url, XDG_STATE_HOME=str(tmp_path))
+    assert (code, "requires an API key" in told) == (1, True), "where the server's key isn't found"
     assert refused(tmp_path, "list", "--server", server.url, "--api-key", "nonsense")[0] == 1
     assert refused(tmp_path, "list", "--server", "example")[0] == 2
     assert refused(tmp_path, "list", "--server", server.url, "--status", "lost")[0] == 2

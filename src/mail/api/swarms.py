@@ -816,7 +816,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         """Serve the swarm over HTTP until the process is stopped, like `mail server`.
 
         All other settings come from `mail.toml`, also the `database` by default. `launch_ui` opens the server's page `/ui` in a browser. If `ui_path`, by
-        default `ui`, has a web interface of its own, it starts that instead (`npm run dev`). `open_browser` opens either.
+        default `ui`, has a web interface of its own, it starts that instead (`npm run dev`). `open_browser` opens either. The server's page is signed in, unless an
+        external service has the keys.
 
         Raises MAILError if it can't start.
         """

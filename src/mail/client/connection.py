@@ -51,6 +51,9 @@ LONGEST_PAUSE = 30.0
 """Seconds; if a server asks for a longer pause, the caller gets the error instead."""
 
 _HTTPX_DEFAULT = httpx.Timeout(5.0)
+_NO_PROXY = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
+"""Requests to this machine are sent to no proxy, whatever `HTTP_PROXY` says: they carry keys, and could not come back."""
+
 _NOT_SENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -287,7 +290,7 @@ class Connection:
             limits = httpx.Limits(
                 max_connections=None, max_keepalive_connections=20, keepalive_expiry=KEPT_SECONDS
             )
-            self._own = httpx.AsyncClient(limits=limits)
+            self._own = httpx.AsyncClient(limits=limits, mounts=_NO_PROXY)
         return self._own
 
     def _timeout(self, session: httpx.AsyncClient, *, is_stream: bool) -> httpx.Timeout:

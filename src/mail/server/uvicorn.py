@@ -23,8 +23,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
-from mail.auth.keys import Caller
-from mail.auth.tokens import issue_link, sign_in_url
+from mail.auth.local_keys import LocalAuthenticator, LocalKeys, find_keys, offer_keys
+from mail.auth.tokens import has_first_callers, issue_operator_link, sign_in_url
 from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
@@ -37,6 +37,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
 from mail.http.app import MAILApp
 from mail.http.service import StopSignal
+from mail.server import PROGRAM_VARIABLE
 from mail.server.app import build_app
 from mail.server.connections import (
     HEAD_BYTES,
@@ -52,6 +53,7 @@ from mail.swarms_json import SwarmEntry
 from mail.utils.parsing import PYTHON_PREFIX
 
 LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 8000
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
 
 FLAGS_VARIABLE = "MAIL_SERVER_FLAGS"
@@ -227,19 +229,19 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
         asyncio.run(_serve(system, host=_host(config, flags), on_ready=on_ready))
 
 
-def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
+def serve_swarm(
+    swarm: SwarmCore, config: ServerConfig, *, show_page: Callable[[str], object] | None = None
+) -> None:
     """Serve a swarm built by a program until the process is stopped.
 
-    `on_ready` is called when the server begins to answer requests. Raises MAILError if it can't start.
+    `show_page` is called with the address of the server's page, once that answers: with a sign-in link, if the server
+    issues its own tokens. Raises MAILError if the server can't start.
     """
     _exit_on_signals()
     _set_up(config)
-
-    def ready() -> None:
-        gc.freeze()  # a look at everything that the start has made would stop all requests for a while
-        on_ready()
-
-    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), host=config.host, on_ready=ready))
+    system = bootstrap.local(config, swarm=swarm)
+    # frozen, as a look at everything that the start has made would stop all requests for a while
+    asyncio.run(_serve(system, host=config.host, on_ready=gc.freeze, show_page=show_page))
 
 
 def _host(config: ServerConfig, flags: Mapping[str, Any]) -> str:
@@ -261,29 +263,40 @@ def _exit_cleanly(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(0)
 
 
-async def _serve(system: LocalSystem, *, host: str, on_ready: Callable[[], object] = lambda: None) -> None:
-    config = system.config
+async def _serve(
+    system: LocalSystem,
+    *,
+    host: str,
+    on_ready: Callable[[], object],
+    show_page: Callable[[str], object] | None = None,
+) -> None:
+    config, documents = system.config, system.documents
     try:
-        is_first_run = system.issues_tokens and not await system.documents.has_tokens()
         with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
-            ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            link = (
-                await _sign_in_link(system.documents, url)
-                if _shows_link(system.issues_tokens, is_first_run)
-                else ""
-            )
-            ready += f"\nOpen {link or f'{url}/ui'}" + _database_note(config) + _advice(config, host)
+            offers, link = await _look_at_tokens(documents, url) if system.issues_tokens else (False, "")
+            with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
+                if keys is not None:
+                    system.authenticator = LocalAuthenticator(keys, system.authenticator)
+                ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+                ready += _first_steps(url, link, keys) + _database_note(config) + _advice(config, host)
+                signs_in = show_page is not None and system.issues_tokens
+                page = await _sign_in_link(documents, url) if signs_in else f"{url}/ui"
 
-            system.on_unfinished = partial(_say_stopped, config)
-            server = GracefulServer(
-                build_app(system),
-                limits=config.connections,
-                on_listening=partial(_say, ready),
-                on_ready=on_ready,
-            )
-            await server.serve([listener])
+                def greet() -> None:
+                    on_ready()
+                    if show_page is not None:
+                        show_page(page)
+
+                system.on_unfinished = partial(_say_stopped, config)
+                server = GracefulServer(
+                    build_app(system),
+                    limits=config.connections,
+                    on_listening=partial(_say, ready),
+                    on_ready=greet,
+                )
+                await server.serve([listener])
             if server.force_exit:
                 await system.stop(grace=0)
             if not server.started:
@@ -304,17 +317,30 @@ def _say_stopped(config: ServerConfig, unfinished: int) -> None:
         _say(f"Stopped; {tasks} resume{'s' if unfinished == 1 else ''} at the next start")
 
 
-def _shows_link(issues_tokens: bool, is_first_run: bool) -> bool:
-    """Return whether to print a sign-in link: to a terminal, or beside the first tokens, but never to a log."""
-    return issues_tokens and (is_first_run or sys.stdout.isatty())
+async def _look_at_tokens(documents: ServerDocuments, url: str) -> tuple[bool, str]:
+    """Return whether commands on this machine get keys, and a sign-in link, if one is printed.
+
+    That is at a terminal, or beside the first tokens, but never in a log.
+    """
+    shows_link = sys.stdout.isatty() or not await documents.has_tokens()
+    return await has_first_callers(documents), await _sign_in_link(documents, url) if shows_link else ""
 
 
 async def _sign_in_link(documents: ServerDocuments, url: str) -> str:
-    """Make a link for the operator at this terminal, who can issue tokens of any role, and say how long it works."""
-    link = await issue_link(documents, Caller("admin", "admin"))
-    return (
-        f"{sign_in_url(url, link.code)}\n(the link works once, within ten minutes; mail ui makes another one)"
-    )
+    """Make a link for the operator, who can issue tokens of any role."""
+    return sign_in_url(url, (await issue_operator_link(documents)).code)
+
+
+def _first_steps(url: str, link: str, keys: LocalKeys | None) -> str:
+    """Return where the page is, and a first command that works."""
+    steps = f"\nOpen {link or f'{url}/ui'}"
+    if link:
+        steps += "\n(the link works once, within ten minutes; mail ui makes another one)"
+    if keys is not None:
+        where = "" if url.endswith(f":{DEFAULT_PORT}") else f" --server {keys.url}"
+        mail = os.environ.get(PROGRAM_VARIABLE, "mail")
+        steps += f"\nIn another terminal on this machine: {mail} send hello{where}"
+    return steps
 
 
 def _database_note(config: ServerConfig) -> str:
@@ -368,27 +394,27 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         backend.abandon()
         flags = {**flags, "database": backend.place}
         config = config.with_overrides(database=backend.place)
-    is_first_run = asyncio.run(_is_first_run(config))
     host = _host(config, flags)
     with listen(host, config.port) as listener:
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
-        os.environ["BASE_URL"] = base_url(host, listener)
-        url = os.environ["BASE_URL"]
-        _say(
-            f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            " and restarts when code, swarms.json or mail.toml changes"
-            f"\nOpen {asyncio.run(_page_of_reloader(config, url, is_first_run))}{_database_note(config)}{_advice(config, host)}"
-        )
-        uvicorn_config = uvicorn.Config(
-            RELOADED_APP,
-            factory=True,
-            reload=True,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
-        )
-        target = uvicorn.Server(uvicorn_config).run
-        Reloader(uvicorn_config, target, [listener], _watched_files(config)).run()
+        url = os.environ["BASE_URL"] = base_url(host, listener)
+        offers, link = asyncio.run(_tokens_of_reloader(config, url))
+        with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
+            _say(
+                f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+                " and restarts when code, swarms.json or mail.toml changes"
+                f"{_first_steps(url, link, keys)}{_database_note(config)}{_advice(config, host)}"
+            )
+            uvicorn_config = uvicorn.Config(
+                RELOADED_APP,
+                factory=True,
+                reload=True,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
+            )
+            target = uvicorn.Server(uvicorn_config).run
+            Reloader(uvicorn_config, target, [listener], _watched_files(config)).run()
 
 
 def _watched_files(config: ServerConfig) -> list[Path]:
@@ -407,29 +433,22 @@ def reloaded_app() -> FastAPI:
         _set_up(config)
         system = bootstrap.local(config)
         system.listens(config.host, os.environ["BASE_URL"])
+        if (keys := find_keys(os.environ["BASE_URL"])) is not None:  # the reloader has written them
+            system.authenticator = LocalAuthenticator(keys, system.authenticator)
         return build_app(system)
     except MAILError as error:
         _say(f"mail: {error.detail}")
         sys.exit(1)
 
 
-async def _page_of_reloader(config: ServerConfig, url: str, is_first_run: bool) -> str:
-    """Return the address of the page, with a sign-in link unless each process has a database of its own in memory."""
-    if config.storage.database == IN_MEMORY or not _shows_link(
-        bootstrap.issues_tokens(os.environ), is_first_run
-    ):
-        return f"{url}/ui"
-    async with open_documents(config.storage) as documents:
-        return await _sign_in_link(documents, url)
-
-
-async def _is_first_run(config: ServerConfig) -> bool:
+async def _tokens_of_reloader(config: ServerConfig, url: str) -> tuple[bool, str]:
+    """Do as `_look_at_tokens`, but make no link if each process has a database of its own in memory."""
     if not bootstrap.issues_tokens(os.environ):
-        return False
+        return False, ""
     if config.storage.database == IN_MEMORY:
-        return True
+        return True, ""
     async with open_documents(config.storage) as documents:
-        return not await documents.has_tokens()
+        return await _look_at_tokens(documents, url)
 
 
 def _set_up(config: ServerConfig) -> None:

@@ -79,7 +79,7 @@ export function TaskPane({ list, open, caller }) {
       ${list.isLoading && !list.problem && html`<${Loading} />`}
       ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
         ${isFiltered && html`<button type="button" class="button small" onClick=${clear}>Show all tasks</button>`}
-        ${caller.role === "admin" && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
+        ${caller.isAdmin && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
       <//>`}
       ${list.cursor && html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`}
     </nav>

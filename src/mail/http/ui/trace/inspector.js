@@ -12,6 +12,7 @@ import { Loading, Notice } from "../components/notice.js";
 import { pretty } from "../components/pretty.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { formatCost } from "../components/usage.js";
+import { useAgent } from "../graph/agent.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { readHistory, readTool } from "./history.js";
 import { durationOf } from "./waterfall.js";
@@ -90,8 +91,10 @@ function Tools({ setup }) {
   `;
 }
 
-/** `committed` is when the turn was stored. */
-function Setup({ setup, committed, caller }) {
+/** `committed` is when the turn was stored. Only admins get the prompt, with the turn or with the swarm. */
+function Setup({ agent: name, setup, committed, caller }) {
+  const { agent } = useAgent({ name }, caller.isAdmin && setup?.system === null);
+  const prompt = setup?.system ?? agent.system_prompt;
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
   const isNewer = setup.loaded && Date.parse(setup.loaded) > Date.parse(committed);
   return html`
@@ -99,7 +102,7 @@ function Setup({ setup, committed, caller }) {
       ? html`<${Notice} tone="warn">An admin has loaded another version of the swarm since this turn, <${Ago} time=${setup.loaded} />. Prompt and tools are those of the new version.<//>`
       : html`<p class="quiet small-text">As the swarm is set up now${setup.loaded ? "; this version was loaded before the turn" : ", which may be different from then"}.</p>`}
     <h3>System prompt</h3>
-    ${setup.system ? html`<${Code} text=${setup.system} />` : html`<p class="quiet">${caller.role !== "admin" && setup.model ? "Only admins may see the prompts of agents." : "It has none."}</p>`}
+    ${prompt ? html`<${Code} text=${prompt} />` : html`<p class="quiet">${!caller.isAdmin && setup.model ? "Only admins may see the prompts of agents." : "It has none."}</p>`}
     <h3>Tools</h3>
     <${Tools} setup=${setup} />
   `;
@@ -138,7 +141,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
       ${turn.omitted > 0 && html`<p class="row quiet small-text">at least ${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
       <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`<${Setup} setup=${turn.setup} committed=${turn.committed} caller=${caller} />`,
+    setup: () => html`<${Setup} agent=${turn.agent} setup=${turn.setup} committed=${turn.committed} caller=${caller} />`,
     record: () => html`<${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />`,
   };
   return html`
