@@ -152,6 +152,27 @@ def outgrow(
     return settlement.seal()
 
 
+def give_up(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int, clock: Clock) -> TaskChange:
+    """End a task because so many attempts at one of its turns could not be committed.
+
+    Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a dead
+    letter, unless it waits for approved calls, which run when the task is resumed.
+    """
+    if turn.mailbox in swarm.agents and is_discarded(task, turn):
+        return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
+    has_approved_calls = task.approved_calls_of(turn.mailbox) is not None
+    draft = Draft(task, swarm, clock)
+    draft.end_turn(turn, consume=not has_approved_calls)
+    if not has_approved_calls:
+        entry = turn.entry
+        draft.dead_letter(turn.mailbox, reason, attempts, message=entry.message, message_seq=entry.seq)
+    if draft.is_running:
+        draft.fail(
+            f"The task was ended: {attempts} attempts at a turn of {turn.mailbox!r} could not be stored: {reason}."
+        )
+    return draft.seal()
+
+
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
     """End a task whose time limit has passed, else expire its requests to other swarms.
 

@@ -12,7 +12,8 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
-from mail.core.engine.leased_turn import LeasedTurn, OutboundResult
+from mail.core.decisions.turn import give_up
+from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
@@ -69,13 +70,19 @@ class PeerTurn(LeasedTurn):
             return await self._postpone("it did not answer in time")
         except Exception as error:  # the message must return to its sender in any case
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
-            return await self._return(f"{type(error).__name__}; the server's log says more")
+            return await self._return(conceal(error))
         self._end = OutboundResult.DELIVERED
         return await self.commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Return the message to its sender; None if it is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._return(reason, attempts)
+
+    async def give_up(self, reason: str, attempts: int) -> TaskChange | None:
+        """End the task."""
+        return await self.commit(
+            lambda task: give_up(task, self._swarm, self.turn, reason, attempts, self._clock)
+        )
 
     async def _deliver(self, peers: Peers) -> str | None:
         turn = self.turn

@@ -81,6 +81,10 @@ class LeasedTurn(ABC):
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed after so many attempts, without running it; None if its message is newer than `upto`."""
 
+    @abstractmethod
+    async def give_up(self, reason: str, attempts: int) -> TaskChange | None:
+        """Commit that the turn can't be completed, for that reason, without anything that the turn has made."""
+
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
         """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
 
@@ -94,3 +98,8 @@ class LeasedTurn(ABC):
     def commit(self, decide: Callable[[Task], TaskChange | None]) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
         return self._committer.commit(decide, self.turn.task)
+
+
+def conceal(error: Exception) -> str:
+    """Describe an error for agents and users: its text may contain secrets, so only the log has it."""
+    return f"{type(error).__name__}; the server's log says more"

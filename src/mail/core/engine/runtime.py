@@ -23,6 +23,7 @@ from mail.core.decisions.receive import begin, may_reach, possible_keys, receive
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
 from mail.core.decisions.webhooks import attach, called_by, remove
+from mail.core.engine.attempts import Attempts
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
 from mail.core.engine.histories import HistoryCache
@@ -162,6 +163,7 @@ class Runtime:
         self.pacer = Pacer()
         self._queue = queue
         self._committer = Committer(store)
+        self._attempts = Attempts()
         self._quota_guard = QuotaGuard(store)
         self.live = LiveHub(self.activities, live_link)
         self._watch = Watch(store, clock, self.pacer, self.live)
@@ -766,7 +768,7 @@ class Runtime:
             leased.activity.start()
         outcome = "failed"
         try:
-            change = await work
+            change = await self._attempts.complete(leased, work)
             outcome = "committed" if change is not None else "handed_back"
         except LeaseLost:
             outcome = "lost"

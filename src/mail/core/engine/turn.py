@@ -14,13 +14,14 @@ from mail.core.decisions.turn import (
     TurnOutput,
     expire,
     find_used_up,
+    give_up,
     on_limit_reached,
     outgrow,
     settle,
 )
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.histories import CachedHistory, HistoryCache
-from mail.core.engine.leased_turn import LeasedTurn, TurnReport
+from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
 from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.calls import is_tool_result
@@ -229,7 +230,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             change = await self.commit(self._outgrow)
         except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
-            change = await self._settle(self._failure(_conceal(error)))
+            change = await self._settle(self._failure(conceal(error)))
         for new in () if change is None else change.histories:
             self._histories.extend(key, new.agent, new.n - 1, new.n, new.entries, len(new.encoded))
         return change
@@ -237,6 +238,12 @@ class AgentTurn[T: Turn](LeasedTurn):
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed, without running it; None if its message is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
+
+    async def give_up(self, reason: str, attempts: int) -> TaskChange | None:
+        """End the task."""
+        return await self.commit(
+            lambda task: give_up(task, self._swarm, self.turn, reason, attempts, self._clock)
+        )
 
     def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
@@ -366,7 +373,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             return self._failure(error.detail)
         except Exception as error:  # an agent is foreign code: all that it raises is reported
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return self._failure(_conceal(error))
+            return self._failure(conceal(error))
         finally:
             self._agent_seconds = monotonic() - begin
         shown = ShownText(messages, turn.markup)
@@ -404,8 +411,3 @@ class AgentTurn[T: Turn](LeasedTurn):
 
 def _only(tool: str) -> ToolChoice:
     return {"type": "function", "function": {"name": tool}}
-
-
-def _conceal(error: Exception) -> str:
-    """Describe an error in foreign code for other agents: its text may contain secrets, so only the log has it."""
-    return f"{type(error).__name__}; the server's log says more"
