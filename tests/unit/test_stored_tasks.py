@@ -42,6 +42,7 @@ def load(name: str) -> list[Any]:
 TASKS = load("tasks.json")
 
 LATER = {
+    "failing_calls",
     "joined",
     "stored_bytes",
     "retry_until",
