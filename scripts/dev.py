@@ -291,8 +291,9 @@ def set_up_lowest() -> None:
         return
     create_venv(LOWEST)  # from scratch, as packages of earlier pins would stay
     say("installing requirements/lowest.txt and the project into .tools/lowest (only when they change)")
-    install(LOWEST_REQUIREMENTS, venv=LOWEST)
+    install(BUILD_REQUIREMENTS, venv=LOWEST)
     pip("install", "-qq", "--no-deps", "--no-build-isolation", "--editable", ".", venv=LOWEST)
+    install(LOWEST_REQUIREMENTS, venv=LOWEST, options=["--no-compile"])
     mark.write_text(current)
 
 

@@ -365,7 +365,7 @@ class TestTurnsThatCannotBeStored:
             in outcome.answer
         )
         assert not outcome.task.usage
-        assert "is given up" in caplog.text
+        assert "is abandoned" in caplog.text
 
     async def test_until_then_it_can_be_cancelled(self, swarm: SwarmCore) -> None:
         async with Rig(swarm, concurrency=0) as rig:

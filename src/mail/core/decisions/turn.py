@@ -153,7 +153,7 @@ def outgrow(
     return settlement.seal()
 
 
-def give_up(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int, clock: Clock) -> TaskChange:
+def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int, clock: Clock) -> TaskChange:
     """End a task because so many attempts at one of its turns could not be committed.
 
     Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a dead

@@ -33,7 +33,7 @@ class Attempts:
     async def complete(
         self, leased: LeasedTurn, work: Coroutine[None, None, TaskChange | None]
     ) -> TaskChange | None:
-        """Do the work of a turn. Raise its error, or give the turn up if this was the last attempt."""
+        """Do the work of a turn. Raise its error, or abandon the turn if this was the last attempt."""
         try:
             change = await work
         except MAILError:
@@ -44,10 +44,10 @@ class Attempts:
                 raise
             turn = leased.turn
             logger.exception(
-                "task %s: the turn of %s is given up: attempt %d has failed",
+                "task %s: the turn of %s is abandoned: attempt %d has failed",
                 *(turn.task.task_id, turn.mailbox, failed),
             )
-            change = await leased.give_up(conceal(error), failed)
+            change = await leased.abandon(conceal(error), failed)
         if self._failed:
             self._failed.pop(_identity(leased), None)
         return change

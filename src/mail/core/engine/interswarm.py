@@ -12,7 +12,7 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
-from mail.core.decisions.turn import give_up
+from mail.core.decisions.turn import abandon
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
@@ -78,10 +78,10 @@ class PeerTurn(LeasedTurn):
         """Return the message to its sender; None if it is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._return(reason, attempts)
 
-    async def give_up(self, reason: str, attempts: int) -> TaskChange | None:
+    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
         """End the task."""
         return await self.commit(
-            lambda task: give_up(task, self._swarm, self.turn, reason, attempts, self._clock)
+            lambda task: abandon(task, self._swarm, self.turn, reason, attempts, self._clock)
         )
 
     async def _deliver(self, peers: Peers) -> str | None:

@@ -82,7 +82,7 @@ class LeasedTurn(ABC):
         """End the turn as failed after so many attempts, without running it; None if its message is newer than `upto`."""
 
     @abstractmethod
-    async def give_up(self, reason: str, attempts: int) -> TaskChange | None:
+    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
         """Commit that the turn can't be completed, for that reason, without anything that the turn has made."""
 
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long

@@ -12,9 +12,9 @@ from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.turn import (
     AgentFailure,
     TurnOutput,
+    abandon,
     expire,
     find_used_up,
-    give_up,
     on_limit_reached,
     outgrow,
     settle,
@@ -239,10 +239,10 @@ class AgentTurn[T: Turn](LeasedTurn):
         """End the turn as failed, without running it; None if its message is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
 
-    async def give_up(self, reason: str, attempts: int) -> TaskChange | None:
+    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
         """End the task."""
         return await self.commit(
-            lambda task: give_up(task, self._swarm, self.turn, reason, attempts, self._clock)
+            lambda task: abandon(task, self._swarm, self.turn, reason, attempts, self._clock)
         )
 
     def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:

@@ -57,7 +57,7 @@ class WebhookTurn(LeasedTurn):
             return None
         return await self._settle(Batch((), None, hook.after + 1, Reply(None, reason)))
 
-    async def give_up(self, reason: str, attempts: int) -> TaskChange | None:
+    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
         """Count a failure, and wait before the next attempt."""
         return await self.fail(reason, self.turn.task.seq, attempts)
 
