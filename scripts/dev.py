@@ -293,7 +293,7 @@ def set_up_lowest() -> None:
     say("installing requirements/lowest.txt and the project into .tools/lowest (only when they change)")
     install(BUILD_REQUIREMENTS, venv=LOWEST)
     pip("install", "-qq", "--no-deps", "--no-build-isolation", "--editable", ".", venv=LOWEST)
-    install(LOWEST_REQUIREMENTS, venv=LOWEST, options=["--no-compile"])
+    install(LOWEST_REQUIREMENTS, venv=LOWEST)
     mark.write_text(current)
 
 

@@ -15,8 +15,6 @@ def count_call(
     known: tuple[FailingCall, ...], agent: str, call: AgentToolCall, error: str | None
 ) -> tuple[tuple[FailingCall, ...], int]:
     """Return the failing calls after a call that ended with an `error`, None for success, and how often it has failed."""
-    if error is None and not known:
-        return known, 0
     digest = _digest(json.dumps([call.tool_name, call.tool_args], sort_keys=True))
     before = next((each for each in known if (each.agent, each.call) == (agent, digest)), None)
     others = known if before is None else tuple(each for each in known if each is not before)

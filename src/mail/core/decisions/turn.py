@@ -561,7 +561,8 @@ class Settlement:
                 f"action complete (caller = {self.name}):\n{receipt.content}",
                 took,
             )
-            self._count_call(call, None)
+            if self._failing_calls:
+                self._count_call(call, None)
             return f"SUCCESS: {receipt.content}"
         self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}", took)
         return f"ERROR: {receipt.content}{self._count_call(call, receipt.content)}"

@@ -5,7 +5,6 @@ decided, encoded or stored.
 """
 
 import logging
-from collections.abc import Coroutine
 
 from mail.core.engine.leased_turn import LeasedTurn, conceal
 from mail.core.task.change import TaskChange, Turn
@@ -22,45 +21,33 @@ COUNTED_TURNS = 10_000
 
 
 class Attempts:
-    """Counts the failed attempts at each turn in this process; on AWS, SQS counts those of all functions.
-
-    A store that can't be reached or is busy doesn't count, nor does any other MAILError: a later attempt may succeed.
-    """
+    """Counts the failed attempts at each turn in this process; on AWS, SQS counts those of all functions."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[TaskKey, str, int], int] = {}
 
-    async def complete(
-        self, leased: LeasedTurn, work: Coroutine[None, None, TaskChange | None]
-    ) -> TaskChange | None:
-        """Do the work of a turn. Raise its error, or abandon the turn if this was the last attempt."""
-        try:
-            change = await work
-        except MAILError:
-            raise
-        except Exception as error:
-            failed = self._count(leased)
-            if failed < MAX_ATTEMPTS:
-                raise
-            turn = leased.turn
-            logger.exception(
-                "task %s: the turn of %s is abandoned: attempt %d has failed",
-                *(turn.task.task_id, turn.mailbox, failed),
-            )
-            change = await leased.abandon(conceal(error), failed)
-        if self._failed:
-            self._failed.pop(_identity(leased), None)
-        return change
+    async def end(self, leased: LeasedTurn, error: BaseException) -> TaskChange | None:
+        """Count an attempt that an error has ended; after the last one, abandon the turn. None if it is to be retried.
 
-    def _count(self, leased: LeasedTurn) -> int:
-        turn = _identity(leased)
-        self._failed[turn] = failed = self._failed.get(turn, 0) + 1
+        A store that can't be reached or is busy doesn't count, nor does any other MAILError: a retry may succeed.
+        """
+        if isinstance(error, MAILError) or not isinstance(error, Exception):
+            return None
+        turn = leased.turn
+        # a webhook's turn has no message
+        identity = turn.task.key, turn.mailbox, turn.entry.seq if isinstance(turn, Turn) else 0
+        self._failed[identity] = failed = self._failed.get(identity, 0) + 1
         if len(self._failed) > COUNTED_TURNS:
             del self._failed[next(iter(self._failed))]
-        return failed
-
-
-def _identity(leased: LeasedTurn) -> tuple[TaskKey, str, int]:
-    """Return the task, the mailbox and the message of a turn; a webhook's has no message."""
-    turn = leased.turn
-    return turn.task.key, turn.mailbox, turn.entry.seq if isinstance(turn, Turn) else 0
+        if failed < MAX_ATTEMPTS:
+            return None
+        logger.error(
+            "task %s: the turn of %s is abandoned after %d attempts",
+            *(turn.task.task_id, turn.mailbox, failed),
+            exc_info=error,
+        )
+        try:
+            return await leased.abandon(conceal(error), failed)
+        except Exception:  # the turn is retried, and abandoned again
+            logger.exception("task %s: the turn of %s can't be abandoned", turn.task.task_id, turn.mailbox)
+            return None

@@ -12,7 +12,6 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
-from mail.core.decisions.turn import abandon
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
@@ -77,12 +76,6 @@ class PeerTurn(LeasedTurn):
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Return the message to its sender; None if it is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._return(reason, attempts)
-
-    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
-        """End the task."""
-        return await self.commit(
-            lambda task: abandon(task, self._swarm, self.turn, reason, attempts, self._clock)
-        )
 
     async def _deliver(self, peers: Peers) -> str | None:
         turn = self.turn

@@ -768,7 +768,7 @@ class Runtime:
             leased.activity.start()
         outcome = "failed"
         try:
-            change = await self._attempts.complete(leased, work)
+            change = await work
             outcome = "committed" if change is not None else "handed_back"
         except LeaseLost:
             outcome = "lost"
@@ -776,10 +776,13 @@ class Runtime:
                 "task %s: the lease of %s was lost; its turn is discarded", turn.task.task_id, turn.mailbox
             )
             return leased.report(TurnReport.Outcome.LOST)
-        except BaseException:
-            with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
-                await self.store.release(turn, failed=True)
-            raise
+        except BaseException as error:
+            change = await self._attempts.end(leased, error)
+            if change is None:
+                with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
+                    await self.store.release(turn, failed=True)
+                raise
+            outcome = "committed"
         finally:
             self._heartbeat.end(leased)
             running.discard(leased)

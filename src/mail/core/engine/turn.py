@@ -12,7 +12,6 @@ from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.turn import (
     AgentFailure,
     TurnOutput,
-    abandon,
     expire,
     find_used_up,
     on_limit_reached,
@@ -238,12 +237,6 @@ class AgentTurn[T: Turn](LeasedTurn):
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed, without running it; None if its message is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
-
-    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
-        """End the task."""
-        return await self.commit(
-            lambda task: abandon(task, self._swarm, self.turn, reason, attempts, self._clock)
-        )
 
     def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)

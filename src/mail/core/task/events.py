@@ -128,7 +128,8 @@ def _parts(message: MAILMessage) -> dict[str, Any]:
 
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
-    MAILAddress.model_rebuild()  # pydantic before 2.14 can't infer how to encode a class that no validation has built
+    if not MAILAddress.__pydantic_complete__:
+        MAILAddress.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
     return to_json(
         [
             # as `value`, without its detour, and as a message is dumped, without a look at its class
