@@ -82,7 +82,7 @@ LOWEST_SAMPLE = (
     "tests/unit/test_turn_breakpoints.py",
 )
 """What runs with the lowest allowed versions: at least one file for each package that an extra brings."""
-SLOW_IN_SAMPLE = ("ministack", "dynoxide", "dynamodb-local", "is_killed")
+SLOW_IN_SAMPLE = ("built", "ministack", "dynoxide", "dynamodb-local", "is_killed")
 
 LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "turn")]
 
