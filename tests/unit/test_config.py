@@ -55,6 +55,7 @@ class TestDefaults:
                 },
                 "settings": {
                     "task_message_limit": 15,
+                    "failing_call_limit": 8,
                     "print_llm_streams": True,
                     "turn_seconds": 840.0,
                     "turn_concurrency": "auto",

@@ -241,6 +241,7 @@ class SwarmOptions(TypedDict, total=False):
     breakpoint_tools: Sequence[str]
     exclude_tools: Sequence[str]
     task_message_limit: int | None
+    failing_call_limit: int | None
     strict_tools: bool
     user_id: str
     user_role: UserRole
@@ -302,6 +303,7 @@ class Swarm(Generic[Output]):
         breakpoint_tools: Sequence[str] = (),
         exclude_tools: Sequence[str] = (),
         task_message_limit: int | None = None,
+        failing_call_limit: int | None = None,
         output_type: Any = None,
         strict_tools: bool = False,
         user_id: str = DEFAULT_USER,
@@ -335,6 +337,7 @@ class Swarm(Generic[Output]):
             breakpoint_tools=breakpoint_tools,
             exclude_tools=exclude_tools,
             task_message_limit=task_message_limit,
+            failing_call_limit=failing_call_limit,
             description=description,
             keywords=keywords,
             public=public,

@@ -30,6 +30,7 @@ from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
@@ -95,6 +96,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
         self.breakpoint_tools = list(spec.breakpoint_tools)
         self.exclude_tools = list(spec.exclude_tools)
         self.task_message_limit = spec.task_message_limit
+        self.failing_call_limit = spec.failing_call_limit
         self.description = spec.description
         self.keywords = list(spec.keywords)
         self.public = spec.public
@@ -116,6 +118,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
             breakpoint_tools=self.breakpoint_tools,
             exclude_tools=self.exclude_tools,
             task_message_limit=self.task_message_limit,
+            failing_call_limit=self.failing_call_limit,
             description=self.description,
             keywords=self.keywords,
             public=self.public,
@@ -639,6 +642,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         task_message_limit: maximum number of steps of a task; None for the default.
         public: whether it is visible to other swarms.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
+        failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
+            fails; 0 for no limit, None for the default.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
         output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
@@ -662,6 +667,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         public: bool = False,
         enable_db_agent_histories: bool = False,
         *,
+        failing_call_limit: int | None = None,
         strict_tools: bool = False,
         output_type: Any = None,
     ) -> None:
@@ -677,6 +683,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             keywords=list(keywords),
             public=public,
             enable_db_agent_histories=enable_db_agent_histories,
+            failing_call_limit=failing_call_limit,
             strict_tools=strict_tools,
             output_type=output_type,
         )
@@ -777,14 +784,20 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         *,
         print_llm_streams: bool = True,
         task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+        failing_call_limit: int = FAILING_CALL_LIMIT,
     ) -> SwarmCore:
         """Build the agents and return the swarm in the form that a server runs for all its users.
 
-        `task_message_limit` is the server's setting; the template's own takes precedence.
+        `task_message_limit` and `failing_call_limit` are the server's settings; the template's own take precedence.
         """
         agents = self._instantiate_agents(instance_params or {}, print_llm_streams=print_llm_streams)
         functions = {agent.name: agent.function for agent in agents}
-        return assemble(self.spec, functions, task_message_limit=task_message_limit)
+        return assemble(
+            self.spec,
+            functions,
+            task_message_limit=task_message_limit,
+            failing_call_limit=failing_call_limit,
+        )
 
     def _instantiate_agents(
         self, instance_params: Mapping[str, Any], *, print_llm_streams: bool
@@ -828,7 +841,9 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         serve_swarm(
             self.name,
             lambda settings: self.to_core(
-                print_llm_streams=settings.print_llm_streams, task_message_limit=settings.task_message_limit
+                print_llm_streams=settings.print_llm_streams,
+                task_message_limit=settings.task_message_limit,
+                failing_call_limit=settings.failing_call_limit,
             ),
             port=port,
             host=host,

@@ -249,6 +249,7 @@ def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmEntry | None]:
     """
     settings: dict[str, Any] = {
         "task_message_limit": config.settings.task_message_limit,
+        "failing_call_limit": config.settings.failing_call_limit,
         "print_llm_streams": config.settings.print_llm_streams,
     }
     if config.swarm.source.startswith(PYTHON_PREFIX):
@@ -294,6 +295,7 @@ def current_swarm(
         swarm = build_swarm(
             loaded,
             task_message_limit=config.settings.task_message_limit,
+            failing_call_limit=config.settings.failing_call_limit,
             allowed_prefixes=config.settings.allowed_imports,
             print_llm_streams=config.settings.print_llm_streams,
         )

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mail.config.database import AUTO, engine_of, hide_password, read_database
+from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.webhooks import RETRY_SECONDS
 
@@ -46,6 +47,8 @@ class SettingsConfig(Table):
 
     Attributes:
         task_message_limit: steps of a task before its supervisor must finish it.
+        failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
+            fails; 0 for no limit.
         print_llm_streams: whether agents print the streams of their models to the server's console.
         turn_seconds: the time limit of an agent's turn, including its actions.
         turn_concurrency: the number of turns that run concurrently; `auto` for as many as fit into memory.
@@ -56,6 +59,7 @@ class SettingsConfig(Table):
     """
 
     task_message_limit: int = Field(default=15, ge=1)
+    failing_call_limit: int = Field(default=FAILING_CALL_LIMIT, ge=0)
     print_llm_streams: bool = True
     turn_seconds: float = Field(default=840.0, gt=0)
     turn_concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"

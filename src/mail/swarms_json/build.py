@@ -21,6 +21,7 @@ from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.context import current_context
+from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
@@ -55,6 +56,7 @@ def build_swarm(
     entry: SwarmEntry,
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+    failing_call_limit: int = FAILING_CALL_LIMIT,
     user_token: str = "",
     allowed_prefixes: Collection[str] | None = None,
     print_llm_streams: bool = True,
@@ -62,7 +64,7 @@ def build_swarm(
     """Import everything that the entry refers to and build its agents.
 
     Args:
-        task_message_limit: the server's setting; the entry's own takes precedence.
+        task_message_limit, failing_call_limit: the server's settings; the entry's own take precedence.
         user_token: the token of the user, passed to the factories.
         allowed_prefixes: the modules that the entry may import from; None for all.
         print_llm_streams: the server's setting; False silences every factory that takes the parameter.
@@ -99,7 +101,10 @@ def build_swarm(
         for each, agent in zip(entry.agents, agents, strict=True)
     }
     return assemble(
-        swarm_spec(entry, agents, actions, resolve), functions, task_message_limit=task_message_limit
+        swarm_spec(entry, agents, actions, resolve),
+        functions,
+        task_message_limit=task_message_limit,
+        failing_call_limit=failing_call_limit,
     )
 
 
@@ -162,6 +167,7 @@ def swarm_spec(
         breakpoint_tools=entry.breakpoint_tools,
         exclude_tools=entry.exclude_tools,
         task_message_limit=entry.task_message_limit,
+        failing_call_limit=entry.failing_call_limit,
         description=entry.description,
         keywords=entry.keywords,
         public=entry.public,
@@ -219,11 +225,12 @@ def assemble(
     functions: Mapping[str, AgentFunction],
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+    failing_call_limit: int = FAILING_CALL_LIMIT,
 ) -> SwarmCore:
     """Return the swarm of a spec, given its agents' functions.
 
-    `task_message_limit` is the server's setting; the spec's own takes precedence. Raises ConfigurationError if the
-    settings contradict each other.
+    `task_message_limit` and `failing_call_limit` are the server's settings; the spec's own take precedence. Raises
+    ConfigurationError if the settings contradict each other.
     """
     where = f"swarm {spec.name!r}"
     _require_unique(f"{where}: agents", (agent.name for agent in spec.agents))
@@ -253,6 +260,7 @@ def assemble(
         actions=by_name,
         breakpoint_tools=frozenset(spec.breakpoint_tools),
         task_message_limit=spec.task_message_limit or task_message_limit,
+        failing_call_limit=failing_call_limit if spec.failing_call_limit is None else spec.failing_call_limit,
         description=spec.description,
         keywords=tuple(spec.keywords),
         public=spec.public,
@@ -339,6 +347,10 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
         ],
         breakpoint_tools=sorted(swarm.breakpoint_tools),
         task_message_limit=swarm.task_message_limit,
+        # absent like other later keys, so that the digest of an entry stays the same
+        failing_call_limit=None
+        if swarm.failing_call_limit == FAILING_CALL_LIMIT
+        else swarm.failing_call_limit,
         description=swarm.description,
         keywords=list(swarm.keywords),
         public=swarm.public,

@@ -150,6 +150,13 @@ class SwarmEntry(Entry):
     task_message_limit: int | None = Field(
         default=None, ge=1, description="Maximum number of steps of a task; null for the server's setting."
     )
+    failing_call_limit: int | None = Field(
+        default=None,
+        ge=0,
+        exclude_if=is_none,
+        description="How often the same call of an action may fail with the same error before its agent's turn fails; "
+        "0 for no limit, null for the server's setting.",
+    )
     strict_tools: bool = Field(
         default=False,
         exclude_if=_is_empty,
@@ -257,6 +264,7 @@ class SwarmSpec:
     breakpoint_tools: list[str] = field(default_factory=list)
     exclude_tools: list[str] = field(default_factory=list)
     task_message_limit: int | None = None
+    failing_call_limit: int | None = None
     description: str = ""
     keywords: list[str] = field(default_factory=list)
     public: bool = False

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
 from mail.core.decisions.cancel import discard, is_discarded
+from mail.core.decisions.failing_calls import count_call, note_failures
 from mail.core.decisions.text_answers import TEXT_ALONE, interpret
 from mail.core.decisions.tools import ToolExecutor
 from mail.core.protocol.address import create_agent_address, parse_agent_address
@@ -44,7 +45,7 @@ from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
 MAX_FAULT_TEXT = 300
-"""Characters of an agent's last error in the report of its failure."""
+"""Characters of the last error, of an agent or an action, in the report of a failure."""
 
 
 @value
@@ -150,6 +151,27 @@ def outgrow(
         "would exceed that. Begin a new task"
     )
     return settlement.seal()
+
+
+def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int, clock: Clock) -> TaskChange:
+    """End a task because so many attempts at one of its turns could not be committed.
+
+    Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a dead
+    letter, unless it waits for approved calls, which run when the task is resumed.
+    """
+    if turn.mailbox in swarm.agents and is_discarded(task, turn):
+        return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
+    has_approved_calls = task.approved_calls_of(turn.mailbox) is not None
+    draft = Draft(task, swarm, clock)
+    draft.end_turn(turn, consume=not has_approved_calls)
+    if not has_approved_calls:
+        entry = turn.entry
+        draft.dead_letter(turn.mailbox, reason, attempts, message=entry.message, message_seq=entry.seq)
+    if draft.is_running:
+        draft.fail(
+            f"The task was ended: {attempts} attempts at a turn of {turn.mailbox!r} could not be stored: {reason}."
+        )
+    return draft.seal()
 
 
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
@@ -270,6 +292,7 @@ class Settlement:
 
     _faults = 0
     _first_fault = ""
+    _failed_call: tuple[str, int] | None = None
     _text: str | None = None
     _last_reasoning: str | None = None
     _unannounced: dict[str, object] | None = None
@@ -291,6 +314,7 @@ class Settlement:
         self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
+        self._failing_calls = task.generation.failing_calls
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
@@ -370,7 +394,9 @@ class Settlement:
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
         self.draft.generation = generation.after_turn(
-            is_step=is_step(self.turn.entry.message, self.swarm), faults=faults
+            is_step=is_step(self.turn.entry.message, self.swarm),
+            faults=faults,
+            failing_calls=self._failing_calls,
         )
         if self.draft.is_running:
             self._keep_going(faults)
@@ -388,13 +414,22 @@ class Settlement:
             reason = self._describe_faults()
             self._dead_letter(reason, FAULTS_IN_A_ROW)
             self._report_failure(reason)
+        elif self._failed_call is not None:
+            reason, times = self._failed_call
+            self._dead_letter(reason, times)
+            self._report_failure(reason, self._waiting_agent())
         prevent_stall(self.draft)
+
+    def _waiting_agent(self) -> str | None:
+        """Return the agent that waits for this one's answer; None for the entrypoint, which answers the task."""
+        if self.name == self.task.entrypoint:
+            return None
+        asked = (each.sender for each in reversed(self.draft.requests) if each.recipient == self.name)
+        return next(filter(None, asked), None)
 
     def _describe_faults(self) -> str:
         """Return why the agent has failed, with the first error of its last turn, to which others may be due."""
-        last = " ".join(self._first_fault[: 2 * MAX_FAULT_TEXT].split())
-        shown = last if len(last) <= MAX_FAULT_TEXT else f"{last[: MAX_FAULT_TEXT - 1]}…"
-        return f"{FAULTS_IN_A_ROW} faulty turns in a row; the last: {shown}"
+        return f"{FAULTS_IN_A_ROW} faulty turns in a row; the last: {_shortened(self._first_fault)}"
 
     def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
         """Return whether the user runs the tool, a breakpoint tool or one of the caller's, or must approve the call."""
@@ -530,16 +565,28 @@ class Settlement:
                 f"action complete (caller = {self.name}):\n{receipt.content}",
                 took,
             )
+            if self._failing_calls:
+                self._count_call(call, None)
             return f"SUCCESS: {receipt.content}"
         self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}", took)
-        return f"ERROR: {receipt.content}"
+        return f"ERROR: {receipt.content}{self._count_call(call, receipt.content)}"
+
+    def _count_call(self, call: AgentToolCall, error: str | None) -> str:
+        """Count a call of an action that has ended; return what its agent reads about that."""
+        self._failing_calls, times = count_call(self._failing_calls, self.name, call, error)
+        limit = self.swarm.failing_call_limit
+        if error is not None and limit and times >= limit:
+            self._failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}", times
+        return note_failures(times, limit)
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
         """Wake the agent with the results of its actions, which its history contains too.
 
-        Do nothing if the task has ended, or if a breakpoint of this turn will wake the agent.
+        Do nothing if the task has ended, if a breakpoint of this turn will wake the agent, or if the turn fails.
         """
         if self.tools.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
+            return
+        if self._failed_call is not None:
             return
         acted = [
             (call, receipt)
@@ -597,14 +644,14 @@ class Settlement:
         entry = self.turn.entry
         self.draft.dead_letter(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
 
-    def _report_failure(self, reason: str) -> None:
-        """Report the agent's failure to the sender of its message or the entrypoint, or end the task.
+    def _report_failure(self, reason: str, waiting: str | None = None) -> None:
+        """Report the agent's failure to the `waiting` agent, the sender of its message or the entrypoint, or end the task.
 
         A turn that began before the task was paused or resumed doesn't end it, as the user has written, or will.
         """
         if self.tools.is_finished:
             return
-        sender = self.turn.entry.message.sender
+        sender = self.turn.entry.message.sender if waiting is None else create_agent_address(waiting)
         text = f"agent '{self.name}' has failed: {reason}"
         if sender.address_type != "system" and parse_agent_address(sender.address)[1] is not None:
             self.draft.reply_elsewhere(sender.address, self.name, Subject.AGENT_ERROR, text)
@@ -616,6 +663,12 @@ class Settlement:
             self.draft.fail(text)
         else:
             self.draft.tell(reader, Subject.AGENT_ERROR, text)
+
+
+def _shortened(error: str) -> str:
+    """Return the error of an agent or an action on one line, cut for a report."""
+    text = " ".join(error[: 2 * MAX_FAULT_TEXT].split())
+    return text if len(text) <= MAX_FAULT_TEXT else f"{text[: MAX_FAULT_TEXT - 1]}…"
 
 
 def _text_alone(output: Checkpoint) -> str | None:

@@ -12,7 +12,7 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
-from mail.core.engine.leased_turn import LeasedTurn, OutboundResult
+from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
@@ -72,7 +72,7 @@ class PeerTurn(LeasedTurn):
             return await self._postpone(PeerUnavailable("it did not answer in time"))
         except Exception as error:  # the message must return to its sender in any case
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
-            return await self._return(f"{type(error).__name__}; the server's log says more")
+            return await self._return(conceal(error))
         self._end = OutboundResult.DELIVERED
         return await self.commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
 

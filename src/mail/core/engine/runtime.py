@@ -23,6 +23,7 @@ from mail.core.decisions.receive import begin, may_reach, possible_keys, receive
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
 from mail.core.decisions.webhooks import attach, called_by, remove
+from mail.core.engine.attempts import Attempts
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
 from mail.core.engine.histories import HistoryCache
@@ -165,6 +166,7 @@ class Runtime:
         self.pacer = Pacer()
         self._queue = queue
         self._committer = Committer(store)
+        self._attempts = Attempts()
         self._quota_guard = QuotaGuard(store)
         self.live = LiveHub(self.activities, live_link)
         self._watch = Watch(store, clock, self.pacer, self.live)
@@ -783,10 +785,13 @@ class Runtime:
                 "task %s: the lease of %s was lost; its turn is discarded", turn.task.task_id, turn.mailbox
             )
             return leased.report(TurnReport.Outcome.LOST)
-        except BaseException:
-            with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
-                await self.store.release(turn, failed=True)
-            raise
+        except BaseException as error:
+            change = await self._attempts.end(leased, error)
+            if change is None:
+                with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
+                    await self.store.release(turn, failed=True)
+                raise
+            outcome = "committed"
         finally:
             self._heartbeat.end(leased)
             running.discard(leased)

@@ -20,7 +20,7 @@ from mail.core.decisions.turn import (
 )
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.histories import CachedHistory, HistoryCache
-from mail.core.engine.leased_turn import LeasedTurn, TurnReport
+from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
 from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.calls import is_tool_result
@@ -235,7 +235,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             change = await self.commit(self._outgrow)
         except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
-            change = await self._settle(self._failure(_conceal(error)))
+            change = await self._settle(self._failure(conceal(error)))
         for new in () if change is None else change.histories:
             self._histories.extend(key, new.agent, new.n - 1, new.n, new.entries, len(new.encoded))
         return change
@@ -375,7 +375,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             return self._failure(error.detail)
         except Exception as error:  # an agent is foreign code: all that it raises is reported
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return self._failure(_conceal(error))
+            return self._failure(conceal(error))
         finally:
             self._agent_seconds = monotonic() - begin
         shown = ShownText(messages, turn.markup)
@@ -413,8 +413,3 @@ class AgentTurn[T: Turn](LeasedTurn):
 
 def _only(tool: str) -> ToolChoice:
     return {"type": "function", "function": {"name": tool}}
-
-
-def _conceal(error: Exception) -> str:
-    """Describe an error in foreign code for other agents: its text may contain secrets, so only the log has it."""
-    return f"{type(error).__name__}; the server's log says more"

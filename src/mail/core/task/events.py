@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
+from mail.core.protocol.address import MAILAddress
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import render_message
 
@@ -128,6 +129,8 @@ def _parts(message: MAILMessage) -> dict[str, Any]:
 
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
+    if not MAILAddress.__pydantic_complete__:
+        MAILAddress.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
     return to_json(
         [
             # as `value`, without its detour, and as a message is dumped, without a look at its class
