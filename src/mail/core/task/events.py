@@ -79,6 +79,13 @@ class Event(_EventFields):
     """
 
     @property
+    def agent(self) -> str:
+        """The agent that it is about, or that wrote its message; empty for other events."""
+        if self.message is not None and self.message.sender.address_type == "agent":
+            return self.message.sender.address
+        return str(self.extra.get("agent", ""))
+
+    @property
     def is_terminal(self) -> bool:
         """Whether a generation of the task ends here."""
         return self.kind in TERMINAL

@@ -41,6 +41,11 @@ class LiveEvent:
     extra: dict[str, Any]
 
     @property
+    def agent(self) -> str:
+        """The agent whose turn it is."""
+        return str(self.extra["agent"])
+
+    @property
     def delta(self) -> str:
         """The piece of a model's reply that a `text_delta` reports; empty for other kinds."""
         return str(self.extra["delta"]) if self.kind is LiveKind.TEXT_DELTA else ""

@@ -38,6 +38,12 @@ function Answer({ text, time, isWriting }) {
   </article>`;
 }
 
+/** What an agent writes to another one in plain text, until it is mail. */
+const Growing = ({ from, to, text }) => html`<article class="answer is-writing" aria-label=${`${from} writes to ${to}`}>
+  <p class="bubble-head"><${AgentName} name=${from} /><span class="arrow" role="img" aria-label="to">→</span><${AgentName} name=${to} /></p>
+  <${Markdown} text=${text} />
+</article>`;
+
 function Failure({ item, onRetry, onTrace }) {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState(null);
@@ -136,7 +142,7 @@ function Talk({ session, swarm, caller, navigate }) {
     await session.send(message, options);
     setSent({ text: message.body, after, isSending: true });
   };
-  const writing = session.past ? "" : session.live.answer;
+  const writing = session.past ? [] : session.live.writing;
   const hasComposer = !session.past && (!isAsked || wantsMessage);
   return html`
     <div class="conversation">
@@ -146,7 +152,7 @@ function Talk({ session, swarm, caller, navigate }) {
           ${chat.items.slice(-shown).map(render)}
           ${sent && html`<${Message} item=${sent} isMine />`}
           <${Working} session=${session} />
-          ${writing && html`<${Answer} text=${writing} isWriting />`}
+          ${writing.map(({ from, to, text }) => (to === "user" ? html`<${Answer} key=${from} text=${text} isWriting />` : html`<${Growing} key=${from} from=${from} to=${to} text=${text} />`))}
           ${approvals.map(({ item, call }) => html`<${Approval} key=${item.callId} item=${item} approveBy=${call.approve_by} session=${session} />`)}
           ${questions.length > 0 && html`<${Questions} key=${questions.map(({ callId }) => callId).join()} items=${questions} session=${session} />`}
         </div>
