@@ -9,6 +9,7 @@ import pytest
 from sse_starlette import ServerSentEvent
 
 from mail.cli.output import Output
+from mail.cli.views.conversation import Reply
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.live import CLEAR, WorkingAgents
 from mail.client import stream as client_stream
@@ -38,6 +39,20 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     read("turn_ended", 71.0, agent="lead")
     read("turn_ended", 71.0, agent="writer\x1b[2J")
     assert agents.line(72.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        (Reply(text="## Gold", to="user"), "## Gold"),
+        (Reply(text="See here", to="lead"), "searcher → lead: See here"),
+        (Reply(text="Hm"), "searcher: Hm"),
+        (Reply(text="Hm", answer="Gold"), "Gold"),
+        (Reply(), ""),
+    ],
+)
+def test_what_a_model_writes_is_shown_with_whom_it_is_for(reply: Reply, shown: str) -> None:
+    assert reply.shown("searcher") == shown
 
 
 class Terminal(io.StringIO):

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 KINDS = ("request", "response", "broadcast", "interrupt")
 RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 
-TASK = option("--task-id", help="The task to continue, or the id of a new one.", completes=Completes.TASK)
+TASK = option(
+    "--task-id",
+    help="The task to continue, or the id of a new one.",
+    completes=Completes.TASK,
+    may_be_new=True,
+)
 SUBJECT = option("--subject", help="The subject.")
 DROP_QUESTION = switch(
     "--drop-question", help="Send it even if the task waits for an answer, and drop its question."
@@ -119,7 +124,7 @@ def _options(given: Namespace) -> "MessageOptions":
     from mail.client.messaging import MessageOptions
 
     settings = getattr(given, "settings", None) or {}
-    names = {each.name for each in fields(MessageOptions)} - {"settings"}
+    names = {each.name for each in fields(MessageOptions)} - {"settings", "approvals"}
     if twice := sorted({"message", "show_events", *names} & settings.keys()):
         raise UsageError(f"--kwargs can't contain {', '.join(twice)}; use the flags")
     options = {name: value for name, value in vars(given).items() if name in names}

@@ -9,7 +9,13 @@ from mail.cli.session import Session, Status, status_after
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import asked_in
 
-TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK, uses_last_task=True)
+TASK = positional(
+    "task_id",
+    "The task: its id, the beginning of it, or last.",
+    metavar="TASK",
+    completes=Completes.TASK,
+    uses_last_task=True,
+)
 
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
 ALL = switch("--all", help="Decide all calls that wait for a decision.")

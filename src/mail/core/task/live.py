@@ -51,6 +51,13 @@ class LiveEvent:
         return str(self.extra["delta"]) if self.kind is LiveKind.TEXT_DELTA else ""
 
     @property
+    def is_answer(self) -> bool:
+        """Whether `delta` belongs to the task's answer: to `task_complete`, or to text for the user."""
+        if self.kind is not LiveKind.TEXT_DELTA:
+            return False
+        return self.extra["kind"] == "answer" or self.extra.get("to") == "user"
+
+    @property
     def encoded(self) -> bytes:
         """The event as processes send it to each other: a JSON list of its fields."""
         return to_json(
