@@ -32,6 +32,10 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     retry = {"reason": "rate limit (HTTP 429)", "attempt": 2, "retry_in": 4.0}
     read("model_call_retried", 3.0, agent="lead", model="openai/gpt", call=1, **retry)
     assert agents.line(5.0) == "lead: openai/gpt, 3.0 s (rate limit (HTTP 429), attempt 2 after 4.0 s)"
+    for kind, delta in (("text", "Gold lies\n"), ("text", "in the river"), ("reasoning", "hm")):
+        said = {"agent": "lead", "call": 1, "kind": kind, "delta": delta}
+        agents.read("text_delta", {"extra_data": said}, 5.0)
+    assert agents.line(5.0) == "lead: openai/gpt, 3.0 s: Gold lies in the river"
     read("model_call_ended", 6.0, agent="lead", call=1)
     read("action_started", 6.0, agent="lead", tool_name="web_search", tool_call_id="a")
     read("turn_started", 7.0, agent="writer\x1b[2J")

@@ -99,7 +99,8 @@ async def message(session: Session, given: Namespace) -> None:
 async def message_stream(session: Session, given: Namespace) -> None:
     """Send a message, and print events as they happen."""
     with session.sending(_options(given)) as options:
-        live = replace(options, live=session.output.is_terminal)
+        is_live = session.output.is_terminal
+        live = replace(options, live=is_live, deltas=is_live)
         stream = await session.client.post_stream(given.body, live)
     session.show_warnings(stream.warnings)
     shown = await show_stream(session.client, stream, session.output, learn=session.learn)

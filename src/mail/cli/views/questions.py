@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mail.cli.output import one_line
-from mail.core.protocol.question_text import describe_question
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,8 @@ class Question:
     agent: str = ""
 
     def __str__(self) -> str:
+        from mail.core.protocol.question_text import describe_question
+
         return one_line(
             describe_question(self.agent, self.name, self.arguments, needs_approval=self.needs_approval)
         )

@@ -103,8 +103,8 @@ function pendingOf(session, items) {
 }
 
 /** Read out what is new: the end of the list, in a few words. */
-function Announcement({ item, pending }) {
-  const text = pending ? "The task waits for your answer." : item?.kind === "answer" ? `Answer: ${item.text.slice(0, 300)}` : item?.kind === "failed" ? `The task failed: ${item.text}` : item?.kind === "cancelled" ? item.text : "";
+function Announcement({ item, question }) {
+  const text = question !== null ? `The task waits for your answer. ${question}`.trim() : item?.kind === "answer" ? `Answer: ${item.text.slice(0, 300)}` : item?.kind === "failed" ? `The task failed: ${item.text}` : item?.kind === "cancelled" ? item.text : "";
   return html`<p class="hidden-label" role="status" aria-live="polite">${text}</p>`;
 }
 
@@ -168,7 +168,7 @@ function Talk({ session, swarm, caller, navigate }) {
           send=${send} answer=${(text) => session.answer(text)} canAnswer=${questions.length === 1 && !approvals.length} onSent=${tail.follow}
         />`}
       </div>
-      <${Announcement} item=${last} pending=${isAsked} />
+      <${Announcement} item=${last} question=${isAsked ? (session.record.question ?? "") : null} />
     </div>
   `;
 }
