@@ -243,7 +243,7 @@ class TestPauses:
         swarm = Swarm(agent("lead", pausing, actions=[confirm]), breakpoint_tools=["confirm"])
         answer = swarm.ask("Pay")
         assert answer.is_paused
-        assert str(answer) == "lead waits for the result of confirm(amount=3)"
+        assert str(answer) == "lead waits for the result of confirm(amount: 3)"
         (pending,) = answer.pending
         assert (pending.name, pending.arguments) == ("confirm", {"amount": 3})
         assert str(swarm.reply(answer, "sure")) == "paid"

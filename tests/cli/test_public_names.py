@@ -15,6 +15,7 @@ def test_public_names() -> None:
         "Agent",
         "AgentToolCall",
         "Answer",
+        "Event",
         "LiveEvent",
         "MAILAction",
         "MAILAddress",

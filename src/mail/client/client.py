@@ -134,9 +134,12 @@ class MAILClient(Messaging):
         )
         return dict(islice(tasks.items(), limit))
 
-    async def get_task(self, task_id: str, *, at: int | None = None) -> JSONObject:
-        """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id."""
-        return await self._ask("get_task", task_id=task_id, at=at)
+    async def get_task(self, task_id: str, *, at: int | None = None, summary: bool = False) -> JSONObject:
+        """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id.
+
+        With `summary`, it comes without its events and waiting messages.
+        """
+        return await self._ask("get_task", task_id=task_id, at=at, fields="summary" if summary else None)
 
     async def get_turn(self, task_id: str, seq: int, *, limit: int | None = None) -> JSONObject:
         """Return the turn of an agent to which an event (seq) belongs: what the agent read and replied, and its tools.
