@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import ServerProcess, run_mail
 from support.terminal import Terminal
@@ -16,9 +16,9 @@ def signed_in(server: ServerProcess, url: str) -> tuple[str, str]:
     """Who a link signs in."""
     address, _, code = url.partition("#sign-in=")
     assert address == f"{server.url}/ui"
-    session = httpx.post(f"{server.url}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
+    session = httpx2.post(f"{server.url}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
     headers = {"Authorization": f"Bearer {session['token']}"}
-    caller = httpx.get(f"{server.url}/whoami", headers=headers, timeout=30).json()
+    caller = httpx2.get(f"{server.url}/whoami", headers=headers, timeout=30).json()
     return caller["role"], caller["id"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from mail.auth.keys import Caller
@@ -52,7 +52,7 @@ class Stranger:
 
 class Server:
     def __init__(self, url: str, key: str, strangers: AsyncExitStack) -> None:
-        self.url = httpx.URL(url)
+        self.url = httpx2.URL(url)
         self.key = key
         self._strangers = strangers
 
@@ -169,7 +169,7 @@ class TestTime:
 
         async with server_with(PROMPT, policy) as server:
             headers = {"Authorization": f"Bearer {server.key}"}
-            async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=TIMEOUT) as client:
+            async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=TIMEOUT) as client:
                 requests = [
                     asyncio.create_task(client.post("/message", json={"body": "x", "stream": stream}))
                     for stream in (True, False)

@@ -5,7 +5,7 @@ import socket
 import threading
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.peer_server import PeerServer
 
@@ -79,9 +79,9 @@ async def test_hosts_do_not_share_connections(beta: PeerServer, monkeypatch: pyt
         return "127.0.0.1"
 
     monkeypatch.setattr("mail.net.public_urls.async_public_address", found)
-    transport = AsyncPublicTransport(httpx.Limits())
+    transport = AsyncPublicTransport(httpx2.Limits())
     port = beta.url.rsplit(":", 1)[1]
-    async with httpx.AsyncClient(transport=transport) as client:
+    async with httpx2.AsyncClient(transport=transport) as client:
         for host in ("one.example", "two.example", "one.example"):
             await client.get(f"http://{host}:{port}/health")
     assert list(transport._inner) == ["one.example", "two.example"]

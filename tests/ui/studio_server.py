@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-import httpx
+import httpx2
 from support.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.activity import model_call
@@ -183,9 +183,9 @@ class StudioServer:
         """Let the models that wait, or the next ones, go on by this number of steps."""
         self._loop.call_soon_threadsafe(self._gate.open, steps)
 
-    def client(self) -> httpx.Client:
+    def client(self) -> httpx2.Client:
         """A client with the user's token."""
-        return httpx.Client(
+        return httpx2.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {self.tokens['user']}"},
             timeout=TIMEOUT,

@@ -18,7 +18,7 @@ from mail.config.models import AS_GIVEN
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 KEY_VARIABLE = "MAIL_API_KEY"
 
@@ -56,7 +56,7 @@ class CommandClient(MAILClient):
         """Perform `debug_post_responses`, but return the JSON, without loading the openai package."""
         return await self._post_responses(**fields)
 
-    async def _send(self, *arguments: Any, **settings: Any) -> "httpx.Response":
+    async def _send(self, *arguments: Any, **settings: Any) -> "httpx2.Response":
         """Send a request; errors name the URL that the user knows, and what to do."""
         try:
             response = await super()._send(*arguments, **settings)
@@ -76,14 +76,14 @@ class CommandClient(MAILClient):
 
 async def other_scheme(base_url: str) -> str:
     """Return the end of an error message if a MAIL server answers at this address, but over http instead of https."""
-    import httpx
+    import httpx2
 
-    url = httpx.URL(base_url)
+    url = httpx2.URL(base_url)
     other = url.copy_with(scheme="http" if url.scheme == "https" else "https")
     try:
-        async with httpx.AsyncClient(timeout=PROBE_TIMEOUT) as client:
+        async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT) as client:
             answer = await client.get(f"{str(other).rstrip('/')}/health")
-    except (httpx.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError):
         return ""
     return f", but {str(other).rstrip('/')} answers" if answer.is_success else ""
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import aiohttp
-import httpx
+import httpx2
 from aiohttp.client import DEFAULT_TIMEOUT
 from yarl import URL
 
@@ -15,14 +15,14 @@ DECODED_BY_AIOHTTP = ("content-encoding", "content-length")
 """Headers that don't apply to the body that aiohttp has decoded."""
 
 
-class AiohttpTransport(httpx.AsyncBaseTransport):
-    """A transport that sends the requests of an `httpx.AsyncClient` over an aiohttp session, and never closes it."""
+class AiohttpTransport(httpx2.AsyncBaseTransport):
+    """A transport that sends the requests of an `httpx2.AsyncClient` over an aiohttp session, and never closes it."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises httpx.TransportError with aiohttp's error chained."""
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request. Raises httpx2.TransportError with aiohttp's error chained."""
         content = await request.aread()
         headers = [(name, value) for name, value in request.headers.multi_items() if name != "host"]
         with _translated():
@@ -34,13 +34,13 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
                 allow_redirects=False,
                 timeout=self._timeout(request),
             )
-        return httpx.Response(
+        return httpx2.Response(
             response.status,
             headers=[each for each in response.headers.items() if each[0].lower() not in DECODED_BY_AIOHTTP],
             stream=_Body(response),
         )
 
-    def _timeout(self, request: httpx.Request) -> aiohttp.ClientTimeout:
+    def _timeout(self, request: httpx2.Request) -> aiohttp.ClientTimeout:
         """Return the session's time limits if they were set; aiohttp's default would end long answers."""
         if self._session.timeout != DEFAULT_TIMEOUT:
             return self._session.timeout
@@ -48,7 +48,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         return aiohttp.ClientTimeout(total=None, sock_connect=limits["connect"], sock_read=limits["read"])
 
 
-class _Body(httpx.AsyncByteStream):
+class _Body(httpx2.AsyncByteStream):
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
@@ -66,15 +66,15 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise httpx.ConnectError(str(error)) from error
+        raise httpx2.ConnectError(str(error)) from error
     except TimeoutError as error:  # aiohttp's own are TimeoutErrors too
-        raise httpx.ReadTimeout(str(error)) from error
+        raise httpx2.ReadTimeout(str(error)) from error
     except aiohttp.ClientError as error:
-        raise httpx.ReadError(str(error)) from error
+        raise httpx2.ReadError(str(error)) from error
 
 
-def over(session: aiohttp.ClientSession) -> httpx.AsyncClient:
-    """Return an httpx client that sends over this session and adds no headers of its own."""
-    client = httpx.AsyncClient(transport=AiohttpTransport(session))
+def over(session: aiohttp.ClientSession) -> httpx2.AsyncClient:
+    """Return an httpx2 client that sends over this session and adds no headers of its own."""
+    client = httpx2.AsyncClient(transport=AiohttpTransport(session))
     client.headers.clear()
     return client

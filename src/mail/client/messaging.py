@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from urllib.parse import unquote
 from uuid import uuid4
 
-import httpx
+import httpx2
 
 from mail.client.connection import Connection, is_stream, read_json
 from mail.client.errors import (
@@ -538,7 +538,7 @@ class Messaging(Connection):
         if is_stream(response):
             return self._stream_in(response, sent)
         answer = dict(read_json(response))
-        if response.status_code == httpx.codes.ACCEPTED:
+        if response.status_code == httpx2.codes.ACCEPTED:
             return self._stream_of(response, answer, is_new=sent.is_new)
         return answer
 
@@ -571,7 +571,7 @@ class Messaging(Connection):
                 why = failure
                 continue
             except BadAnswer as refusal:
-                if refusal.status != httpx.codes.NOT_FOUND and not is_transient(refusal):
+                if refusal.status != httpx2.codes.NOT_FOUND and not is_transient(refusal):
                     raise
                 why = refusal
                 continue
@@ -584,9 +584,9 @@ class Messaging(Connection):
             f"({why}): {sent.advice}"
         ) from error.__cause__
 
-    def _stream_in(self, response: httpx.Response | None, sent: SentMessage) -> EventStream:
+    def _stream_in(self, response: httpx2.Response | None, sent: SentMessage) -> EventStream:
         """Return the stream that is the answer to a message."""
-        headers = httpx.Headers() if response is None else response.headers
+        headers = httpx2.Headers() if response is None else response.headers
         task_id = sent.task_id or unquote(headers.get("x-task-id", ""))
         after = headers.get(POSITION_HEADER)
         is_resumable = sent.is_new or after is not None
@@ -606,12 +606,12 @@ class Messaging(Connection):
         is_new: bool = False,
         wanted: Mapping[str, bool] = MappingProxyType({}),
     ) -> EventStream:
-        async def reopen(last: str | None) -> httpx.Response | None:
+        async def reopen(last: str | None) -> httpx2.Response | None:
             return await self._reopen_task(task_id, last, wanted)
 
         return EventStream(task_id, reopen, after=after, is_resumable=is_resumable, is_new=is_new)
 
-    def _stream_of(self, accepted: httpx.Response, answer: JSONObject, *, is_new: bool) -> EventStream:
+    def _stream_of(self, accepted: httpx2.Response, answer: JSONObject, *, is_new: bool) -> EventStream:
         """Return the stream that a 202 links to. It may be on another server, which gets the key too."""
         url = accepted.url.join(answer["links"]["stream"])
         if accepted.url.scheme == "https" and url.scheme != "https":
@@ -619,21 +619,21 @@ class Messaging(Connection):
                 f"POST {accepted.request.url.path}", accepted.status_code, "it links to an unencrypted stream"
             )
 
-        async def reopen(last: str | None) -> httpx.Response | None:
+        async def reopen(last: str | None) -> httpx2.Response | None:
             return await self._reopen(str(url), None, last)
 
         return EventStream(answer["task_id"], reopen, is_new=is_new)
 
     async def _reopen_task(
         self, task_id: str, last: str | None, wanted: Mapping[str, bool]
-    ) -> httpx.Response | None:
+    ) -> httpx2.Response | None:
         request = OPERATIONS["watch_task"].request({"task_id": task_id})
         query = {**(request.query or {}), **dict.fromkeys(wanted, "true")}
         return await self._reopen(request.path, query, last)
 
     async def _reopen(
         self, url: str, query: Mapping[str, str] | None, last: str | None
-    ) -> httpx.Response | None:
+    ) -> httpx2.Response | None:
         return await self._open("GET", url, query=query, headers={"Last-Event-ID": last} if last else None)
 
 

@@ -21,7 +21,7 @@ from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
 if TYPE_CHECKING:
     import ssl
 
-    import httpx
+    import httpx2
 
 PREFIX = "WEBHOOK_SECRET_"
 """The prefix of variables that `secret_ref` may name; callers must not use other variables of the server."""
@@ -83,7 +83,7 @@ class HTTPWebhooks:
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds."""
-        import httpx
+        import httpx2
 
         from mail.net.public_urls import NoAddress, NotPublic
 
@@ -105,19 +105,19 @@ class HTTPWebhooks:
             return Reply(None, NO_PUBLIC_ADDRESS)
         except TimeoutError:
             return Reply(None, f"no answer within {seconds:.3g} seconds")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
             return Reply(None, f"no answer: {str(error) or type(error).__name__}")
 
-    def _client(self) -> "httpx.AsyncClient":
-        import httpx
+    def _client(self) -> "httpx2.AsyncClient":
+        import httpx2
 
         from mail.net.public_urls import AsyncPublicTransport
 
         transport = None if self.allow_private else AsyncPublicTransport(verify=_tls())
-        return httpx.AsyncClient(
+        return httpx2.AsyncClient(
             verify=_tls(),
             transport=transport,
-            timeout=None,  # noqa: S113 - the caller sets one
+            timeout=None,
             trust_env=False,
             follow_redirects=False,
         )
@@ -147,7 +147,7 @@ class HTTPWebhooks:
             raise BadRequest(f"secret_ref: this server has no secret {variable}")
         return secret_key(secret)
 
-    def _read(self, response: "httpx.Response") -> Reply:
+    def _read(self, response: "httpx2.Response") -> Reply:
         status = response.status_code
         if 200 <= status < 300:
             return Reply(status)
@@ -222,6 +222,6 @@ def _seconds(retry_after: str, now: datetime) -> float | None:
 @cache
 def _tls() -> "ssl.SSLContext":
     """Return the trusted certificates, cached as reading them is slow."""
-    import httpx
+    import httpx2
 
-    return httpx.create_ssl_context()
+    return httpx2.create_ssl_context()
