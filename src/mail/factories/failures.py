@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
+from mail.core.protocol.retry_after import read_retry_after
 from mail.factories.items import MalformedReply
 from mail.factories.models import ModelRequest
 from mail.factories.providers import key_variable, missing_variables, name_hint, provider_of, similar_model
@@ -190,11 +190,4 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds to wait that a provider requests: OpenAI's milliseconds, or RFC 9110's seconds or date."""
     with suppress(KeyError, ValueError):
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    with suppress(ValueError):
-        return max(0.0, float(value))
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
-    return None
+    return read_retry_after(headers.get("retry-after", ""), now)
