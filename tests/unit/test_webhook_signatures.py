@@ -17,7 +17,10 @@ BODY = b'{"test": 2432232314}'
 PUBLISHED = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 """The vector that the libraries of Standard Webhooks share."""
 
-OTHERS = ("v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc=", "v2,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc=")
+OTHERS = (
+    "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc=",
+    "v2,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc=",
+)
 """Signatures by other keys and of other versions, as their suites have them."""
 
 NON_ASCII = '{"name": "Grüße 🌍"}'.encode()
