@@ -36,8 +36,8 @@ class MAILClient(Messaging):
         base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`. `url` is an
             alias.
         api_key: sent as a bearer token; takes precedence over the token of the URL.
-        session: an `httpx.AsyncClient` or `aiohttp.ClientSession` to send requests with. It is not closed, and its time
-            limits apply unless they are its library's defaults.
+        session: an `AsyncClient` of httpx2 or httpx, or an `aiohttp.ClientSession`, to send requests with. It is not closed,
+            and its time limits apply unless they are its library's defaults.
         config: how long to wait for an answer, and whether to log requests as INFO instead of DEBUG; the default is
             `[client]` of `mail.toml`.
     """

@@ -3,9 +3,9 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 import httpx2
 
@@ -146,8 +146,7 @@ class EventStream:
         self._was_open = True
         if response is not None:
             self._has_answer = False
-            # httpx2 types its generator as a mere iterator
-            self._chunks = cast(AsyncGenerator[bytes], response.aiter_bytes())
+            self._chunks = response.aiter_bytes()
             self._decoder = EventDecoder()
 
     async def connect(self, error: MAILClientError | None = None) -> None:

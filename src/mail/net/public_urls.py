@@ -3,10 +3,8 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Any
 
 import httpx2
 
@@ -72,7 +70,7 @@ class AsyncPublicTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request. Raises httpx2.ConnectError if its host is not public."""
         host = _host(request)
-        checked = _readdress(request, host, await async_public_address(host, _port(request)))
+        checked = _readdress(request, host, await asyncio.to_thread(public_address, host, _port(request)))
         inner = self._inner.get(host)
         if inner is None:
             inner = self._inner[host] = httpx2.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
@@ -92,17 +90,12 @@ def public_address(host: str, port: int) -> str:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise _no_address(host, error) from error
-    return _first_of_public(host, found)
-
-
-async def async_public_address(host: str, port: int) -> str:
-    """Return an address of the host without blocking the event loop; see `public_address`."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise _no_address(host, error) from error
-    return _first_of_public(host, found)
+        raise NoAddress(f"{host} has no address: {error}") from error
+    addresses = [str(address[0]) for *_, address in found]
+    private = [address for address in addresses if not is_public(address)]
+    if private:
+        raise NotPublic(f"{host} is {private[0]}, which is not a public address")
+    return addresses[0]
 
 
 def is_public(address: str) -> bool:
@@ -141,15 +134,3 @@ def _readdress(request: httpx2.Request, host: str, address: str) -> httpx2.Reque
         stream=request.stream,
         extensions={**request.extensions, "sni_hostname": host},
     )
-
-
-def _no_address(host: str, error: Exception) -> NoAddress:
-    return NoAddress(f"{host} has no address: {error}")
-
-
-def _first_of_public(host: str, found: Sequence[tuple[Any, ...]]) -> str:
-    addresses = [str(address[0]) for *_, address in found]
-    private = [address for address in addresses if not is_public(address)]
-    if private:
-        raise NotPublic(f"{host} is {private[0]}, which is not a public address")
-    return addresses[0]

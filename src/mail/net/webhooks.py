@@ -3,15 +3,13 @@
 import asyncio
 import socket
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from functools import cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.retry_after import read_retry_after
 from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net.registration import MAX_URL, host_of, is_loopback
@@ -19,8 +17,6 @@ from mail.net.secrets import Tokens, variable_in
 from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx2
 
 PREFIX = "WEBHOOK_SECRET_"
@@ -111,11 +107,11 @@ class HTTPWebhooks:
     def _client(self) -> "httpx2.AsyncClient":
         import httpx2
 
-        from mail.net.public_urls import AsyncPublicTransport
+        from mail.net.public_urls import AsyncPublicTransport, tls
 
-        transport = None if self.allow_private else AsyncPublicTransport(verify=_tls())
+        transport = None if self.allow_private else AsyncPublicTransport(verify=tls())
         return httpx2.AsyncClient(
-            verify=_tls(),
+            verify=tls(),
             transport=transport,
             timeout=None,
             trust_env=False,
@@ -152,7 +148,7 @@ class HTTPWebhooks:
         if 200 <= status < 300:
             return Reply(status)
         redirects = "; redirects are not followed" if 300 <= status < 400 else ""
-        after = _seconds(response.headers.get("retry-after", ""), self._clock.now())
+        after = read_retry_after(response.headers.get("retry-after", ""), self._clock.now())
         return Reply(status, f"it answered {status}{redirects}", after)
 
 
@@ -206,22 +202,3 @@ async def _is_private(url: str) -> bool:
 
     found = await asyncio.get_running_loop().getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
     return not any(is_public(str(address[0])) for *_, address in found)
-
-
-def _seconds(retry_after: str, now: datetime) -> float | None:
-    """Return the seconds in a header `Retry-After`, a number or a date (RFC 9110, section 10.2.3); None if it has neither."""
-    if retry_after.isascii() and retry_after.isdigit():
-        return float(retry_after[:9])
-    try:
-        until = parsedate_to_datetime(retry_after)
-    except ValueError:
-        return None
-    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds())
-
-
-@cache
-def _tls() -> "ssl.SSLContext":
-    """Return the trusted certificates, cached as reading them is slow."""
-    import httpx2
-
-    return httpx2.create_ssl_context()
