@@ -325,7 +325,7 @@ def test_a_swarm_is_served_on_its_database(tmp_path: Path) -> None:
         assert process.stdout is not None
         (line,) = itertools.islice((each for each in process.stdout if "listens on" in each), 1)
         url = next(word for word in line.split() if word.startswith("http://"))
-        assert httpx2.get(f"{url}/").json()["swarm"]["name"] == "lead"
+        assert httpx2.get(f"{url}/", timeout=60).json()["swarm"]["name"] == "lead"
         assert (tmp_path / "ours.db").is_file()
     finally:
         process.terminate()

@@ -448,7 +448,7 @@ class TestServer:
         process, line = self.start(tmp_path)
         try:
             url = next(word for word in line.split() if word.startswith("http://"))
-            swarm = httpx2.get(f"{url}/").json()["swarm"]
+            swarm = httpx2.get(f"{url}/", timeout=60).json()["swarm"]
             assert "Swarm served listens" in line
             assert (swarm["name"], swarm["entrypoint"]) == ("served", "supervisor")
         finally:

@@ -35,7 +35,7 @@ def test_ctrl_c_twice_stops_at_once_and_says_what_resumes(waiting: ServerProcess
 
 def is_reachable(server: ServerProcess) -> bool:
     try:
-        return httpx2.get(f"{server.url}/health").is_success
+        return httpx2.get(f"{server.url}/health", timeout=60).is_success
     except httpx2.TransportError:
         return False
 
@@ -43,6 +43,6 @@ def is_reachable(server: ServerProcess) -> bool:
 def test_a_pipe_gets_no_line_per_request_unless_a_level_is_chosen(tmp_path: Path) -> None:
     for env, is_logged in (({}, False), ({"MAIL_LOG_LEVEL": "info"}, True)):
         with ServerProcess(tmp_path, env=env) as server:
-            httpx2.get(f"{server.url}/whoami")
+            httpx2.get(f"{server.url}/whoami", timeout=60)
             server.stop()
             assert ("INFO mail.activity.details: GET /whoami: 401 in" in server.errors) is is_logged

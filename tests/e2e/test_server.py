@@ -152,7 +152,7 @@ def test_runs_as_a_module(tmp_path: Path) -> None:
         command = (sys.executable, "-m", "mail.server")
 
     with AsModule(tmp_path) as server:
-        assert httpx2.get(f"{server.url}/health").json()["status"] == "healthy"
+        assert httpx2.get(f"{server.url}/health", timeout=60).json()["status"] == "healthy"
         assert server.stop() == 0
 
 

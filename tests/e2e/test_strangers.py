@@ -49,7 +49,7 @@ def cpu_seconds(server: ServerProcess) -> float:
 
 
 def is_healthy(server: ServerProcess) -> bool:
-    return httpx2.get(f"{server.url}/health", timeout=5).status_code == 200
+    return httpx2.get(f"{server.url}/health", timeout=60).status_code == 200
 
 
 def test_more_strangers_than_descriptors(server: ServerProcess) -> None:

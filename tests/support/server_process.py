@@ -21,7 +21,7 @@ from mail.net.public_urls import tls
 from support import forkserver
 
 MAIL = (sys.executable, "-m", "mail.cli")
-TIMEOUT = 60.0
+TIMEOUT = 100.0
 """Seconds after which something that should have happened counts as hung."""
 
 AUTHORITY = Path(__file__).parent / "authority.pem"
