@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
@@ -99,6 +99,13 @@ def one_line(text: Any) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number of things as people write it; `plural` is for nouns that take more than an s."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def price(usage: Mapping[str, Any]) -> str:
+    """Return the cost of model calls in words, as far as their prices are known."""
+    if usage.get("unpriced_calls") and not usage["cost"]:
+        return "unknown price"
+    return f"{'at least ' if usage['unpriced_calls'] else ''}{usage['cost']:.4f} USD"
 
 
 def _one_cell(text: str) -> str:

@@ -97,7 +97,8 @@ def find_problems(llm: str, proxy_variable: str | None = None, *, has_key: bool 
     if similar is not None and _digits(similar) == _digits(
         llm
     ):  # otherwise it may be a model newer than the table
-        problems.append(f"litellm knows no model {llm!r}. Did you mean {similar!r}?")
+        named = similar if "/" in similar else f"{provider_of(litellm, similar)}/{similar}"
+        problems.append(f"litellm knows no model {llm!r}. Did you mean {named!r}?")
     return problems
 
 

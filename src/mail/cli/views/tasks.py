@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mail.cli.output import Output, counted, one_line
+from mail.cli.output import Output, counted, one_line, price
 from mail.cli.views.events import LineReader, Stopwatch, printer, read_data, read_tree, show_tree
 from mail.cli.views.live import SHORT, Durations, duration
 from mail.cli.views.questions import Question, questions_of
@@ -166,12 +166,12 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
     total = view.usage.get("total", {})
     if total.get("calls"):
         tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"
-        yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {total['cost']:.4f} USD"
+        yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {price(total)}"
     for awaited in view.waiting_for:
         yield "waits for", str(awaited)
     for worker in view.working or ():
         yield "working", str(worker)
-    for question in view.questions():
+    for question in () if view.state == "cancelled" else view.questions():
         yield "approval" if question.needs_approval else "question", f"{question} (call {question.call_id})"
     for call in view.pending_tool_calls:
         if call.decision:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from textwrap import indent
 from typing import Any
 
-from mail.cli.output import Output, counted, one_line
+from mail.cli.output import Output, counted, one_line, price
 from mail.cli.views.events import read_line
 from mail.cli.views.live import SHORT, duration
 
@@ -42,7 +42,7 @@ def _facts(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "model call", f"{one_line(call['model'])} {duration(call['seconds'])}{more}"
     if usage := turn["usage"]:
         tokens = f"{usage['input_tokens']} tokens in, {usage['output_tokens']} out"
-        yield "usage", f"{counted(usage['calls'], 'model call')}, {tokens}, {usage['cost']:.4f} USD"
+        yield "usage", f"{counted(usage['calls'], 'model call')}, {tokens}, {price(usage)}"
     for queued in turn["mail"]:
         line = read_line("new_message", {"extra_data": {"full_message": queued["message"]}}, 0)
         yield "mail", f"{line.who} → {line.whom}  {line.text}"
