@@ -134,9 +134,9 @@ class TestAgents:
         ("changes", "complaint"),
         [
             ({"name": ""}, "name: "),
-            ({"tool_format": "chat"}, "tool_format must be one of"),
+            ({"tool_format": "chat"}, "tool_format: Input should be .completions. or .responses."),
             ({"exclude_tools": ["halp"]}, r"'halp', which is not a MAIL tool. Did you mean 'help'"),
-            ({"factory": 3}, "is neither a function nor an import string"),
+            ({"factory": 3}, "factory: must be a function or its import string"),
             ({"comm_targets": [1]}, "comm_targets.0: "),
             ({"agent_params": {"a": "python::nowhere:x"}}, "can't be imported"),
         ],

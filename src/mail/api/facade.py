@@ -21,7 +21,7 @@ from typing_extensions import TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
-from mail.api.agents import MAILAgentTemplate, read_approve
+from mail.api.agents import BaseAgent, MAILAgentTemplate, read_agent
 from mail.api.answers import Answer, Piece, read_answer
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
@@ -37,8 +37,9 @@ from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
 from mail.factories.options import needs_chat
-from mail.mcp.servers import MCPOption, read_servers
-from mail.swarms_json.entries import Factory
+from mail.mcp.servers import MCPOption
+from mail.swarms_json.entries import AgentOptions, Factory
+from mail.swarms_json.references import resolve_params, resolver
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
@@ -64,7 +65,7 @@ STOP_SECONDS = 5.0
 """Seconds that a swarm's thread may take to end."""
 
 
-class Agent:
+class Agent(BaseAgent):
     """An agent: a language model with a system prompt, actions and a team.
 
         writer = Agent("writer", "You write three clear sentences.", model="openai/gpt-5-mini")
@@ -115,29 +116,16 @@ class Agent:
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
-        self.name = name
         self.system = system
         self.model = model
-        self.actions = [_as_action(name, each) for each in actions]
         self.team = list(team)
         for member in self.team:
             if not isinstance(member, Agent):
                 raise ConfigurationError(f"agent {name!r}: team must be agents, not {member!r}")
         self.function = function
-        self.factory = factory
-        self.can_complete_tasks = can_complete_tasks
-        self.tool_format: ToolFormat = tool_format or (
-            "completions" if model is not None and needs_chat(options) else "responses"
-        )
-        self.exclude_tools = list(exclude_tools)
-        self.comm_targets = list(comm_targets)
-        self.enable_interswarm = enable_interswarm
-        self.description = description
-        self.sequential = sequential
-        self.strict_tools = strict_tools
-        self.approve = read_approve(f"agent {name!r}", approve)
-        self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
+        if tool_format is None:
+            tool_format = "completions" if model is not None and needs_chat(options) else "responses"
         given = [what for what in (model, function, factory) if what is not None]
         if len(given) != 1:
             raise ConfigurationError(
@@ -146,11 +134,30 @@ class Agent:
         if model is not None:
             if "llm" in options:
                 raise ConfigurationError(f"agent {name!r}: 'llm' is not an option: use model")
-            check_model_options(f"agent {name!r}", model, self.tool_format, options)
+            check_model_options(f"agent {name!r}", model, tool_format, options)
         elif function is not None and options:
             raise ConfigurationError(
                 f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
             )
+        settings: AgentOptions = {
+            "sequential": sequential,
+            "mcp": mcp,
+            "strict_tools": strict_tools,
+            "approve": approve,
+            "description": description,
+        }
+        spec = read_agent(
+            name,
+            settings,
+            factory=LiteLLMActionAgentFunction if factory is None else factory,
+            comm_targets=list(comm_targets),
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=bool(can_complete_tasks),
+            tool_format=tool_format,
+            exclude_tools=list(exclude_tools),
+        )
+        self._completes_as_lead = can_complete_tasks is None
+        super().__init__(spec, [_as_action(name, each) for each in actions])
 
     def template(
         self,
@@ -163,27 +170,19 @@ class Agent:
 
         `team` has what the other agents do, by name.
         """
-        completes = leads if self.can_complete_tasks is None else self.can_complete_tasks
+        completes = self.can_complete_tasks or (leads and self._completes_as_lead)
         factory, params = self._factory(team, leads=leads, completes=completes)
         targets = list(dict.fromkeys([*team, *self.comm_targets]))
         alone = () if targets or self.enable_interswarm else ALONE
-        return MAILAgentTemplate(
-            name=self.name,
+        spec = self._spec.but(
             factory=factory,
             comm_targets=targets,
-            actions=self.actions if actions is None else actions,
-            agent_params=params,
+            agent_params=resolve_params(params, resolver()),
             enable_entrypoint=leads,
-            enable_interswarm=self.enable_interswarm,
             can_complete_tasks=completes,
-            tool_format=self.tool_format,
             exclude_tools=[*self.exclude_tools, *alone],
-            sequential=self.sequential,
-            strict_tools=self.strict_tools,
-            approve=self.approve,
-            mcp=self.mcp,
-            description=self.description,
         )
+        return MAILAgentTemplate.from_spec(spec, self.actions if actions is None else actions)
 
     def system_prompt(self, team: Mapping[str, str], *, completes: bool) -> str:
         """Return the whole system prompt: the agent's own, and how to work with these other agents.
@@ -204,14 +203,11 @@ class Agent:
             kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
             system = self.system_prompt(team, completes=completes)
             return kind, {"llm": self.model, "system": system, **self.options}
-        if self.factory is not None:
-            own = {"system": self.system} if self.system else {}
-            return self.factory, {**own, **self.options}
-        function = self.function
-        return lambda **_wiring: function, {}
-
-    def __repr__(self) -> str:
-        return f"Agent({self.name!r})"
+        if self.function is not None:
+            function = self.function
+            return lambda **_wiring: function, {}
+        own = {"system": self.system} if self.system else {}
+        return self.factory, {**own, **self.options}
 
 
 def _as_action(agent: str, given: MAILAction | Callable[..., Any]) -> MAILAction:

@@ -37,7 +37,6 @@ from mail.swarms_json.build import (
     DEFAULT_TASK_MESSAGE_LIMIT,
     assemble,
     build_actions,
-    mcp_servers,
     swarm_spec,
 )
 from mail.swarms_json.entries import SwarmEntry, SwarmSpec
@@ -710,10 +709,9 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
     def _from_entry(cls, entry: SwarmEntry, *, allowed_prefixes: Collection[str] | None = None) -> Self:
         cores = build_actions(entry, resolver(allowed_prefixes))
         actions = {core.name: MAILAction.from_core(core) for core in cores}
-        servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
         agents = [
-            MAILAgentTemplate.from_entry(
-                agent, actions, allowed_prefixes=allowed_prefixes, mcp=servers[agent.name]
+            MAILAgentTemplate.of_file(
+                agent, actions, swarm_servers=entry.mcp, allowed_prefixes=allowed_prefixes
             )
             for agent in entry.agents
         ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mail.lazy import lazy_exports
 from mail.swarms_json.build import build_swarm
-from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
+from mail.swarms_json.entries import ActionEntry, AgentSpec, SwarmEntry
 from mail.swarms_json.load import (
     find_source,
     load_swarm,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActionEntry",
-    "AgentEntry",
+    "AgentSpec",
     "SwarmEntry",
     "build_swarm",
     "find_source",

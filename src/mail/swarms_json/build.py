@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -31,18 +32,15 @@ from mail.core.task.swarm import (
     SwarmCore,
 )
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
-from mail.mcp.servers import ToolServer, tool_servers
+from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
-from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
+from mail.swarms_json.entries import ActionEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.signatures import Signature, TypedArguments, signature_of, typed_arguments
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TASK_MESSAGE_LIMIT = 15
-
-BUILT_IN_PYTHON = "(built in Python)"
-"""Placeholder for a factory without a name."""
 
 MAX_SHOWN = 2000
 """Maximum number of characters of a schema that an error message repeats to an agent."""
@@ -71,13 +69,12 @@ def build_swarm(
     """
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
-    servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
     agents = [
-        agent_spec(
+        resolve_agent(
+            f"swarm {entry.name!r}, agent {agent.name!r}",
             agent,
             _located(entry, agent, resolve),
-            servers[agent.name],
-            swarm=entry.name,
+            swarm_servers=entry.mcp,
             is_trusted=allowed_prefixes is None,
         )
         for agent in entry.agents
@@ -86,17 +83,14 @@ def build_swarm(
     functions = {
         agent.name: build_function(
             f"swarm {entry.name!r}, agent {agent.name!r}",
-            replace(
-                agent,
-                factory=_located(entry, each, resolve)(each.factory),
-                exclude_tools=[*entry.exclude_tools, *agent.exclude_tools],
-            ),
+            agent.but(exclude_tools=[*entry.exclude_tools, *agent.exclude_tools]),
             # An unknown name is reported by `assemble`, with a hint.
             [tools[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in tools],
+            resolve=_located(entry, agent, resolve),
             instance_params={"user_token": user_token},
             print_llm_streams=print_llm_streams,
         )
-        for each, agent in zip(entry.agents, agents, strict=True)
+        for agent in agents
     }
     return assemble(
         swarm_spec(entry, agents, actions, resolve), functions, task_message_limit=task_message_limit
@@ -128,7 +122,7 @@ def read_params(
     return found
 
 
-def _located(entry: SwarmEntry, agent: AgentEntry, resolve: Resolve) -> Resolve:
+def _located(entry: SwarmEntry, agent: AgentSpec, resolve: Resolve) -> Resolve:
     """Return `resolve` with errors that name the agent."""
 
     def located(reference: str) -> Any:
@@ -171,46 +165,23 @@ def swarm_spec(
     )
 
 
-def mcp_servers(entry: SwarmEntry, *, is_trusted: bool) -> dict[str, tuple[ToolServer, ...]]:
-    """Return the MCP servers of each agent: the swarm's, and its own. Raises ConfigurationError."""
-    return {
-        agent.name: tool_servers(
-            f"swarm {entry.name!r}, agent {agent.name!r}", {**entry.mcp, **agent.mcp}, is_trusted=is_trusted
-        )
-        for agent in entry.agents
-    }
-
-
-def agent_spec(
-    entry: AgentEntry,
-    resolve: Resolve | None = None,
-    mcp: tuple[ToolServer, ...] = (),
+def resolve_agent(
+    where: str,
+    agent: AgentSpec,
+    resolve: Resolve,
     *,
-    swarm: str = "",
+    swarm_servers: Mapping[str, MCPServer] = MappingProxyType({}),
     is_trusted: bool = True,
 ) -> AgentSpec:
-    """Return the spec of an entry; without `resolve`, its `agent_params` stay as they are (see `read_params`).
+    """Return an agent of a file with the references in its `agent_params` resolved, and the MCP servers of its swarm.
 
-    `swarm` is the name of its swarm, for messages.
+    Unless the operator has written the file (`is_trusted`), raises ConfigurationError for what could read the server's
+    secrets or start programs; see `read_params` and `loaded_servers`. `where` is the agent, for messages.
     """
-    where = f"swarm {swarm!r}, agent {entry.name!r}" if swarm else f"agent {entry.name!r}"
-    params = entry.agent_params
-    return AgentSpec(
-        name=entry.name,
-        factory=entry.factory,
-        comm_targets=entry.comm_targets,
-        actions=entry.actions,
-        agent_params=read_params(where, params, resolve, is_trusted=is_trusted) if resolve else params,
-        enable_entrypoint=entry.enable_entrypoint,
-        enable_interswarm=entry.enable_interswarm,
-        can_complete_tasks=entry.can_complete_tasks,
-        tool_format=entry.tool_format,
-        exclude_tools=entry.exclude_tools,
-        sequential=entry.sequential,
-        mcp=mcp,
-        strict_tools=entry.strict_tools,
-        approve=entry.approve,
-        description=entry.description,
+    servers = {**swarm_servers, **agent.mcp}
+    return agent.but(
+        agent_params=read_params(where, agent.agent_params, resolve, is_trusted=is_trusted),
+        mcp=servers if is_trusted else loaded_servers(where, servers),
     )
 
 
@@ -243,11 +214,13 @@ def assemble(
         version=spec.version,
         entrypoint=spec.entrypoint,
         agents={
-            agent.name: replace(
-                agent,
+            agent.name: agent.but(
                 exclude_tools=[*spec.exclude_tools, *agent.exclude_tools],
                 strict_tools=spec.strict_tools if agent.strict_tools is None else agent.strict_tools,
-            ).to_core(functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS}, agent.approve))
+            ).to_core(
+                functions[agent.name],
+                source(tool_servers(agent.mcp), {*agent.actions, *MAIL_TOOLS}, agent.approve),
+            )
             for agent in spec.agents
         },
         actions=by_name,
@@ -271,11 +244,11 @@ def _check_approve(where: str, agent: AgentSpec, swarm: SwarmSpec) -> None:
     forms = {action.name for action in swarm.actions if action.form is not None}
     listed = {
         name
-        for server in agent.mcp
+        for server in tool_servers(agent.mcp)
         for tool in server.settings.tools or ()
         for name in names_of(server, tool)
     }
-    is_open = any(server.settings.tools is None for server in agent.mcp)
+    is_open = any(server.settings.tools is None for server in tool_servers(agent.mcp))
     for name in agent.approve:
         if name in swarm.breakpoint_tools or name in forms:
             raise ConfigurationError(
@@ -309,24 +282,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
         name=swarm.name,
         version=swarm.version,
         entrypoint=swarm.entrypoint,
-        agents=[
-            AgentEntry(
-                name=name,
-                factory=BUILT_IN_PYTHON,
-                comm_targets=list(agent.comm_targets),
-                actions=list(agent.actions),
-                enable_entrypoint=agent.enable_entrypoint,
-                enable_interswarm=agent.enable_interswarm,
-                can_complete_tasks=agent.can_complete_tasks,
-                tool_format=agent.tool_format,
-                exclude_tools=sorted(agent.exclude_tools),
-                sequential=agent.sequential,
-                strict_tools=agent.strict_tools or None,
-                approve=agent.approve if isinstance(agent.approve, bool) else sorted(agent.approve),
-                description=agent.description,
-            )
-            for name, agent in swarm.agents.items()
-        ],
+        agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[
             ActionEntry(
                 name=action.name,
@@ -354,6 +310,7 @@ def build_function(
     spec: AgentSpec,
     tools: Sequence[Mapping[str, Any]],
     *,
+    resolve: Resolve,
     instance_params: Mapping[str, Any],
     print_llm_streams: bool = True,
 ) -> AgentFunction:
@@ -361,15 +318,15 @@ def build_function(
 
     Args:
         where: the agent, for messages.
-        spec: the agent, its factory imported.
         tools: declare the agent's actions.
+        resolve: imports a factory that is given as an import string.
         instance_params: parameters that every agent of this instance gets, such as `user_token`. The agent's own
             `agent_params` take precedence over them, and the wiring over both.
         print_llm_streams: False silences every factory that takes the parameter.
 
     Raises ConfigurationError if the factory rejects its parameters or returns no function.
     """
-    factory: Any = spec.factory
+    factory: Any = resolve(spec.factory) if isinstance(spec.factory, str) else spec.factory
     wiring = spec.wiring(tools)
     _warn(where, wiring, spec.agent_params)
     given = {"user_token": "", **instance_params, **spec.agent_params, **wiring}

@@ -10,8 +10,8 @@ from mail.core.protocol.error_text import describe, problems
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import ActionCore, AgentOutput, History, ToolChoice
 from mail.errors import ConfigurationError, SwarmInvalid
-from mail.swarms_json.build import agent_spec, assemble, swarm_spec
-from mail.swarms_json.entries import AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
+from mail.swarms_json.build import assemble, swarm_spec
+from mail.swarms_json.entries import SwarmEntry, SwarmSpec
 
 
 def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:
@@ -26,34 +26,18 @@ def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:
         name = f"swarm {swarm['name']!r}: " if isinstance(swarm, Mapping) and "name" in swarm else ""
         raise SwarmInvalid(f"{name}{describe(error, SwarmEntry)}", problems(error, SwarmEntry)) from error
     actions = [ActionCore(name, _not_imported) for name in _action_names(entry)]
-    _require_fit(swarm_spec(entry, [agent_spec(agent) for agent in entry.agents], actions))
+    _require_fit(swarm_spec(entry, entry.agents, actions))
     return entry
-
-
-def check_agent(spec: AgentSpec) -> None:
-    """Raise ConfigurationError for an agent whose settings have wrong types or values."""
-    try:
-        AgentEntry.model_validate(_as_written(spec), from_attributes=True)
-    except ValidationError as error:
-        raise ConfigurationError(f"agent {spec.name!r}: {describe(error, AgentEntry)}") from error
 
 
 def check_swarm(spec: SwarmSpec) -> None:
     """Raise ConfigurationError for a swarm whose settings are wrong or don't fit together."""
-    written = replace(
-        spec, agents=[_as_written(agent) for agent in spec.agents], actions=[], output_type=None
-    )
+    written = replace(spec, actions=[], output_type=None)
     try:
         SwarmEntry.model_validate(written, from_attributes=True)
     except ValidationError as error:
         raise ConfigurationError(f"swarm {spec.name!r}: {describe(error, SwarmEntry)}") from error
     _require_fit(spec)
-
-
-def _as_written(spec: AgentSpec) -> AgentSpec:
-    """Return the settings of an agent as a file could contain them, a callable factory replaced by its name."""
-    factory = spec.factory if isinstance(spec.factory, str) else repr(spec.factory)
-    return replace(spec, factory=factory, agent_params={})
 
 
 def _require_fit(spec: SwarmSpec) -> None:
