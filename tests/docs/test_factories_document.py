@@ -13,8 +13,8 @@ import mail.factories
 from mail.core.task.usage import Usage
 from mail.factories import LiteLLMAgentFunction, MAILAgentFunction
 from mail.factories.retry import ATTEMPTS, Cause, RetryPolicy
-from mail.swarms_json.entries import AgentSpec
 from mail.swarms_json.references import resolver
+from mail.swarms_json.specs import AgentSpec
 
 DOCUMENT = DOCS / "factories.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.models import load_litellm
 from mail.factories.options import known_names, read_names
 from mail.swarms_json.build import build_swarm
-from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.specs import SwarmSpec
 
 KEY = "sk-secret-of-ours"
 CLAUDE = "anthropic/claude-sonnet-4-5"
@@ -118,7 +118,7 @@ def test_a_timeout_is_a_number() -> None:
         agent(timeout="10")
 
 
-def entry(**params: Any) -> SwarmEntry:
+def entry(**params: Any) -> SwarmSpec:
     boss = {
         "name": "boss",
         "factory": "python::mail.factories:LiteLLMSupervisorFunction",
@@ -126,7 +126,7 @@ def entry(**params: Any) -> SwarmEntry:
         "enable_entrypoint": True,
         "can_complete_tasks": True,
     }
-    return SwarmEntry.model_validate(
+    return SwarmSpec.model_validate(
         {"name": "office", "version": "1", "entrypoint": "boss", "agents": [boss]}
     )
 

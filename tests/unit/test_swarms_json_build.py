@@ -4,7 +4,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from mail.errors import ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
 from mail.swarms_json.build import as_async
-from mail.swarms_json.entries import BUILT_IN_PYTHON, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.swarms_json.references import resolve_references, resolver
+from mail.swarms_json.specs import BUILT_IN_PYTHON, AgentSpec
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 HERE = __name__
@@ -388,10 +387,3 @@ def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
     core = given.to_core(_step)
     assert core.mcp_servers == ("desk",)
     assert AgentSpec.of_core("chief", core) == given.but(factory=BUILT_IN_PYTHON, agent_params={}, mcp={})
-
-
-def test_specs_and_entries_have_the_same_fields() -> None:
-    """A check reads an entry's fields from a spec, and would take the default of a field that the spec lacks."""
-    assert {field.name for field in fields(SwarmSpec)} | {"action_imports", "mcp", "output_schema"} == set(
-        SwarmEntry.model_fields
-    )

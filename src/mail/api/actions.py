@@ -20,9 +20,9 @@ from mail.swarms_json.build import (
     build_action,
     typed_action,
 )
-from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
 from mail.swarms_json.signatures import Signature, signature_of
+from mail.swarms_json.specs import ActionSpec
 from mail.utils.parsing import read_python_string
 
 NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
@@ -134,9 +134,9 @@ class MAILAction:
         `json_str`. Raises ConfigurationError.
         """
         try:
-            entry = ActionEntry.model_validate_json(json_str or json_dump)
+            entry = ActionSpec.model_validate_json(json_str or json_dump)
         except ValidationError as error:
-            raise ConfigurationError(f"action: {describe(error, ActionEntry)}") from error
+            raise ConfigurationError(f"action: {describe(error, ActionSpec)}") from error
         return cls.from_core(build_action(entry, resolver(allowed_prefixes)))
 
     @classmethod

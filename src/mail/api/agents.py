@@ -16,8 +16,8 @@ from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPServer, read_servers
 from mail.swarms_json.build import build_function, read_params, resolve_agent
-from mail.swarms_json.entries import AgentOptions, AgentSpec, Factory
 from mail.swarms_json.references import resolver
+from mail.swarms_json.specs import AgentOptions, AgentSpec, Factory
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {

@@ -38,8 +38,8 @@ from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
 from mail.factories.options import needs_chat
 from mail.mcp.servers import MCPOption
-from mail.swarms_json.entries import AgentOptions, Factory
 from mail.swarms_json.references import resolve_params, resolver
+from mail.swarms_json.specs import AgentOptions, Factory, SwarmOptions
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
@@ -221,13 +221,9 @@ def _as_action(agent: str, given: MAILAction | Callable[..., Any]) -> MAILAction
 Output = TypeVar("Output", default=Answer)
 
 
-class SwarmOptions(TypedDict, total=False):
-    """The keyword arguments of `Swarm`, without `output_type`."""
+class TemplateOptions(SwarmOptions, total=False):
+    """The settings of `MAILSwarmTemplate` that a `Swarm` takes as they are."""
 
-    deps: Any
-    database: Store | str
-    name: str | None
-    version: str
     description: str
     keywords: Sequence[str]
     public: bool
@@ -235,7 +231,15 @@ class SwarmOptions(TypedDict, total=False):
     breakpoint_tools: Sequence[str]
     exclude_tools: Sequence[str]
     task_message_limit: int | None
-    strict_tools: bool
+
+
+class FacadeOptions(TemplateOptions, total=False):
+    """The keyword arguments of `Swarm`, without `output_type`."""
+
+    deps: Any
+    database: Store | str
+    name: str | None
+    version: str
     user_id: str
     user_role: UserRole
 
@@ -269,15 +273,15 @@ class Swarm(Generic[Output]):
 
     @overload
     def __init__(
-        self: "Swarm[Answer]", lead: Agent, *, output_type: None = None, **options: Unpack[SwarmOptions]
+        self: "Swarm[Answer]", lead: Agent, *, output_type: None = None, **options: Unpack[FacadeOptions]
     ) -> None: ...
     @overload
     def __init__[Model](
-        self: "Swarm[Model]", lead: Agent, *, output_type: type[Model], **options: Unpack[SwarmOptions]
+        self: "Swarm[Model]", lead: Agent, *, output_type: type[Model], **options: Unpack[FacadeOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: "Swarm[Any]", lead: Agent, *, output_type: Any, **options: Unpack[SwarmOptions]
+        self: "Swarm[Any]", lead: Agent, *, output_type: Any, **options: Unpack[FacadeOptions]
     ) -> None: ...
 
     def __init__(
@@ -288,17 +292,10 @@ class Swarm(Generic[Output]):
         database: Store | str = IN_MEMORY,
         name: str | None = None,
         version: str = UNVERSIONED,
-        description: str = "",
-        keywords: Sequence[str] = (),
-        public: bool = False,
-        enable_interswarm: bool = False,
-        breakpoint_tools: Sequence[str] = (),
-        exclude_tools: Sequence[str] = (),
-        task_message_limit: int | None = None,
-        output_type: Any = None,
-        strict_tools: bool = False,
         user_id: str = DEFAULT_USER,
         user_role: UserRole = "user",
+        output_type: Any = None,
+        **settings: Unpack[TemplateOptions],
     ) -> None:
         self.lead = lead
         self.deps = deps
@@ -320,15 +317,8 @@ class Swarm(Generic[Output]):
                 for agent in agents
             ],
             entrypoint=lead.name,
-            enable_interswarm=enable_interswarm,
-            breakpoint_tools=breakpoint_tools,
-            exclude_tools=exclude_tools,
-            task_message_limit=task_message_limit,
-            description=description,
-            keywords=keywords,
-            public=public,
-            strict_tools=strict_tools,
             output_type=output_type,
+            **settings,
         )
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None

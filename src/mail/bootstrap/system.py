@@ -29,7 +29,7 @@ from mail.core.task.task import TaskStatus
 from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.webhooks import HTTPWebhooks
-from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
+from mail.swarms_json import SwarmSpec, build_swarm, load_swarm
 from mail.swarms_json.build import describe_swarm
 from mail.swarms_json.current import CurrentSwarm
 from mail.swarms_json.load import find_source
@@ -72,7 +72,7 @@ class System[Q: TurnQueue]:
         backend: Backend[Q],
         config: ServerConfig,
         *,
-        entry: SwarmEntry | None = None,
+        entry: SwarmSpec | None = None,
         clock: Clock = SYSTEM_CLOCK,
         router: InterswarmRouter | None = None,
         webhooks: HTTPWebhooks | None = None,
@@ -241,7 +241,7 @@ class System[Q: TurnQueue]:
         return CachedAuthenticator(AuthService(client, *endpoints))
 
 
-def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmEntry | None]:
+def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmSpec | None]:
     """Build the configured swarm, and return it with its entry if it comes from swarms.json.
 
     It may import any module. It gets the text of the protocol for agents' `help`. Raises ConfigurationError.
@@ -285,11 +285,11 @@ def _python_swarm(config: SwarmConfig, settings: dict[str, Any]) -> SwarmCore:
 
 
 def current_swarm(
-    runtime: Runtime, documents: ServerDocuments, config: ServerConfig, entry: SwarmEntry
+    runtime: Runtime, documents: ServerDocuments, config: ServerConfig, entry: SwarmSpec
 ) -> CurrentSwarm:
     """Make the runtime's swarm replaceable; `entry` is the entry that it was built from."""
 
-    def build(loaded: SwarmEntry) -> SwarmCore:
+    def build(loaded: SwarmSpec) -> SwarmCore:
         swarm = build_swarm(
             loaded,
             task_message_limit=config.settings.task_message_limit,

@@ -34,9 +34,9 @@ from mail.core.task.swarm import (
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
-from mail.swarms_json.entries import ActionEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 from mail.swarms_json.signatures import Signature, TypedArguments, signature_of, typed_arguments
+from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ MAX_SHOWN = 2000
 
 
 def build_swarm(
-    entry: SwarmEntry,
+    entry: SwarmSpec,
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
     user_token: str = "",
@@ -92,9 +92,8 @@ def build_swarm(
         )
         for agent in agents
     }
-    return assemble(
-        swarm_spec(entry, agents, actions, resolve), functions, task_message_limit=task_message_limit
-    )
+    spec = resolve_swarm(entry, agents, resolve)
+    return assemble(spec, actions, functions, task_message_limit=task_message_limit)
 
 
 def read_params(
@@ -122,7 +121,7 @@ def read_params(
     return found
 
 
-def _located(entry: SwarmEntry, agent: AgentSpec, resolve: Resolve) -> Resolve:
+def _located(entry: SwarmSpec, agent: AgentSpec, resolve: Resolve) -> Resolve:
     """Return `resolve` with errors that name the agent."""
 
     def located(reference: str) -> Any:
@@ -134,34 +133,15 @@ def _located(entry: SwarmEntry, agent: AgentSpec, resolve: Resolve) -> Resolve:
     return located
 
 
-def swarm_spec(
-    entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionCore], resolve: Resolve | None = None
-) -> SwarmSpec:
-    """Return the spec of an entry whose agents' references are resolved and whose actions are built.
-
-    Without `resolve`, its `output_type` is left out.
-    """
-    if entry.output_schema is not None and entry.output_type is not None:
-        raise ConfigurationError(f"swarm {entry.name!r}: give output_schema or output_type, not both")
-    output_type: Any = entry.output_schema
-    if entry.output_type is not None and resolve is not None:
-        output_type = resolve(entry.output_type)
-    return SwarmSpec(
-        name=entry.name,
-        version=entry.version,
-        entrypoint=entry.entrypoint,
-        agents=agents,
-        actions=actions,
-        enable_interswarm=entry.enable_interswarm,
-        breakpoint_tools=entry.breakpoint_tools,
-        exclude_tools=entry.exclude_tools,
-        task_message_limit=entry.task_message_limit,
-        description=entry.description,
-        keywords=entry.keywords,
-        public=entry.public,
-        enable_db_agent_histories=entry.enable_db_agent_histories,
-        strict_tools=entry.strict_tools,
-        output_type=output_type,
+def resolve_swarm(swarm: SwarmSpec, agents: Sequence[AgentSpec], resolve: Resolve) -> SwarmSpec:
+    """Return a swarm of a file with its `output_type` and agents resolved, without what these and its actions have taken in."""
+    named = isinstance(swarm.output_type, str)
+    return swarm.but(
+        agents=list(agents),
+        actions=[],
+        action_imports=[],
+        mcp={},
+        output_type=resolve(swarm.output_type) if named else swarm.output_type,
     )
 
 
@@ -187,19 +167,20 @@ def resolve_agent(
 
 def assemble(
     spec: SwarmSpec,
+    actions: Sequence[ActionCore],
     functions: Mapping[str, AgentFunction],
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
 ) -> SwarmCore:
-    """Return the swarm of a spec, given its agents' functions.
+    """Return the swarm of a spec, given its actions and its agents' functions.
 
     `task_message_limit` is the server's setting; the spec's own takes precedence. Raises ConfigurationError if the
     settings contradict each other.
     """
-    where = f"swarm {spec.name!r}"
+    where = spec.where
     _require_unique(f"{where}: agents", (agent.name for agent in spec.agents))
-    _require_unique(f"{where}: actions", (action.name for action in spec.actions))
-    by_name = {action.name: action for action in spec.actions}
+    _require_unique(f"{where}: actions", (action.name for action in actions))
+    by_name = {action.name: action for action in actions}
     for tool in spec.breakpoint_tools:
         if tool not in by_name and tool not in MAIL_TOOLS:
             hint = did_you_mean(tool, [*by_name, *MAIL_TOOLS])
@@ -207,7 +188,9 @@ def assemble(
                 f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint or '; declare it in actions, where it needs no function'}"
             )
     for agent in spec.agents:
-        _check_approve(f"{where}, agent {agent.name!r}", agent, spec)
+        _check_approve(f"{where}, agent {agent.name!r}", agent, spec.breakpoint_tools, by_name)
+    if spec.output_schema is not None and spec.output_type is not None:
+        raise ConfigurationError(f"{where}: give output_schema or output_type, not both")
     source = tool_sources()
     return SwarmCore(
         name=spec.name,
@@ -229,19 +212,21 @@ def assemble(
         description=spec.description,
         keywords=tuple(spec.keywords),
         public=spec.public,
-        output_schema=output_schema(where, spec.output_type),
-        output_check=check_of(spec.output_type),
+        output_schema=output_schema(where, spec.answer_type),
+        output_check=check_of(spec.answer_type),
     )
 
 
-def _check_approve(where: str, agent: AgentSpec, swarm: SwarmSpec) -> None:
+def _check_approve(
+    where: str, agent: AgentSpec, breakpoint_tools: Collection[str], actions: Mapping[str, ActionCore]
+) -> None:
     """Raise ConfigurationError if `approve` names a tool that the agent lacks, or that the engine doesn't run.
 
     Names may be those of MCP tools if these are not listed in the settings.
     """
     if isinstance(agent.approve, bool):
         return
-    forms = {action.name for action in swarm.actions if action.form is not None}
+    forms = {name for name, action in actions.items() if action.form is not None}
     listed = {
         name
         for server in tool_servers(agent.mcp)
@@ -250,7 +235,7 @@ def _check_approve(where: str, agent: AgentSpec, swarm: SwarmSpec) -> None:
     }
     is_open = any(server.settings.tools is None for server in tool_servers(agent.mcp))
     for name in agent.approve:
-        if name in swarm.breakpoint_tools or name in forms:
+        if name in breakpoint_tools or name in forms:
             raise ConfigurationError(
                 f"{where}: approve names {name!r}, whose calls are not run: it is a {'form' if name in forms else 'breakpoint tool'}"
             )
@@ -276,15 +261,15 @@ def _require_unique(what: str, names: Iterable[str]) -> None:
         )
 
 
-def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
+def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
     """Return an entry for a swarm built in Python: its agents and their permissions, but not their factories."""
-    return SwarmEntry(
+    return SwarmSpec(
         name=swarm.name,
         version=swarm.version,
         entrypoint=swarm.entrypoint,
         agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[
-            ActionEntry(
+            ActionSpec(
                 name=action.name,
                 description=action.description,
                 parameters=dict(action.parameters),
@@ -406,7 +391,7 @@ class ConvertsToAction(Protocol):
         """Return the action in the form that the engine runs."""
 
 
-def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
+def build_actions(entry: SwarmSpec, resolve: Resolve) -> list[ActionCore]:
     """Build all actions of the swarm, declared and imported. Raises ConfigurationError if one can't be built."""
     for action in entry.actions:
         if action.function is None and action.name not in entry.breakpoint_tools:
@@ -417,7 +402,7 @@ def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
     return declared + [import_action(reference, resolve) for reference in entry.action_imports]
 
 
-def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> ActionCore:
+def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> ActionCore:
     """Build a declared action; without a function it can only be a breakpoint tool.
 
     Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes it.
@@ -468,7 +453,7 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
     return replace(declared, function=as_action_function(action.name, found, action.parameters))
 
 
-def _needs_approval(action: ActionEntry, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
+def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
     if isinstance(action.needs_approval, bool):
         return action.needs_approval
     found = resolve(action.needs_approval)

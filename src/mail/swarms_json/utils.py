@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mail.swarms_json.entries import ActionEntry, AgentSpec, SwarmEntry
 from mail.swarms_json.load import (
     DEFAULT_SOURCE,
     PACKAGED_SOURCE,
@@ -14,6 +13,7 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
+from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 __all__ = [
@@ -38,10 +38,10 @@ __all__ = [
     "validate_swarm_from_swarms_json",
 ]
 
-SwarmsJSONAction = ActionEntry
+SwarmsJSONAction = ActionSpec
 SwarmsJSONAgent = AgentSpec
-SwarmsJSONSwarm = SwarmEntry
-SwarmsJSONFile = list[SwarmEntry]
+SwarmsJSONSwarm = SwarmSpec
+SwarmsJSONFile = list[SwarmSpec]
 """The documented names of the entries of swarms.json."""
 
 build_swarm_from_swarms_json = validate_swarm_from_swarms_json

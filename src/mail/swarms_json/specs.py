@@ -1,26 +1,33 @@
-"""The entries of swarms.json, and the specs that agents and swarms are built from.
+"""What swarms.json says of swarms, agents and actions, and what programs pass in Python.
 
-`AgentSpec` and `SwarmEntry` are what a file says: typed, frozen, and closed to unknown fields. `AgentSpec` and
-`SwarmSpec` are the same settings with their references resolved, whether they came from a file or from Python. The
-descriptions of the entries appear in the JSON Schema, `docs/swarms-schema.json`.
+A spec is typed, frozen, and closed to unknown settings. References in a file are text until `build` resolves them; in
+Python, a setting may be an object where a file has its import string. The descriptions appear in the JSON Schema,
+`docs/swarms-schema.json`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Annotated, Any, Self, TypedDict
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.protocol.values import Value, is_none, value
-from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ToolSource
+from mail.core.protocol.values import Value, is_none
+from mail.core.task.swarm import AgentCore, AgentFunction, ToolSource
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
 
 BUILT_IN_PYTHON = "(built in Python)"
-"""Placeholder for a factory without a name."""
+"""Placeholder for an object without an import string."""
 
 Factory = str | Callable[..., Any]
 """A callable that builds an agent's function, or its import string."""
@@ -32,8 +39,8 @@ def _read_factory(given: object) -> object:
     raise ValueError("must be a function or its import string, such as python::package.module:name")
 
 
-def _write_factory(factory: Factory) -> str:
-    return factory if isinstance(factory, str) else BUILT_IN_PYTHON
+def _write_reference(given: object) -> str:
+    return given if isinstance(given, str) else BUILT_IN_PYTHON
 
 
 def _is_empty(value: Any) -> bool:
@@ -46,6 +53,17 @@ class Spec(Value):
 
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
+    KIND: ClassVar[str]
+
+    @property
+    def where(self) -> str:
+        """The spec's name, as errors about it begin."""
+        return f"{self.KIND} {self['name']!r}"
+
+    def but(self, **changes: Any) -> Self:
+        """Return these settings with changes. Raises ConfigurationError."""
+        return self.read(self.where, {**dict(self), **changes})
+
     @classmethod
     def read(cls, where: str, settings: Mapping[str, Any]) -> Self:
         """Check settings; `where` begins the text of an error. Raises ConfigurationError that says what to change."""
@@ -55,8 +73,10 @@ class Spec(Value):
             raise ConfigurationError(f"{where}: {describe(error, cls)}") from error
 
 
-class ActionEntry(Spec):
+class ActionSpec(Spec):
     """An action that agents of the swarm may call."""
+
+    KIND = "action"
 
     name: str = Field(min_length=1, description="The tool's name.")
     description: str = Field(default="", description="The description that language models see.")
@@ -98,11 +118,13 @@ class ActionEntry(Spec):
 class AgentSpec(Spec):
     """An agent of the swarm."""
 
+    KIND = "agent"
+
     name: str = Field(min_length=1, description="Its address; not 'all', and without '@' and '#'.")
     factory: Annotated[
         Factory,
         PlainValidator(_read_factory, json_schema_input_type=str),
-        PlainSerializer(_write_factory),
+        PlainSerializer(_write_reference),
     ] = Field(description="The factory of the agent's function, as python::package.module:name.")
     comm_targets: list[str] = Field(
         default_factory=list, description="Agents it may write to, agent@swarm for those of other swarms."
@@ -146,15 +168,6 @@ class AgentSpec(Spec):
         exclude_if=_is_empty,
         description="What it does, for people and for the agents that may write to it.",
     )
-
-    @property
-    def where(self) -> str:
-        """The agent, for the beginning of an error's text."""
-        return f"agent {self.name!r}"
-
-    def but(self, **changes: Any) -> Self:
-        """Return these settings with changes. Raises ConfigurationError."""
-        return self.read(self.where, {**dict(self), **changes})
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -211,8 +224,10 @@ class AgentOptions(TypedDict, total=False):
     description: str
 
 
-class SwarmEntry(Spec):
+class SwarmSpec(Spec):
     """A swarm."""
+
+    KIND = "swarm"
 
     name: str = Field(pattern=r"^[^:@]+$", description="Its name among swarms, without ':' and '@'.")
     version: str = Field(
@@ -224,7 +239,7 @@ class SwarmEntry(Spec):
     agents: list[AgentSpec] = Field(
         min_length=1, description="At least one of them needs can_complete_tasks."
     )
-    actions: list[ActionEntry] = Field(default_factory=list, description="Actions declared here.")
+    actions: list[ActionSpec] = Field(default_factory=list, description="Actions declared here.")
     action_imports: list[str] = Field(
         default_factory=list,
         description="Ready-made actions, as python::package.module:name of an object made by @mail.action.",
@@ -251,7 +266,9 @@ class SwarmEntry(Spec):
         exclude_if=is_none,
         description="The JSON Schema that final answers must fit; a message may give another.",
     )
-    output_type: str | None = Field(
+    output_type: Annotated[
+        Any, PlainSerializer(_write_reference), WithJsonSchema(TypeAdapter(str | None).json_schema())
+    ] = Field(
         default=None,
         exclude_if=is_none,
         description="Instead of output_schema: a pydantic model, dataclass or other type, as "
@@ -265,26 +282,13 @@ class SwarmEntry(Spec):
         default=False, description="Has no effect: agents' histories are always kept in the database."
     )
 
+    @property
+    def answer_type(self) -> Any:
+        """The type of answers, or their JSON Schema; None if they are text."""
+        return self.output_schema if self.output_type is None else self.output_type
 
-@value(kw_only=True)
-class SwarmSpec:
-    """The settings of a swarm, from a file or from Python; the fields are those of `SwarmEntry`.
 
-    `output_type` is the schema of answers, as a type or as the JSON Schema itself.
-    """
+class SwarmOptions(TypedDict, total=False):
+    """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
-    name: str
-    version: str
-    entrypoint: str
-    agents: list[AgentSpec] = field(default_factory=list)
-    actions: list[ActionCore] = field(default_factory=list)
-    enable_interswarm: bool = False
-    breakpoint_tools: list[str] = field(default_factory=list)
-    exclude_tools: list[str] = field(default_factory=list)
-    task_message_limit: int | None = None
-    description: str = ""
-    keywords: list[str] = field(default_factory=list)
-    public: bool = False
-    enable_db_agent_histories: bool = False
-    strict_tools: bool = False
-    output_type: Any = None
+    strict_tools: bool
