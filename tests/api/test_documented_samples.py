@@ -404,7 +404,7 @@ async def test_sample(
     if (answer := ANSWERS.get((sample.document, sample.number))) is not None:
         assert namespace["response"]["message"]["body"] == answer
     swarm = namespace.get("swarm")
-    if swarm is not None and not swarm._runtime._engine._is_shut_down:
+    if swarm is not None and not swarm._runtime._is_shut_down:
         stream = namespace.get("stream")
         if stream is not None:
             assert [event.event async for event in stream.body_iterator][-1] == "task_complete"

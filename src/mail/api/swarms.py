@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 from mail import bootstrap
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate, Setting, template_for
-from mail.api.engine import Mode
+from mail.api.embedded import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
 from mail.api.runtime import ANSWER_SECONDS, PING_SECONDS, AnyMessage, MAILRuntime, RuntimeOptions, UserRole
@@ -245,16 +245,13 @@ class MAILSwarm(_Swarm[MAILAgent]):
             **settings,
         )
         super().__init__(spec, agents, actions)
-        options = RuntimeOptions(
-            user_id=user_id,
-            user_role=user_role,
+        self._set_up(
+            user_id,
+            user_role,
             swarm_registry=swarm_registry,
-            enable_interswarm=enable_interswarm,
-            enable_db_agent_histories=enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             database=database,
         )
-        self._set_up(options)
 
     @classmethod
     def from_spec(
@@ -262,18 +259,22 @@ class MAILSwarm(_Swarm[MAILAgent]):
         spec: SwarmSpec,
         agents: Sequence[MAILAgent],
         actions: Sequence[MAILAction],
-        options: RuntimeOptions,
+        user_id: str,
+        user_role: UserRole,
+        **options: Unpack[RuntimeOptions],
     ) -> Self:
         """Return the swarm with these settings; the agents and actions replace those of `spec`."""
         swarm = cls.__new__(cls)
         _Swarm.__init__(swarm, spec, agents, actions)
-        swarm._set_up(options)
+        swarm._set_up(user_id, user_role, **options)
         return swarm
 
-    def _set_up(self, options: RuntimeOptions) -> None:
-        self.user_id = options.user_id
-        self.user_role: UserRole = options.user_role
-        self._runtime = MAILRuntime.from_core(self._core(), options)
+    def _set_up(self, user_id: str, user_role: UserRole, **options: Unpack[RuntimeOptions]) -> None:
+        self.user_id = user_id
+        self.user_role: UserRole = user_role
+        options["enable_interswarm"] = self.enable_interswarm
+        options["enable_db_agent_histories"] = self.enable_db_agent_histories
+        self._runtime = MAILRuntime.from_core(self._core(), user_id, user_role, **options)
 
     @property
     def runtime(self) -> MAILRuntime:
@@ -742,17 +743,16 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
                 keywords=self.keywords,
                 public=self.public,
             )
-        options = RuntimeOptions(
-            user_id=user_id,
-            user_role=user_role,
+        return MAILSwarm.from_spec(
+            self.spec,
+            self._instantiate_agents(instance_params, print_llm_streams=print_llm_streams),
+            self.actions,
+            user_id,
+            user_role,
             swarm_registry=registry,
-            enable_interswarm=self.enable_interswarm,
-            enable_db_agent_histories=self.enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             database=database,
         )
-        agents = self._instantiate_agents(instance_params, print_llm_streams=print_llm_streams)
-        return MAILSwarm.from_spec(self.spec, agents, self.actions, options)
 
     def to_core(
         self,
