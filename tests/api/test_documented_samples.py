@@ -28,13 +28,13 @@ from support.seeds import Block, blocks
 import mail
 import mail.core.tools
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate, action
-from mail.api import compression
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.factories import (
     LiteLLMActionAgentFunction,
     LiteLLMAgentFunction,
     LiteLLMSupervisorFunction,
     base_agent_factory,
+    compression,
 )
 from mail.factories.models import close_clients
 from mail.testing.agents import View, call, complete

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from mail.actions.functions import as_async
 from mail.core.task.swarm import ActionCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
-from mail.swarms_json.build import as_async
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.swarms_json.references import resolve_references, resolver
 from mail.swarms_json.specs import BUILT_IN_PYTHON, AgentSpec

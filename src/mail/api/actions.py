@@ -7,21 +7,16 @@ from typing import Any, Self, TypedDict, Unpack, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
+from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.signatures import Signature, signature_of
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.context import CURRENT_CALL, SWARM_DEPS
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
-from mail.swarms_json.build import (
-    ConvertsToAction,
-    as_action_function,
-    as_async,
-    build_action,
-    typed_action,
-)
+from mail.swarms_json.build import ConvertsToAction, build_action
 from mail.swarms_json.references import resolver
-from mail.swarms_json.signatures import Signature, signature_of
 from mail.swarms_json.specs import ActionSpec
 from mail.utils.parsing import read_python_string
 

@@ -37,6 +37,7 @@ from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
 from mail.factories.options import needs_chat
+from mail.factories.prompts import system_prompt
 from mail.mcp.servers import MCPOption
 from mail.swarms_json.references import resolve_params, resolver
 from mail.swarms_json.specs import AgentOptions, Factory, SwarmOptions
@@ -46,20 +47,6 @@ if TYPE_CHECKING:
 
 ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 """MAIL tools of no use to an agent that can write to nobody."""
-
-
-HOW_TO_ANSWER = """\
-You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. When the user's request is done, call task_complete: its argument is the answer, and the \
-user sees nothing else of your work, so it must be complete."""
-
-HOW_TO_RESPOND = """\
-You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. Answer each request with send_response to its sender: it must be complete, as the sender \
-sees nothing else of your work."""
-
-HOW_TO_ASK = """\
-To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write to:"""
 
 STOP_SECONDS = 5.0
 """Seconds that a swarm's thread may take to end."""
@@ -184,24 +171,13 @@ class Agent(BaseAgent):
         )
         return MAILAgentTemplate.from_spec(spec, self.actions if actions is None else actions)
 
-    def system_prompt(self, team: Mapping[str, str], *, completes: bool) -> str:
-        """Return the whole system prompt: the agent's own, and how to work with these other agents.
-
-        `team` has what the agents do, by name; `completes` says whether the agent may complete tasks.
-        """
-        paragraphs = [self.system, HOW_TO_ANSWER if completes else HOW_TO_RESPOND]
-        if team:
-            lines = [f"- {name}: {task}" if task else f"- {name}" for name, task in team.items()]
-            paragraphs.append("\n".join([HOW_TO_ASK, *lines]))
-        return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
-
     def _factory(
         self, team: Mapping[str, str], *, leads: bool, completes: bool
     ) -> tuple[Factory, dict[str, Any]]:
         """Return the factory of the agent's function, and its parameters."""
         if self.model is not None:
             kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
-            system = self.system_prompt(team, completes=completes)
+            system = system_prompt(self.system, team, completes=completes)
             return kind, {"llm": self.model, "system": system, **self.options}
         if self.function is not None:
             function = self.function

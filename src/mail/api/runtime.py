@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_arg
 
 from pydantic import ValidationError
 
-from mail.api.compression import compressor
 from mail.api.embedded import EmbeddedSwarm
 from mail.api.interswarm import InterswarmLink
-from mail.api.overrides import ActionOverrideFunction, with_model
+from mail.api.overrides import ActionOverrideFunction
 from mail.core.decisions.manual import ResponseType, Step
 from mail.core.decisions.submit import Submission
 from mail.core.engine.manual import StepOptions, take_step
@@ -37,6 +36,8 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
+from mail.factories.compression import compressor
+from mail.factories.variants import with_model
 from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ specs             the settings of swarms, agents and actions
 load, validation  reading a file and validating it, without importing anything that it refers to
 references        resolving `python::` and `url::` strings
 build             calling the factories and importing the actions
-signatures        schemas of actions from the signatures of their functions
 current           the swarm that a server runs, and how an admin replaces it
 schema            the JSON Schema
 """

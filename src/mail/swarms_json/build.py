@@ -1,32 +1,26 @@
-"""From a spec to a swarm that runs: references are imported, factories called, functions wrapped as actions.
+"""From a spec to a swarm that runs: references are imported, factories called, actions built.
 
 Most rules on how agents and actions fit together are checked by `SwarmCore`. `assemble` checks the ones that need
 lists: `SwarmCore` has mappings, in which a duplicate name would be lost.
 """
 
 import inspect
-import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
-
-from mail.core.engine.action_threads import ACTION_THREADS
-from mail.core.protocol.error_text import did_you_mean, explain
+from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.signatures import signature_of
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
-from mail.core.task.context import current_context
+from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
     ActionCore,
-    ActionFunction,
     AgentFunction,
     ApprovalPredicate,
     SwarmCore,
@@ -35,16 +29,11 @@ from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
-from mail.swarms_json.signatures import Signature, TypedArguments, signature_of, typed_arguments
 from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TASK_MESSAGE_LIMIT = 15
-
-MAX_SHOWN = 2000
-"""Maximum number of characters of a schema that an error message repeats to an agent."""
-
 
 # ------------------------------------------------------------------------------------------------- swarms
 
@@ -479,103 +468,3 @@ def import_action(reference: str, resolve: Resolve) -> ActionCore:
 async def _no_function(_arguments: dict[str, Any]) -> str:
     """Stand in for the function of a breakpoint tool, which has none."""
     raise ToolCallFault("the user gives the result of this tool; it has no function")
-
-
-# --------------------------------------------------------------------------------- functions as actions
-
-
-def as_action_function(
-    name: str,
-    function: Callable[..., Any],
-    parameters: Mapping[str, Any],
-    model: type[BaseModel] | None = None,
-) -> ActionFunction:
-    """Wrap a function as the function of the action `name`, with its arguments checked before each call.
-
-    `function` takes one argument, a dictionary or the pydantic model of its annotation, or none at all, and perhaps an
-    `ActionContext`; it may be a coroutine function. Arguments are validated by `model`, or by the schema `parameters`
-    without one. A function that takes a dictionary gets JSON values: with a model its defaults are filled in, without
-    one they are as the agent sent them.
-
-    The wrapper raises ToolCallFault with the problem and the expected schema. A result that is not text becomes JSON.
-    Raises ConfigurationError if `parameters` is not the schema of an object.
-    """
-    run = as_async(function)
-    signature = signature_of(function)
-    wanted = signature.model
-    takes_nothing = not signature.by_position
-    described = model or model_of(name, parameters)
-    checks = model or wanted or described
-
-    async def call(arguments: dict[str, Any]) -> str:
-        checked = _check(name, checks, arguments, parameters)
-        given: Any = checked
-        if wanted is None:
-            given = checked.model_dump(mode="json", by_alias=True) if model else arguments
-        elif not isinstance(checked, wanted):
-            given = _check(name, wanted, arguments, parameters)
-        if signature.context is None:
-            return as_text(name, await (run() if takes_nothing else run(given)))
-        named = {signature.context: current_context()}
-        if not takes_nothing:
-            named[signature.by_position[0].name] = given
-        return as_text(name, await run(**named))
-
-    return call
-
-
-def typed_action(
-    name: str, function: Callable[..., Any], signature: Signature
-) -> tuple[ActionFunction, dict[str, Any], TypedArguments]:
-    """Wrap a function with typed parameters as the function of the action `name`; see `as_action_function`.
-
-    Returns it with its arguments and their JSON Schema.
-    """
-    run = as_async(function)
-    arguments = typed_arguments(name, function, signature)
-    parameters: dict[str, Any] = pydantic_model_to_tool(arguments.model, name, "", "responses")["parameters"]
-
-    async def call(given: dict[str, Any]) -> str:
-        by_position, by_name = arguments.unpack(_check(name, arguments.model, given, parameters))
-        if signature.context is not None:
-            by_name[signature.context] = current_context()
-        return as_text(name, await run(*by_position, **by_name))
-
-    return call, parameters, arguments
-
-
-def as_text(name: str, result: Any) -> str:
-    """Return the result of an action as text: JSON, unless it is text. Raises TypeError for what JSON can't express."""
-    if isinstance(result, str):
-        return str.__str__(result)
-    try:
-        return to_json(result, by_alias=True, inf_nan_mode="null").decode()
-    except (PydanticSerializationError, ValueError) as error:
-        kind = type(result).__name__
-        raise TypeError(f"{name} must return text or what JSON can express, but returned {kind}") from error
-
-
-def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as a coroutine function; a plain one runs in a thread (`ACTION_THREADS`)."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return function
-
-    async def run(*arguments: Any, **named: Any) -> Any:
-        result = await ACTION_THREADS.run(partial(function, *arguments, **named))
-        return await result if inspect.isawaitable(result) else result
-
-    return run
-
-
-def _check(
-    name: str, model: type[BaseModel], arguments: dict[str, Any], parameters: Mapping[str, Any]
-) -> BaseModel:
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as error:
-        expected = json.dumps(dict(parameters), ensure_ascii=False, default=str)
-        if len(expected) > MAX_SHOWN:
-            expected = f"{expected[:MAX_SHOWN]}…"
-        raise ToolCallFault(
-            f"{name} was not run, its arguments are wrong: {explain(error)}. Expected: {expected}"
-        ) from error
