@@ -145,6 +145,22 @@ class TestAgents:
         with pytest.raises(ConfigurationError, match=complaint):
             blueprint(**changes)
 
+    def test_a_setting_that_is_changed_is_checked(self) -> None:
+        made = blueprint()
+        made.comm_targets = ["aide"]
+        made.agent_params["llm"] = "a/b"
+        assert (made.spec.comm_targets, made.spec.agent_params["llm"]) == (["aide"], "a/b")
+        with pytest.raises(ConfigurationError, match=r"^agent 'analyst': strict_tools: "):
+            made.strict_tools = "no"  # type: ignore[assignment]
+        assert made.strict_tools is None
+
+    @pytest.mark.parametrize("make", [blueprint, lambda **given: template(agent("a"), **given)])
+    def test_a_misspelt_keyword(self, make: Any) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"strict_tool: unknown key. Did you mean 'strict_tools'\?"
+        ):
+            make(strict_tool=True)
+
     def test_an_agent_without_a_function(self) -> None:
         with pytest.raises(ConfigurationError, match="can't be called"):
             MAILAgent("a", Factory, [], None, [], {})  # type: ignore[arg-type]
