@@ -98,7 +98,7 @@ def _supervises(factory: Factory, allowed_prefixes: Collection[str] | None = Non
 class MAILAgent(BaseAgent):
     """An agent that runs: `function` takes its history and returns its output.
 
-    Raises ConfigurationError for invalid settings.
+    The other arguments are those of `MAILAgentTemplate`. Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -359,7 +359,11 @@ class MAILAgentTemplate(BaseAgent):
 
 
 def read_agent(name: str, options: AgentOptions, **settings: Any) -> AgentSpec:
-    """Return the spec of an agent that is defined in Python. Raises ConfigurationError."""
+    """Return the spec of an agent that is defined in Python.
+
+    `options` and `settings` are fields of `AgentSpec`; Python may give `approve` and `mcp` in other forms. Raises
+    ConfigurationError.
+    """
     where, given = f"agent {name!r}", {**settings, **options}
     approve = options.get("approve", False)
     if isinstance(approve, str):

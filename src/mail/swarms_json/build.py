@@ -123,14 +123,17 @@ def _located(entry: SwarmSpec, agent: AgentSpec, resolve: Resolve) -> Resolve:
 
 
 def resolve_swarm(swarm: SwarmSpec, agents: Sequence[AgentSpec], resolve: Resolve) -> SwarmSpec:
-    """Return a swarm of a file with its `output_type` and agents resolved, without what these and its actions have taken in."""
-    named = isinstance(swarm.output_type, str)
+    """Return a swarm of a file with its `output_type` resolved.
+
+    `agents` have its MCP servers already, and its actions are built apart, so it names neither any more.
+    """
+    output_type = swarm.output_type
     return swarm.but(
         agents=list(agents),
         actions=[],
         action_imports=[],
         mcp={},
-        output_type=resolve(swarm.output_type) if named else swarm.output_type,
+        output_type=resolve(output_type) if isinstance(output_type, str) else output_type,
     )
 
 
