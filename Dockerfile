@@ -41,6 +41,7 @@ COPY --from=build /opt/mail /opt/mail
 ENV PATH=/opt/mail/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    XDG_STATE_HOME=/tmp/state \
     MAIL_LOG_FORMAT=json
 WORKDIR /data
 VOLUME /data

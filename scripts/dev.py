@@ -4,7 +4,8 @@
     python3 scripts/dev.py demo     watch a swarm answer a question by mail
     python3 scripts/dev.py run      start the server (`mail server`)
     python3 scripts/dev.py mail     run any command of `mail`: `python3 scripts/dev.py mail chat`
-    python3 scripts/dev.py test     run the tests that need no server, in two minutes (--full: all, as CI does; --soak)
+    python3 scripts/dev.py test     run the tests that need no server, in two minutes (--full: all, as CI does; --soak;
+                                    --lowest: a sample of them with the lowest versions that pyproject.toml allows)
     python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
     python3 scripts/dev.py chaos    run a mixed load with faults, for a minute
@@ -43,6 +44,7 @@ NAME = "mail-serverless"
 """Our own distribution, whose extras the dependency group `dev` names."""
 
 REQUIREMENTS = {"run": ROOT / "requirements" / "run.txt", "dev": ROOT / "requirements" / "dev.txt"}
+LOWEST_REQUIREMENTS = ROOT / "requirements" / "lowest.txt"
 BUILD_REQUIREMENTS = ROOT / "requirements" / "build.txt"
 EXTRAS = ("aws", "llm", "mcp", "metrics", "otel", "postgres")
 EXTRA_REQUIREMENTS = {name: ROOT / "requirements" / f"extra-{name}.txt" for name in EXTRAS}
@@ -59,6 +61,28 @@ TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name 
 CHROMIUM_SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 POSTGRES = Path("/usr/lib/postgresql")
+
+LOWEST = TOOLS / "lowest"
+LOWEST_SAMPLE = (
+    "tests/api/test_api_approvals.py",
+    "tests/api/test_api_facade.py",
+    "tests/cli/test_approval_commands.py",
+    "tests/client/test_client_approvals.py",
+    "tests/client/test_client_messages.py",
+    "tests/contract/test_contract_store_approvals.py",
+    "tests/factories/test_factory_swarm.py",
+    "tests/factories/test_mcp_tools.py",
+    "tests/handlers/test_handlers_http.py",
+    "tests/http/test_http_breakpoints.py",
+    "tests/http/test_http_errors.py",
+    "tests/http/test_http_message.py",
+    "tests/postgres/test_postgres_system.py",
+    "tests/telemetry",
+    "tests/unit/test_turn_approvals.py",
+    "tests/unit/test_turn_breakpoints.py",
+)
+"""What runs with the lowest allowed versions: at least one file for each package that an extra brings."""
+SLOW_IN_SAMPLE = ("built", "ministack", "dynoxide", "dynamodb-local", "is_killed")
 
 LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "turn")]
 
@@ -260,6 +284,19 @@ def set_up_tool(name: str) -> None:
     mark.write_text(current)
 
 
+def set_up_lowest() -> None:
+    """Bring the virtual environment with the lowest allowed versions up to date."""
+    mark, current = LOWEST / ".mail", digest_of(LOWEST_REQUIREMENTS, ROOT / "pyproject.toml")
+    if mark.is_file() and mark.read_text() == current:
+        return
+    create_venv(LOWEST)  # from scratch, as packages of earlier pins would stay
+    say("installing requirements/lowest.txt and the project into .tools/lowest (only when they change)")
+    install(BUILD_REQUIREMENTS, venv=LOWEST)
+    pip("install", "-qq", "--no-deps", "--no-build-isolation", "--editable", ".", venv=LOWEST)
+    install(LOWEST_REQUIREMENTS, venv=LOWEST)
+    mark.write_text(current)
+
+
 def has_tool(name: str) -> bool:
     """Return whether a tool was set up, perhaps with older pins."""
     return (TOOLS / name / ".mail").is_file()
@@ -327,11 +364,21 @@ def lock(arguments: Sequence[str]) -> int:
     shared = [str(BIN / "uv"), "pip", "compile", "--quiet", "--no-header", "--generate-hashes"]
     shared += ["--python-version", "3.12", "--no-emit-index-url", "--no-emit-find-links", *arguments]
     run_txt, dev_txt = (path.relative_to(ROOT).as_posix() for path in REQUIREMENTS.values())
+    lowest_txt = LOWEST_REQUIREMENTS.relative_to(ROOT).as_posix()
     everywhere, on_lambda = ["--universal"], ["--python-platform", "linux", "--constraint", dev_txt]
     group = ["--group", "pyproject.toml:dev", "--no-emit-package", NAME]
     compiled = [
         [*everywhere, "pyproject.toml", "--output-file", run_txt],
         [*everywhere, *group, "--constraint", run_txt, "--output-file", dev_txt],
+        [
+            *everywhere,
+            *group,
+            "--resolution",
+            "lowest-direct",
+            "--no-strip-extras",
+            "--output-file",
+            lowest_txt,
+        ],
     ]
     tested = ["--constraint", dev_txt]
     for name, path in EXTRA_REQUIREMENTS.items():
@@ -351,10 +398,10 @@ def lock(arguments: Sequence[str]) -> int:
         code = subprocess.call(shared + files, cwd=str(ROOT))
         if code:
             return code
-    for path in TOOL_REQUIREMENTS.values():
+    for path in (LOWEST_REQUIREMENTS, *TOOL_REQUIREMENTS.values()):
         path.write_text(with_plain_pins(path.read_text()))
     profiles, extras, tools = REQUIREMENTS.values(), EXTRA_REQUIREMENTS.values(), TOOL_REQUIREMENTS.values()
-    for path in (*profiles, BUILD_REQUIREMENTS, *extras, *tools, *LAMBDA_REQUIREMENTS):
+    for path in (*profiles, LOWEST_REQUIREMENTS, BUILD_REQUIREMENTS, *extras, *tools, *LAMBDA_REQUIREMENTS):
         for line in path.read_text().splitlines():
             if "://" in line or line.startswith(("-", "/")) or " @ " in line:
                 raise SetupError(f"{path.name} has an address, not only packages: {line}")
@@ -372,7 +419,18 @@ def with_plain_pins(pins: str) -> str:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run pytest, in several processes unless it is given a path or `-n`. `--full` and `--soak` name the tier."""
+    """Run pytest, in several processes unless it is given a path or `-n`. `--full` and `--soak` name the tier.
+
+    `--lowest` runs `LOWEST_SAMPLE`, or what a path names, in an environment of its own.
+    """
+    python = VENV_PYTHON
+    if "--lowest" in arguments:
+        set_up_lowest()
+        python = Path(program(LOWEST, "python"))
+        arguments = [each for each in arguments if each != "--lowest"]
+        if not any((ROOT / each.partition("::")[0]).exists() for each in arguments):
+            without = " or ".join(SLOW_IN_SAMPLE)
+            arguments = [*LOWEST_SAMPLE, "-k", f"not ({without})", "-n", "auto", *arguments]
     given = ["--tier=" + each[2:] if each in ("--full", "--soak") else each for each in arguments]
     workers = "auto"
     is_narrow = any((ROOT / each.partition("::")[0]).exists() for each in given if not each.startswith("-"))
@@ -386,7 +444,7 @@ def test(arguments: Sequence[str]) -> int:
             given = ["-n", workers, *given]
     # each process of a test would compile all that it imports
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    return become([str(VENV_PYTHON), "-m", "pytest", *given])
+    return become([str(python), "-m", "pytest", *given])
 
 
 def tools(arguments: Sequence[str]) -> int:

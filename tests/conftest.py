@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,8 +20,12 @@ settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# No test connects to the world: a client trusts one authority, as reading those of httpx takes 30 ms for each client.
+# No test connects to the world: a client trusts one authority, as reading those of httpx2 takes 30 ms for each client.
 os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "authority.pem"))
+
+# Servers and commands write their state where the one who runs the tests doesn't look for it.
+_STATE = tempfile.TemporaryDirectory(prefix="mail-tests-", ignore_cleanup_errors=True)
+os.environ["XDG_STATE_HOME"] = os.environ["LOCALAPPDATA"] = _STATE.name
 
 _SELECTED = pytest.StashKey[tiers.Tier | None]()
 """The tier whose tests are run; None for all that a path names."""

@@ -45,6 +45,7 @@
     ├── PeerError                   502  mail could not be delivered to another swarm
     │   ├── PeerRefused             a retry won't help
     │   └── PeerUnavailable         try again later
+    │       └── PeerUnreachable     no connection can be made
     ├── AgentFault                  sent to the agent that caused it, as a system message
     │   ├── ToolCallFault           ::tool_call_error::
     │   │   └── UnknownTool         ::action_error::
@@ -367,6 +368,16 @@ class PeerRefused(PeerError):
 
 class PeerUnavailable(PeerError):
     """The peer can't be reached, or is failing; try again later."""
+
+
+class PeerUnreachable(PeerUnavailable):
+    """No connection to the peer can be made; try again later.
+
+    Attributes:
+        last_answer: when the peer last answered, in seconds since the epoch; None for never.
+    """
+
+    last_answer: float | None = None
 
 
 class AgentFault(MAILError):

@@ -85,10 +85,15 @@ async def test_an_agent_asks_another_swarm(beta: PeerServer) -> None:
     await swarm.handle_interswarm_response(answer(asked.json))
 
     async def was_told() -> bool:
-        return kinds()[-1] == "interswarm_message_sent" and "task_complete" in kinds()
+        return "/interswarm/back" in beta.paths()
 
     await eventually(was_told)
-    assert "interswarm_message_received" in kinds()
+    assert kinds()[-1] == "task_complete"
+    assert [kind for kind in kinds() if kind.startswith("interswarm")] == [
+        "interswarm_message_sent",
+        "interswarm_message_received",
+        "interswarm_message_sent",
+    ]
     (told,) = (each for each in beta.requests if each.path == "/interswarm/back")
     assert told.json["message"]["payload"]["subject"] == "::task_complete::"
     await swarm.shutdown()

@@ -127,16 +127,17 @@ class TestMode:
         await running
 
     async def test_one_step_of_an_agent_at_a_time(self) -> None:
-        gate = asyncio.Event()
+        begun, gate = asyncio.Event(), asyncio.Event()
 
         async def slow(_view: View) -> list[Any]:
+            begun.set()
             await gate.wait()
             return [call("text_output", content="at last")]
 
         swarm = template(agent("GM", slow, supervises=True)).instantiate({})
         running = await begin(swarm)
         first = asyncio.create_task(swarm.manual_step(TASK, "GM"))
-        await asyncio.sleep(0.01)
+        await begun.wait()
         with pytest.raises(StepFailed, match="'GM' is busy"):
             await swarm.manual_step(TASK, "GM")
         gate.set()
@@ -235,7 +236,7 @@ class TestArguments:
     async def test_nobody_waits_for_what_nobody_gives(self) -> None:
         swarm = game()
         running = await begin(swarm)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             for waiting in (
                 swarm.post_message("x"),
                 swarm.post_message_and_run("x"),

@@ -180,7 +180,7 @@ class TestStreams:
             return []
 
         swarm = template(agent("boss", never, supervises=True)).instantiate({})
-        stream = await swarm.post_message_stream("x", timeout=0.05)
+        stream = await swarm.post_message_stream("x", timeout=0.5)
         assert [event.event async for event in stream.body_iterator] == ["new_message"]
         await swarm._runtime._open().stop(grace=0)
         await swarm.shutdown()
@@ -362,13 +362,16 @@ class TestActionOverride:
         await swarm.shutdown()
 
     async def test_a_failure_ends_it_too(self) -> None:
+        begun = asyncio.Event()
+
         async def never(_view: View) -> list[Any]:
+            begun.set()
             await asyncio.sleep(60)
             return []
 
         swarm = template(agent("boss", never, supervises=True)).instantiate({})
         asking = asyncio.create_task(swarm.post_message_and_run("x", action_override=lambda *_: "x"))
-        await asyncio.sleep(0.05)
+        await begun.wait()
         assert swarm._runtime._overrides
         await swarm._runtime._open().stop(grace=0)
         asking.cancel()
@@ -414,7 +417,7 @@ class TestLifecycle:
         running = asyncio.create_task(first)
         await asyncio.sleep(0)
         await swarm.shutdown()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await running
 
     async def test_one_that_is_never_run_stands_in_nobodys_way(self) -> None:
@@ -485,7 +488,7 @@ class TestStores:
         blueprint = template(agent("boss", echo, supervises=True))
         first = blueprint.instantiate({}, "ann", database=path)
         await first.submit_message_nowait(first.build_message("s", "kept", ["boss"], task_id="t"))
-        with pytest.raises(ConfigurationError, match="another server runs"):
+        with pytest.raises(ConfigurationError, match="another server or program"):
             await blueprint.instantiate({}, "bob", database=path).post_message("x")
         await first.shutdown()
         second = blueprint.instantiate({}, "ann", database=path)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.api import agent, template
 
@@ -464,7 +464,7 @@ class TestServer:
         process, line = self.start(tmp_path)
         try:
             url = next(word for word in line.split() if word.startswith("http://"))
-            swarm = httpx.get(f"{url}/").json()["swarm"]
+            swarm = httpx2.get(f"{url}/", timeout=60).json()["swarm"]
             assert "Swarm served listens" in line
             assert (swarm["name"], swarm["entrypoint"]) == ("served", "supervisor")
         finally:
@@ -482,14 +482,23 @@ class TestServer:
         process, line = self.start(tmp_path, **options)
         try:
             url = next(word for word in line.split() if word.startswith("http://"))
-            assert httpx.get(f"{url}/ui", follow_redirects=True).status_code == 200
+            assert httpx2.get(f"{url}/ui", follow_redirects=True).status_code == 200
+            page, _, code = (tmp_path / "opened").read_text().strip().partition("#sign-in=")
+            assert page == f"{url}/ui"
+            signed_in = httpx2.post(f"{url}/sign-in", json={"code": code}).raise_for_status().json()
+            assert (signed_in["role"], signed_in["id"], bool(signed_in["admin_token"])) == (
+                "user",
+                "user",
+                True,
+            )
         finally:
             self.stop(process)
-        assert (tmp_path / "opened").read_text() == f"{url}/ui\n"
 
     def test_the_settings_hold_where_the_swarm_says_nothing(self) -> None:
         assert trio().to_core(task_message_limit=7).task_message_limit == 7
         assert trio(task_message_limit=3).to_core(task_message_limit=7).task_message_limit == 3
+        assert trio().to_core(failing_call_limit=7).failing_call_limit == 7
+        assert trio(failing_call_limit=0).to_core(failing_call_limit=7).failing_call_limit == 0
 
     def test_wrong_port(self) -> None:
         with pytest.raises(ConfigurationError, match="port must be"):

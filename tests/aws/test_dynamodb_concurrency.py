@@ -171,7 +171,7 @@ async def test_a_waiter_sees_what_another_function_commits(table: DynamoDBAdapte
     await asyncio.sleep(0.1)
     change = make.change(begun.task)
     await table.store.commit(change)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(25):  # less than it would wait
         assert await watching == change.task.seq
 
 
@@ -188,7 +188,7 @@ async def test_what_is_committed_here_is_seen_at_once(
     await asyncio.sleep(0.5)
     change = make.change(begun.task, transition=Transition.COMPLETE)
     await table.store.commit(change)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):  # less than its first pause
         assert await asyncio.gather(*waiting) == [change.task.seq, change.response]
 
 
@@ -198,7 +198,7 @@ async def test_a_waiter_looks_ever_more_seldom(
     await table.store.commit(make.begin(KEY))
     store = table.another(client)  # type: ignore[arg-type]
     assert await store.wait_for_change(KEY, after=1, seconds=1.5) == 1
-    assert 4 <= calls.count["GetItem"] <= 9
+    assert 2 <= calls.count["GetItem"] <= 9
     assert calls.count.total() == calls.count["GetItem"]
 
 

@@ -30,6 +30,8 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("https://example.com/prod/", "https://example.com/prod"),
         ("http://[::1]:8000", "http://[::1]:8000"),
         ("localhost:8000", "http://localhost:8000"),
+        ("localhost", "http://localhost:8000"),
+        ("127.0.0.1", "http://127.0.0.1:8000"),
         ("127.0.0.1:8000/", "http://127.0.0.1:8000"),
         ("[::1]:8000", "http://[::1]:8000"),
         ("mail.example.com:8443", "https://mail.example.com:8443"),

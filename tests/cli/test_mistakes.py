@@ -114,6 +114,11 @@ IN_A_FOLDER: dict[str, tuple[Mapping[str, str], tuple[str, ...], tuple[str, ...]
         (),
         ("MCP server 'crm'", "it is not in MAIL_MCP_SERVERS"),
     ),
+    "a module in place of JSON": (
+        {"mail.toml": '[server.swarm]\nsource = "shop.py"\n'},
+        (),
+        ("shop.py: is Python, not JSON", "python::shop:swarm"),
+    ),
     "no model": ({"swarms.json": swarm(agent(factory=LLM))}, (), ("agent 'desk'", "llm")),
 }
 
@@ -132,6 +137,17 @@ def test_in_a_folder(
         assert part in said
     assert "Traceback" not in said
     assert len(done.stderr.splitlines()) <= 3
+
+
+def test_the_only_swarm_of_a_file_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(DESK, encoding="utf-8")
+    (tmp_path / "s.json").write_text(swarm(), encoding="utf-8")
+    done = run_mail("check", "s.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "swarm shop is ready" in done.stdout
+    (tmp_path / "s.json").write_text(json.dumps([*json.loads(swarm()), *json.loads(swarm(name="b"))]))
+    done = run_mail("check", "s.json", cwd=tmp_path)
+    assert "it has: shop, b" in done.stderr
 
 
 def test_without_a_swarm_of_ones_own(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import ServerProcess, run_mail
 from support.terminal import Terminal
@@ -12,32 +12,44 @@ from support.terminal import Terminal
 QUIET = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": "", "MAIL_API_KEY": "", "MAIL_SERVER": ""}
 
 
-def signed_in(server: ServerProcess, url: str) -> tuple[str, str]:
-    """Who a link signs in."""
+USER = ("user", "user")
+ADMIN = ("admin", "admin")
+
+
+def signed_in(server: ServerProcess, url: str) -> list[tuple[str, str]]:
+    """Whom a link signs in, once or twice."""
     address, _, code = url.partition("#sign-in=")
     assert address == f"{server.url}/ui"
-    session = httpx.post(f"{server.url}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
-    headers = {"Authorization": f"Bearer {session['token']}"}
-    caller = httpx.get(f"{server.url}/whoami", headers=headers, timeout=30).json()
-    return caller["role"], caller["id"]
+    session = httpx2.post(f"{server.url}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
+    found = []
+    for token in filter(None, (session["token"], session["admin_token"])):
+        headers = {"Authorization": f"Bearer {token}"}
+        caller = httpx2.get(f"{server.url}/whoami", headers=headers, timeout=30).json()
+        found.append((caller["role"], caller["id"]))
+    return found
 
 
 def test_links_of_a_server_and_of_the_command(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         (printed,) = re.findall(r"Open (\S+#sign-in=\S+)", server.output)
-        assert signed_in(server, printed) == ("admin", "admin")
+        assert signed_in(server, printed) == [USER, ADMIN]
         assert printed.partition("=")[2] not in server.errors, "the code is in no log"
 
         where = ("--server", server.url, "--no-browser", "--json")
-        for flags, env, caller in (
-            ((), {}, ("admin", "admin")),
-            (("--role", "user", "--id", "ann"), {}, ("user", "ann")),
-            (("--api-key", server.tokens["user"]), {}, ("user", "user")),
-            ((), {"MAIL_API_KEY": server.tokens["admin"]}, ("admin", "admin")),
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        for folder, flags, env, callers in (
+            (elsewhere, (), {}, [USER, ADMIN]),
+            (tmp_path, (), {"XDG_STATE_HOME": str(elsewhere)}, [USER, ADMIN]),
+            (tmp_path, ("--role", "admin"), {}, [ADMIN]),
+            (tmp_path, ("--role", "user", "--id", "ann"), {}, [("user", "ann")]),
+            (tmp_path, ("--id", "ann"), {}, [("user", "ann")]),
+            (tmp_path, ("--api-key", server.tokens["user"]), {}, [USER]),
+            (tmp_path, (), {"MAIL_API_KEY": server.tokens["admin"]}, [ADMIN]),
         ):
-            done = run_mail("ui", *where, *flags, cwd=tmp_path, env=QUIET | env)
+            done = run_mail("ui", *where, *flags, cwd=folder, env=QUIET | env)
             assert (done.returncode, done.stderr) == (0, "")
-            assert signed_in(server, json.loads(done.stdout)["url"]) == caller
+            assert signed_in(server, json.loads(done.stdout)["url"]) == callers
 
         text = run_mail("ui", "--server", server.url, cwd=tmp_path, env=QUIET).stdout
         assert "#sign-in=" in text.splitlines()[0]
@@ -54,9 +66,10 @@ def test_links_of_a_server_and_of_the_command(tmp_path: Path) -> None:
 def test_a_terminal_gets_a_link_at_every_start(tmp_path: Path) -> None:
     run_mail("token", "create", "--role", "user", "--id", "ann", cwd=tmp_path)
     with Terminal("server", "--port", "0", "--no-check", cwd=tmp_path) as terminal:
-        shown = terminal.expect("works once")
-    assert "no API tokens yet" not in shown
+        shown = terminal.expect("Only programs on this machine")
+    assert "first API tokens" not in shown
     assert re.search(r"Open http://\S+/ui#sign-in=\S{43}", shown)
+    assert "mail send" not in shown, "people have tokens of their own, so there are no keys for commands"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """The operations table: each row is a method of the client, and describes the request that the method sends."""
 
 import inspect
+from typing import get_type_hints
 
 import pytest
+from fastapi.routing import APIRoute
 
 from mail.client import MAILClient
 from mail.client.operations import OPERATIONS, Operation
+from mail.http.access import Admin
+from mail.http.routes import load_routers
 
 BY_ID = Operation("show", "GET", "/things/{thing_id}", repeated=("task_id",))
 
@@ -22,6 +26,19 @@ def test_each_method_has_an_operation() -> None:
     assert methods - OPERATIONS.keys() == {
         "post_message_stream", "approve", "reject", "login", "aclose",
     }  # fmt: skip
+
+
+def test_operations_for_admins_are_those_of_the_routes_that_admit_nobody_else() -> None:
+    routes = [route for router in load_routers() for route in router.routes if isinstance(route, APIRoute)]
+    gated = {
+        (method, route.path)
+        for route in routes
+        if Admin in get_type_hints(route.endpoint, include_extras=True).values()
+        for method in route.methods
+    }
+    operations = {(each.method, each.path): each.for_admins for each in OPERATIONS.values()}
+    assert gated
+    assert {each for each, for_admins in operations.items() if for_admins} == gated & operations.keys()
 
 
 @pytest.mark.parametrize(("given", "path"), [("a b/c", "a%20b%2Fc"), (".", "%2E"), ("..", "%2E%2E")])

@@ -166,4 +166,4 @@ def test_the_suite_finds_thieves(zygote: Zygote, store: Store) -> None:
 
 def test_the_suite_finds_zombies(zygote: Zygote, store: Store) -> None:
     held_up = {"at": f"before {store.commit} [ann chief", "held_up": True}
-    zygote.must_notice(store.zombies, [{"twins": {"ann": [held_up], "bob": [held_up]}}] * 10)
+    zygote.must_notice(store.zombies, [{"twins": {"ann": [held_up], "bob": [held_up]}}] * 40)

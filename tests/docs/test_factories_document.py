@@ -24,6 +24,7 @@ CAUSES = {
     Cause.OUTAGE: "outage (5xx), connection lost",
     Cause.CONNECTION: "outage (5xx), connection lost",
     Cause.TIMEOUT: "no answer in time",
+    Cause.NO_REPLY: "the answer isn't JSON of the API, such as a page of HTML",
     Cause.MALFORMED: "a tool call that can't be read",
     Cause.QUOTA: "the account's quota is used up",
     Cause.REFUSED: "nothing accepts connections",
@@ -35,8 +36,8 @@ CAUSES = {
     Cause.NO_PROVIDER: "the provider in the name is unknown",
     Cause.NO_MODEL: "the model is unknown",
     Cause.CONTEXT: "the history doesn't fit into the context window",
-    Cause.REJECTED: "the request, or a filter, is against it",
-    Cause.FILTERED: "the request, or a filter, is against it",
+    Cause.REJECTED: "the request is invalid, or a content filter blocks it",
+    Cause.FILTERED: "the request is invalid, or a content filter blocks it",
     Cause.TRUNCATED: "`max_tokens` ended the reply inside of a call",
 }
 

@@ -6,12 +6,13 @@ import random
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
 
@@ -30,7 +31,7 @@ class Federation:
 
     servers: dict[str, ServerProcess] = field(default_factory=dict)
 
-    def client(self, name: str, role: str = "user") -> httpx.Client:
+    def client(self, name: str, role: str = "user") -> httpx2.Client:
         return self.servers[name].client(role)
 
     def task(self, name: str, task_id: str) -> dict[str, Any]:
@@ -152,6 +153,33 @@ def test_they_help_each_other(pair: Federation) -> None:
         assert record["task_contributors"][1] == f"swarm:{name}@{other}"
 
 
+def test_the_record_of_many_tasks_is_in_order(pair: Federation) -> None:
+    """Mail stands where it was sent: before its answer, and word of the end before the end."""
+    alpha = pair.servers["swarm-alpha"]
+    names = [f"task-{n}" for n in range(TASKS)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: alpha.ask("12*(3+4)", task_id=name), names))
+    for name in names:
+        events = alpha.task(name)["events"]
+        assert [int(event["id"]) for event in events] == list(range(1, len(events) + 1))
+        kinds = [event["event"] for event in events]
+        assert [kind for kind in kinds if kind.startswith(("interswarm", "task_complete"))] == [
+            "interswarm_message_sent",
+            "interswarm_message_received",
+            "task_complete_call",
+            "interswarm_message_sent",
+            "task_complete",
+        ]
+        assert kinds[-1] == "task_complete"
+        with (
+            alpha.client() as client,
+            client.stream("GET", "/task/stream", params={"task_id": name}) as stream,
+        ):
+            lines = list(stream.iter_lines())
+        streamed = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+        assert streamed == kinds
+
+
 def test_a_person_asks_an_agent_elsewhere(pair: Federation) -> None:
     with pair.client("swarm-alpha") as client:
         body = {"user_token": "", "body": "2+3", "targets": ["math@swarm-beta"]}
@@ -184,6 +212,20 @@ def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
     pair.servers["swarm-beta"].start()
     eventually(lambda: alpha.task("patient")["completed"], "beta has answered")
     assert "84" in answer_in(alpha.task("patient")["events"])
+
+
+def test_a_swarm_that_never_answered_is_reported_soon(tmp_path: Path) -> None:
+    """Its port refuses connections; the agent reads so, and tells the person, while five minutes of retries would hang."""
+    with ExitStack() as stack:
+        settings = {"MAIL_UNREACHABLE_SECONDS": "1"}
+        pair = start(stack, tmp_path, None, "swarm-alpha", settings=settings)
+        alpha = pair.servers["swarm-alpha"]
+        with alpha.client("admin") as admin:
+            peer = {"name": "swarm-beta", "base_url": "http://127.0.0.1:1", "auth_token": "t0ken"}
+            assert admin.post("/swarms", json=peer).status_code == 200
+        answer = alpha.ask("12*(3+4)", task_id="t")
+        assert "no delivery after 2 tries: swarm 'swarm-beta': no answer" in answer
+        assert "(it has never answered)" in answer
 
 
 def test_what_could_not_be_delivered_is_redriven(pair: Federation) -> None:
@@ -223,7 +265,7 @@ def test_a_cancelled_task_is_ended_in_the_other_swarm(pair: Federation) -> None:
     beta.kill()
     alpha.post("2+3", task_id="t", headers={"Prefer": "respond-async"})
 
-    def cancel() -> httpx.Response:
+    def cancel() -> httpx2.Response:
         with alpha.client("user") as client:
             return client.post("/task/cancel", json={"task_id": "t"}, headers={"Prefer": "wait=1"})
 
@@ -326,7 +368,7 @@ async def ask(federation: Federation, name: str, task_id: str, n: int) -> str:
     server = federation.servers[name]
     body = {"body": f"weather in Tokyo and {n}*2", "task_id": task_id}
     headers = {"Authorization": f"Bearer {server.tokens['user']}"}
-    async with asyncio.timeout(TIMEOUT * 2), httpx.AsyncClient(headers=headers, timeout=20.0) as client:
+    async with asyncio.timeout(TIMEOUT * 2), httpx2.AsyncClient(headers=headers, timeout=20.0) as client:
         while True:
             try:
                 record = await client.get(f"{server.url}/task", params={"task_id": task_id})
@@ -334,6 +376,6 @@ async def ask(federation: Federation, name: str, task_id: str, n: int) -> str:
                     await client.post(f"{server.url}/message", json=body, headers={"Prefer": "respond-async"})
                 elif record.status_code == 200 and not record.json()["is_running"]:
                     return answer_in(record.json()["events"])
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 pass
             await asyncio.sleep(0.1)

@@ -13,12 +13,9 @@ from typing import Any
 
 import pytest
 from support.postgres import PASSWORD, borrow_database, has_postgres, postgres_server, return_database
-from support.server_process import ServerProcess, eventually, run_mail
+from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
 
 pytestmark = pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed")
-
-TAKEOVER_SECONDS = 20.0
-"""In which the task of a server that was killed must go on elsewhere; its lease alone lasts longer."""
 
 LEASE_SECONDS = 4
 """How long the leases of `short_leases` last."""
@@ -109,9 +106,7 @@ def test_a_task_that_is_posted_at_one_server_is_watched_at_the_other(slow_folder
     eventually((slow_folder / "turns.txt").exists, "the worker is in the middle of its turn")
     eventually(lambda: watcher.seen, "the other server shows what has happened so far")
     (slow_folder / "go").touch()
-    done = time.monotonic()
-    watcher.join(30)
-    assert time.monotonic() - done < 2.5, "it was told, and did not look by itself"
+    watcher.join(TIMEOUT)
     assert watcher.kinds[-1] == "task_complete"
     assert [number for number, _ in watcher.seen] == list(range(1, len(watcher.seen) + 1))
     assert two.ask("again", task_id="u")
@@ -131,12 +126,10 @@ def test_kill_9_in_the_middle_of_a_turn_and_the_other_takes_it_up(slow_folder: P
     two = start()
     watcher = Watcher(two, "t")
     one.kill()
-    killed = time.monotonic()
     turns = slow_folder / "turns.txt"
     eventually(lambda: len(turns.read_text().splitlines()) == 2, "the other has taken the turn up")
-    assert time.monotonic() - killed < TAKEOVER_SECONDS
     (slow_folder / "go").touch()
-    watcher.join(30)
+    watcher.join(TIMEOUT)
     assert watcher.kinds.count("task_complete") == 1
     assert watcher.kinds.count("new_message") == 4
     assert "is gone; its tasks are taken over" in two.errors
@@ -147,14 +140,12 @@ def test_a_frozen_server_loses_its_turn_to_the_other(slow_folder: Path, start: S
     """Its session lives, so that only its lease can tell; when it comes back, its turn is discarded."""
     one, two = frozen_in_a_turn(slow_folder, start)
     watcher = Watcher(two, "t")
-    frozen = time.monotonic()
     turns = slow_folder / "turns.txt"
     eventually(lambda: len(turns.read_text().splitlines()) == 2, "the other has taken the turn up")
-    assert time.monotonic() - frozen < LEASE_SECONDS + 5
     (told,) = [line for line in two.errors.splitlines() if "counts as dead" in line]
     assert "worker of task t" in told
     (slow_folder / "go").touch()
-    watcher.join(30)
+    watcher.join(TIMEOUT)
     one.process.send_signal(signal.SIGCONT)
     eventually(
         lambda: "its turn is discarded" in one.errors, "the first server finds that it has lost its turn"
@@ -168,7 +159,6 @@ def test_a_frozen_server_loses_its_turn_to_the_other(slow_folder: Path, start: S
 @pytest.mark.usefixtures("short_leases")
 def test_cancel_and_resume_answer_while_a_server_is_frozen(slow_folder: Path, start: Start) -> None:
     _, two = frozen_in_a_turn(slow_folder, start)
-    frozen = time.monotonic()
 
     def cancel() -> Any:
         with two.client() as client:
@@ -177,7 +167,6 @@ def test_cancel_and_resume_answer_while_a_server_is_frozen(slow_folder: Path, st
         return response.json()["stopped"]
 
     eventually(cancel, "the task has stopped")
-    assert time.monotonic() - frozen < LEASE_SECONDS + 5
     assert two.task("t")["status"] == "cancelled"
     (slow_folder / "go").touch()
     assert two.ask("go on", task_id="t", resume_from="user_response")

@@ -243,6 +243,7 @@ class TestSafety:
             await bridge.step()
         assert len(await exchange.receive(echo_id(bridge))) == 1
         gate.set()
+        bridge._timeout = 60.0
         assert await bridge.step() == 1
         assert [mail.content for mail in await exchange.receive(ANN)] == ["done"]
         assert len(await messages(bridge, bridge.task_id("echo", ANN))) == 1
@@ -358,7 +359,7 @@ class TestSafety:
             agent("echo", Echo(), supervises=True),
             agent("slow", slow(gate, "at last"), supervises=True),
         )
-        bridge = ExchangeBridge(plain(exchange), build(stack, *agents), timeout=0.3)
+        bridge = ExchangeBridge(plain(exchange), build(stack, *agents), timeout=1.0)
         await bridge.register()
         await exchange.register(ANN)
         await exchange.send(ANN, None, "Hello!")

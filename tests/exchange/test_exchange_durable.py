@@ -411,7 +411,7 @@ async def test_it_shares_a_file_with_the_tasks_of_a_server(tmp_path: Path) -> No
                 await exchange.send(ALICE, BOB, "hello")
                 assert await exchange.sync() == 1
             server.connection.execute("INSERT INTO settings VALUES ('health', 'ok')")
-            with pytest.raises(ConfigurationError, match="another server runs"):
+            with pytest.raises(ConfigurationError, match="another server or program"):
                 SQLiteDatabase(path)
     with SQLiteDatabase(path) as server:
         assert server.connection.execute("SELECT value FROM settings").fetchone() == ("ok",)

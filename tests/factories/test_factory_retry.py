@@ -3,10 +3,14 @@
 import asyncio
 import logging
 import re
-import time
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -30,6 +34,7 @@ from support.llm_stub import (
     unknown_model,
 )
 
+from mail import Agent, Swarm
 from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.events import EventKind
 from mail.core.task.live import LiveEvent, LiveKind
@@ -41,10 +46,11 @@ from mail.errors import (
     ModelRefusal,
     ModelUnavailable,
     Subject,
+    TaskFailed,
 )
 from mail.factories import LiteLLMAgentFunction
 from mail.factories.failures import classify, retry_after
-from mail.factories.models import load_litellm
+from mail.factories.models import ModelRequest, load_litellm, traits_of
 from mail.factories.retry import ATTEMPTS, Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.testing.rig import Rig
 
@@ -354,28 +360,23 @@ async def within(seconds: float, agent: LiteLLMAgentFunction) -> Any:
 
 @of(WIRES)
 async def test_a_slow_model_is_not_waited_for_longer_than_the_turn(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(FINE.but(delay=10.0))
-    begin = time.monotonic()
+    stub.script(FINE.but(delay=10.0))  # then there would be an answer, and no error
     with pytest.raises(ModelUnavailable, match="did not answer in time"):
         await within(0.5, supervisor(dialect))
-    assert time.monotonic() - begin < 5.0
 
 
 @of(STREAMS)
 async def test_a_stream_that_drips_is_cut_too(stub: LLMStub, dialect: Dialect) -> None:
-    stub.script(LONG.but(pause=1.0))
-    begin = time.monotonic()
+    stub.script(LONG.but(pause=1.0))  # which ends, too
     with pytest.raises(ModelUnavailable, match="did not answer in time"):
         await within(0.5, supervisor(dialect))
-    assert time.monotonic() - begin < 5.0
 
 
 async def test_a_wait_that_is_longer_than_the_turn_is_not_begun(stub: LLMStub) -> None:
     stub.script(rate_limited(60))
-    begin = time.monotonic()
-    with pytest.raises(ModelUnavailable, match="limits"):
-        await within(2.0, supervisor(CHAT[0]))
-    assert time.monotonic() - begin < 30.0
+    with pytest.raises(ModelUnavailable, match="limits"):  # a wait that was begun would end with "in time"
+        await within(30.0, supervisor(CHAT[0]))
+    assert len(stub.requests) == 1
 
 
 async def test_retries_end_with_the_turn(stub: LLMStub) -> None:
@@ -472,3 +473,109 @@ async def test_who_watches_sees_the_retry_and_the_text_of_a_model_that_does_not_
     assert of_kind[LiveKind.MODEL_CALL_ENDED]["usage"]["calls"] == 1
     (timing,) = [event.extra["timing"] for event in stored if "timing" in event.extra]
     assert timing["model_calls"][0]["attempts"] == 2
+
+
+# ------------------------------------------------------------------------------- mistakes with addresses and names
+
+
+class Page(BaseHTTPRequestHandler):
+    """Where an API should be, a page is."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        page = b"<!doctype html><html><body>Welcome</body></html>"
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.send_header("content-length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("api", ["responses", "completions"])
+async def test_a_page_in_place_of_the_api(stub: LLMStub, page: str, api: Any, streams: bool) -> None:
+    lead = Agent(
+        "lead",
+        model="openai/gpt-5-mini",
+        api_base=page,
+        api_key="sk-1",
+        tool_format=api,
+        stream_tokens=streams,
+    )
+    with pytest.raises(
+        TaskFailed, match=f"didn't answer with JSON .*is {page} the address of its API"
+    ) as caught:
+        await Swarm(lead).aask("hi")
+    assert "3 attempts" in str(caught.value)
+
+
+async def test_an_unknown_provider_with_an_address_and_a_key_of_its_own(stub: LLMStub) -> None:
+    lead = Agent("lead", model="opena/gpt-5", api_base="http://127.0.0.1:9", api_key="sk-1")
+    with pytest.raises(TaskFailed, match=r"no provider is known .*Did you mean 'openai/gpt-5'\?"):
+        await Swarm(lead).aask("hi")
+
+
+async def test_an_empty_reply_is_named(stub: LLMStub) -> None:
+    stub.script(*[reply(text(""))] * 5)
+    with pytest.raises(TaskFailed, match="the model returned an empty reply"):
+        await Swarm(Agent("lead", model="openai/gpt-5-mini")).aask("hi")
+
+
+async def test_what_the_log_says_of_retries(stub: LLMStub, caplog: pytest.LogCaptureFixture) -> None:
+    stub.script(server_error(), rate_limited(), bad_request("no such option"))
+    with pytest.raises(TaskFailed):
+        await Swarm(Agent("lead", model="openai/gpt-5-mini")).aask("hi")
+    first, second, last = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert re.fullmatch(r"openai/gpt-5-mini: HTTP 500, attempt 1 of 6, next in \d\.\d s", first)
+    assert re.fullmatch(r"openai/gpt-5-mini: HTTP 429, attempt 2 of 8, next in \d\.\d s", second)
+    assert last.startswith("openai/gpt-5-mini: HTTP 400 on attempt 3: ")
+    assert "no such option" in last
+    assert "Retry(" not in caplog.text
+    assert "Stop(" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("x", "OpenAIException: (hidden) is wrong; expected"),
+        ("sk-12345678", "OpenAIException: x is wrong; expected"),
+    ],
+)
+def test_short_keys_hide_words_not_letters(key: str, shown: str) -> None:
+    request = ModelRequest("openai/x", traits_of("openai/x"), [], "", [], "auto", "responses", api_key=key)
+    assert request.hide_secrets("OpenAIException: x is wrong; expected") == shown
+    assert request.hide_secrets("keysk-12345678?").endswith("?")
+    assert ("sk-12345678" in request.hide_secrets("keysk-12345678?")) == (key == "x")
+
+
+ENDS_EARLY = """
+import os
+from mail import Agent, Swarm
+try:
+    Swarm(Agent("lead", model="openai/gpt-5-mini")).ask("hi", timeout=1)
+except TimeoutError:
+    print("too late")
+"""
+
+
+def test_nothing_is_printed_when_a_script_ends_during_a_call(stub: LLMStub) -> None:
+    """The thread of the swarm is in the middle of a call, or of loading litellm."""
+    stub.script(*[FINE.but(delay=10.0)] * 6)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert (done.stdout, done.stderr) == ("too late\n", "")

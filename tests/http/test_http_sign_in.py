@@ -7,7 +7,15 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.auth.keys import Caller, digest
-from mail.auth.tokens import LINK_SECONDS, SESSION_SECONDS, issue_link
+from mail.auth.local_keys import LocalAuthenticator, LocalKeys
+from mail.auth.tokens import (
+    LINK_SECONDS,
+    SESSION_SECONDS,
+    has_first_callers,
+    issue_link,
+    issue_operator_link,
+    valid_tokens,
+)
 from mail.core.task.swarm import SwarmCore
 from mail.http.rates import RateLimiter
 from mail.testing.agents import build_swarm, complete
@@ -140,6 +148,91 @@ async def test_an_operator_makes_links_from_the_database(server: HTTPServer) -> 
     made = await issue_link(server.records, Caller("admin", "admin"))
     _, token = await exchange(server, made.code)
     assert await whoami(server, token) == {"role": "admin", "id": "admin"}
+
+
+async def both(server: HTTPServer, code: str) -> tuple[str, str | None]:
+    answer = await server.client.post("/sign-in", json={"code": code}, headers={"Authorization": ""})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["token"], answer.json()["admin_token"]
+
+
+async def operator_s(server: HTTPServer) -> HTTPServer:
+    """The server, with the callers of first tokens."""
+    for role in ("user", "admin"):
+        server.keys[role] = await server.key(role, role)
+    return server
+
+
+async def test_an_operator_s_link_brings_a_second_session_that_ends_with_the_first(
+    server: HTTPServer,
+) -> None:
+    await operator_s(server)
+    user, admin = await both(server, (await issue_operator_link(server.records)).code)
+    assert admin is not None
+    assert await whoami(server, user) == {"role": "user", "id": "user"}
+    assert await whoami(server, admin) == {"role": "admin", "id": "admin"}
+    assert {token.digest for token in await valid_tokens(server.records)} >= {digest(user), digest(admin)}
+
+    await server.client.post("/sign-out", headers={"Authorization": f"Bearer {user}"})
+    assert await whoami(server, user) == await whoami(server, admin) == 401
+
+
+async def test_the_second_session_is_no_more_than_a_session(server: HTTPServer) -> None:
+    await operator_s(server)
+    user, admin = await both(server, (await issue_operator_link(server.records)).code)
+    as_user, as_admin = ({"Authorization": f"Bearer {token}"} for token in (user, admin))
+    assert (await server.client.get("/tokens", headers=as_admin)).status_code == 200
+    assert (await server.client.get("/tokens", headers=as_user)).status_code == 403, (
+        "the user's stays a user's"
+    )
+    assert (await server.client.post("/sign-in-links", headers=as_admin)).status_code == 403
+    wanted = {"role": "admin", "id": "x"}
+    assert (await server.client.post("/tokens", json=wanted, headers=as_admin)).status_code == 403
+
+
+async def test_the_second_session_expires_with_the_first(timed: HTTPServer, clock: FakeClock) -> None:
+    await operator_s(timed)
+    unused = (await issue_operator_link(timed.records, clock)).code
+    user, admin = await both(timed, (await issue_operator_link(timed.records, clock)).code)
+    assert admin is not None
+    clock.advance(LINK_SECONDS)
+    assert (await exchange(timed, unused))[0] == (await exchange(timed, f"{unused}.admin"))[0] == 401
+    clock.advance(SESSION_SECONDS - LINK_SECONDS)
+    assert await whoami(timed, user) == await whoami(timed, admin) == 401
+
+
+async def test_a_link_of_a_key_brings_one_session(server: HTTPServer) -> None:
+    await operator_s(server)
+    for role in ("user", "admin"):
+        assert (await both(server, await link(server, role)))[1] is None
+
+
+async def test_operators_with_tokens_of_their_own_get_an_admin_s_session_as_before(
+    server: HTTPServer,
+) -> None:
+    assert not await has_first_callers(server.records), "user:ann and admin:root"
+    token, admin = await both(server, (await issue_operator_link(server.records)).code)
+    assert (await whoami(server, token), admin) == ({"role": "admin", "id": "admin"}, None)
+    assert not await has_first_callers(server.records), "a session is no key"
+
+
+async def test_local_keys_are_an_operator_s() -> None:
+    keys = LocalKeys("http://127.0.0.1:1", "mail_local_user", "mail_local_admin")
+    async with HTTPServer(swarm()) as server:
+        await operator_s(server)
+        server.app.state.authenticator = LocalAuthenticator(keys, server.app.state.authenticator)
+        assert await whoami(server, keys.user) == {"role": "user", "id": "user"}
+        assert await whoami(server, keys.admin) == {"role": "admin", "id": "admin"}
+        assert await whoami(server, server.keys["user"]) == {"role": "user", "id": "user"}
+        as_user, as_admin = ({"Authorization": f"Bearer {key}"} for key in (keys.user, keys.admin))
+        made = await server.client.post("/sign-in-links", headers=as_user)
+        user, admin = await both(server, made.json()["code"])
+        assert admin is not None
+        assert await whoami(server, user) == {"role": "user", "id": "user"}
+        wanted = {"role": "admin", "id": "x"}
+        assert (await server.client.post("/tokens", json=wanted, headers=as_admin)).status_code == 201
+        assert (await server.client.post("/tokens", json=wanted, headers=as_user)).status_code == 403
+        assert len(await valid_tokens(server.records)) == 8, "three keys, two first ones, two sessions, and x"
 
 
 async def test_a_code_is_no_key_and_a_key_is_no_code(server: HTTPServer) -> None:

@@ -1,6 +1,7 @@
 """Handing mail over to other swarms."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from support.peer_server import PeerServer
 from mail.core.protocol.address import create_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
-from mail.errors import BadRequest, PeerRefused, PeerUnavailable, StoreUnavailable
+from mail.errors import BadRequest, PeerRefused, PeerUnavailable, PeerUnreachable, StoreUnavailable
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.http import PeerHTTP
 
@@ -89,8 +90,9 @@ class TestDeliver:
     @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
     async def test_troubles(self, router: InterswarmRouter, beta: PeerServer, status: int) -> None:
         beta.answers["/interswarm/back"] = status, b"later"
-        with pytest.raises(PeerUnavailable, match=f"swarm 'beta': {status} later"):
+        with pytest.raises(PeerUnavailable, match=f"swarm 'beta': {status} later") as failure:
             await router.deliver(wrapped(), back=True)
+        assert not isinstance(failure.value, PeerUnreachable)
 
     async def test_a_refusal_that_looks_like_trouble(
         self, router: InterswarmRouter, beta: PeerServer
@@ -109,17 +111,32 @@ class TestDeliver:
 
     async def test_nobody_there(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:
         await registry.register_swarm("gamma", "http://127.0.0.1:1", "t0ken")
-        with pytest.raises(PeerUnavailable, match="swarm 'gamma': no answer"):
+        with pytest.raises(PeerUnreachable, match="swarm 'gamma': no answer") as failure:
             await router.deliver(wrapped(target_swarm="gamma"), back=False)
+        assert failure.value.last_answer is None
         with pytest.raises(PeerRefused, match="swarm 'delta' is not known"):
             await router.deliver(wrapped(target_swarm="delta"), back=False)
+
+    async def test_no_such_host(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:
+        await registry.register_swarm("gamma", "http://gamma.invalid", "t0ken")
+        with pytest.raises(PeerUnreachable, match="swarm 'gamma': no answer"):
+            await router.deliver(wrapped(target_swarm="gamma"), back=False)
+
+    async def test_one_that_has_stopped(self, registry: SwarmRegistry) -> None:
+        async with PeerServer("gamma") as gamma:
+            await registry.register_swarm("gamma", gamma.url, "t0ken")
+            seen = (await registry.check_health())["gamma"].last_seen
+        with pytest.raises(PeerUnreachable) as failure:
+            await InterswarmRouter(registry, "alpha").deliver(wrapped(target_swarm="gamma"), back=False)
+        assert failure.value.last_answer == datetime.fromisoformat(seen).timestamp()
 
     async def test_no_answer_in_time(self, beta: PeerServer) -> None:
         registry = SwarmRegistry("alpha", HOME, http=PeerHTTP(allow_private=True, seconds=0.05))
         await registry.register_swarm("beta", beta.url, "t0ken")
         beta.delay = 1.0
-        with pytest.raises(PeerUnavailable, match=r"no answer within 0.05 seconds"):
+        with pytest.raises(PeerUnavailable, match=r"no answer within 0.05 seconds") as failure:
             await InterswarmRouter(registry, "alpha").deliver(wrapped(), back=False)
+        assert not isinstance(failure.value, PeerUnreachable)
         await registry.stop()
 
     async def test_a_connection_that_breaks(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:

@@ -274,7 +274,7 @@ class TestStore:
     ) -> None:
         begun = make.begin(KEY)
         await store.commit(begun)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await adapter.store.commit(make.change(begun.task, transition=Transition.CANCEL))
             while not store.ahead._opened[KEY, "alpha"].is_stale:  # noqa: ASYNC110 - a notification comes
                 await asyncio.sleep(0.001)
@@ -357,7 +357,7 @@ class TestCancel:
             submitted = await here.submit("ann")
             task = await there.runtime.cancel(ann, submitted.key.task_id)
             assert await there.runtime.still_running(task) == StillRunning(agents=("alpha",))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not here.store.ahead._opened[submitted.key, "alpha"].is_stale:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             report = await here.runtime.run_turn(submitted.key, "alpha")
@@ -417,7 +417,7 @@ class TestHandingOver:
                 assert await here.runtime.wait(await here.submit("ann"), 10) is not None
             assert await count_wake_ups(url) == 0
             here.notifier._urgent.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not any(topic.startswith("e") for topic in topics):  # noqa: ASYNC110 - comes over PostgreSQL
                     await asyncio.sleep(0.005)
         assert not [topic for topic in topics if topic.startswith("w")]
@@ -444,7 +444,7 @@ class TestFairness:
             return await play(view, [respond("alpha", view.mail.body)])
 
         async def begins(*names: str) -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while len(began) < len(names):  # noqa: ASYNC110 - agents append
                     await asyncio.sleep(0.002)
             await asyncio.sleep(0.05)  # nobody else may begin

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -21,6 +21,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.ports import Busy, WakeUp
 from mail.core.task.task import TaskKey
+from mail.errors import StoreUnavailable
 from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import open_turn
@@ -62,13 +63,29 @@ async def server(url: str, swarm: str = NAME) -> AsyncIterator[Server]:
 
 async def are_left(url: str, count: int) -> None:
     """Return once PostgreSQL has ended the sessions of all other servers."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(10):
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
         while True:
             locks = await connection.execute(
                 "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = %s", (LOCKS,)
             )
             if locks.rowcount == count:
                 return
+            await asyncio.sleep(0.005)
+
+
+async def sessions(url: str) -> set[int]:
+    """Return the sessions by which servers are known to be alive."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        locks = await connection.execute(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = %s", (LOCKS,)
+        )
+        return {pid for (pid,) in await locks.fetchall()}
+
+
+async def are_back(url: str, before: set[int]) -> None:
+    """Return once as many servers as before have sessions, all of them new."""
+    async with asyncio.timeout(60):
+        while len(now := await sessions(url)) != len(before) or not now.isdisjoint(before):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -107,19 +124,23 @@ class TestRollCall:
 
     async def test_one_whose_connection_broke_is_not_gone(self, url: str) -> None:
         async with server(url) as one, server(url) as two:
+            before = await sessions(url)
             break_connections(url)
-            await asyncio.sleep(1.5)
+            await are_back(url, before)
             for _ in range(3):
                 assert await one.liveness.check() is False
                 assert await two.liveness.check() is False
 
     async def test_one_that_was_taken_for_dead_is_on_the_list_again_when_it_is_back(self, url: str) -> None:
         async with server(url) as one, server(url) as two:
+            before = await sessions(url)
             execute(url, SQL("DELETE FROM mail.servers"))
             break_connections(url)
-            await asyncio.sleep(1.5)
-            listed = await one.postgres.fetch("SELECT id FROM mail.servers ORDER BY id")
-            assert listed == [(one.store.turns.owner,), (two.store.turns.owner,)]
+            await are_back(url, before)
+            expected = [(one.store.turns.owner,), (two.store.turns.owner,)]
+            async with asyncio.timeout(60):
+                while await one.postgres.fetch("SELECT id FROM mail.servers ORDER BY id") != expected:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
 
     async def test_a_lease_that_could_not_be_given_back_is_freed(self, url: str, make: Maker) -> None:
         async with server(url) as one:
@@ -158,7 +179,7 @@ class TestQueue:
             servers = [await stack.enter_async_context(server(url)) for _ in range(3)]
             workers = [asyncio.create_task(work(each.queue)) for each in servers for _ in range(3)]
             await asyncio.gather(*(servers[n % 3].queue.publish([each]) for n, each in enumerate(tokens)))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(taken) < len(tokens):  # noqa: ASYNC110 - others count
                     await asyncio.sleep(0.01)
             for worker in workers:
@@ -167,14 +188,13 @@ class TestQueue:
         assert taken == Counter({(each.key, each.mailbox): 1 for each in tokens})
 
     async def test_servers_that_publish_the_same_in_other_orders_do_not_wait_for_each_other(
-        self, url: str
+        self, url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         tokens = [token(f"agent-{n}") for n in range(40)]
         async with server(url) as one, server(url) as two:
-            begin = time.monotonic()
             for _ in range(20):
                 await asyncio.gather(one.queue.publish(tokens), two.queue.publish(tokens[::-1]))
-            assert time.monotonic() - begin < 10, "a deadlock takes a second to be noticed"
+        assert caplog.messages == [], "a deadlock ends with an error, after which one of them retries"
 
     async def test_each_callers_next_turn_comes_before_anybodys_second_one(self, url: str) -> None:
         """Of all servers together: what one has published, and another has taken, counts."""
@@ -196,14 +216,18 @@ class TestQueue:
             assert await callers(two.queue, 1, "a") == "c"
             assert await callers(one.queue, 11) == "a" * 11
 
-    async def test_who_waits_at_another_server_is_woken_at_once(self, url: str) -> None:
+    async def test_who_waits_at_another_server_is_woken_at_once(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By a notification: it does not look by itself within the time of this test."""
+        for module in ("queue", "notifier"):
+            monkeypatch.setattr(f"mail.adapters.postgres.{module}.POLL_SECONDS", 3600.0)
         async with server(url) as one, server(url) as two:
             waiting = asyncio.create_task(two.queue.take())
             await asyncio.sleep(0.2)
-            begin = time.monotonic()
             await one.queue.publish([token("alpha")])
-            assert await waiting == (TaskKey(ANN, "task"), "alpha")
-            assert time.monotonic() - begin < 1.5
+            async with asyncio.timeout(60):
+                assert await waiting == (TaskKey(ANN, "task"), "alpha")
 
     async def test_what_rests_is_not_taken_before_its_time(self, url: str) -> None:
         peer = peer_mailbox("other")
@@ -212,7 +236,7 @@ class TestQueue:
             await one.queue.publish([token(peer, not_before=due), token("alpha")])
             assert (await two.queue.take())[1] == "alpha"
             assert (await two.queue.take_outbound())[1] == peer
-            assert due <= time.time() < due + 1.5
+            assert due <= time.time()
 
     async def test_a_later_token_may_wake_it_earlier_but_never_later(self, url: str) -> None:
         peer = peer_mailbox("other")
@@ -220,7 +244,7 @@ class TestQueue:
             await one.queue.publish([token(peer, not_before=time.time() + 60)])
             await one.queue.publish([token(peer)])
             await one.queue.publish([token(peer, not_before=time.time() + 60)])
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):  # less than the minute of the others
                 assert (await one.queue.take_outbound())[1] == peer
 
     async def test_agents_and_other_swarms_have_lanes_of_their_own(self, url: str) -> None:
@@ -255,6 +279,11 @@ class TestQueue:
             one.notifier._wake(one.queue._topics.values())
             await asyncio.sleep(1.0)
             await asyncio.to_thread(postgres_server().start)
-            await one.queue.publish([token("alpha")])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
+                while True:
+                    with suppress(
+                        StoreUnavailable
+                    ):  # a busy machine may need longer than the limit above to connect
+                        await one.queue.publish([token("alpha")])
+                        break
                 assert (await waiting)[1] == "alpha"

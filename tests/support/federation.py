@@ -118,7 +118,7 @@ class Federation:
 
     async def settle(self) -> None:
         """Return once nothing is under way anywhere."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while any(rig.queue or rig.workers._at_work for rig in self.rigs.values()):
                 for rig in self.rigs.values():
                     await rig.workers.idle()

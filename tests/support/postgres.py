@@ -283,7 +283,7 @@ class PostgresQueueAdapter:
 
 async def waits(url: str, count: int) -> None:
     """Return once so many statements wait for a lock."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(10):
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
         while True:
             found = await connection.execute(
                 "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -18,7 +18,7 @@ from support.server_process import MAIL, environment
 
 ROWS, COLUMNS = 40, 120
 
-IMPATIENCE = 20.0
+IMPATIENCE = 60.0
 """Seconds after which what should be shown counts as missing."""
 
 _FORWARD = re.compile(r"\x1b\[(\d*)C")

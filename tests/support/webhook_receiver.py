@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 DROP = "drop"
 """In the place of a status: the connection is closed without an answer."""

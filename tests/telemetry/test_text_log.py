@@ -10,6 +10,7 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer
 from mail.core.task.leases import Claim
 from mail.core.task.usage import Usage, report_usage
+from mail.errors import AgentUnavailable
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Rig
 
@@ -88,3 +89,20 @@ def test_requests_are_details_and_probes_only_if_something_is_wrong(caplog: pyte
         log.request_ended("GET", "/health", 200, 0.001)
         log.request_ended("GET", "/health", 503, 0.001)
     assert caplog.messages == ["POST /message: 200 in 1.2 s", "GET /health: 503 in 1 ms"]
+
+
+async def test_a_missing_key_is_logged_where_nobody_gets_it_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A server logs it; a program that embeds the swarm has no observers, and prints the error of its own call."""
+
+    def lock_out(_view: View) -> list[Call]:
+        raise AgentUnavailable("m has no API key")
+
+    for observers, logged in (((TextLog(),), True), ((), False)):
+        caplog.clear()
+        async with Rig(build_swarm({"supervisor": lock_out})) as rig:
+            rig.runtime.observers = observers
+            outcome = await rig.ask("hi", task_id="t")
+        assert "m has no API key" in outcome.answer
+        assert ("task t: agent supervisor: m has no API key" in caplog.text) is logged

@@ -55,6 +55,7 @@ class TestDefaults:
                 },
                 "settings": {
                     "task_message_limit": 15,
+                    "failing_call_limit": 8,
                     "print_llm_streams": True,
                     "turn_seconds": 840.0,
                     "turn_concurrency": "auto",
@@ -88,6 +89,7 @@ class TestDefaults:
                     "health_check_seconds": 30.0,
                     "volatile_seconds": 86_400.0,
                     "hop_limit": 8,
+                    "unreachable_seconds": 30.0,
                 },
                 "budgets": {},
             },

@@ -135,10 +135,12 @@ class TestQuestionAndAnswer:
 
     async def test_events_at_both_ends(self, pair: Federation) -> None:
         outcome = await pair["a"].ask("hello")
-        (sent,) = outcome.of(EventKind.INTERSWARM_MESSAGE_SENT)
+        sent, end = outcome.of(EventKind.INTERSWARM_MESSAGE_SENT)
         assert sent.text.startswith("sent interswarm message forward to swarm b:\n<incoming_message>")
+        assert end.text.startswith("sent interswarm message back to swarm b:\n<incoming_message>")
         (received,) = outcome.of(EventKind.INTERSWARM_MESSAGE_RECEIVED)
         assert received.text == "received interswarm message from swarm b"
+        assert sent.seq < received.seq < end.seq
 
     async def test_the_task_goes_on_and_reaches_the_same_task_there(self, pair: Federation) -> None:
         first = await pair["a"].ask("hello")
@@ -148,6 +150,29 @@ class TestQuestionAndAnswer:
         task = await pair["b"].store.load(TaskKey("swarm:a@b", first.key.task_id))
         assert task is not None
         assert task.generation.number >= 1
+
+
+@pytest.mark.parametrize("completes", [False, True])
+async def test_the_record_ends_with_the_end(completes: bool) -> None:
+    """Also that of the swarm that is told of the end, whether its own part has ended before or not."""
+
+    def worker(view: View) -> Any:
+        return [complete("done")] if completes else echo(view)
+
+    async with Federation(
+        asking(ask_then_tell("worker@b"), "worker@b"), answering(worker, supervises=True)
+    ) as both:
+        outcome = await both["a"].ask("hello")
+        await both.settle()
+        assert both.sent[-1][0].payload.subject == Subject.TASK_COMPLETE
+        for name, key in (("a", outcome.key), ("b", TaskKey("swarm:a@b", outcome.key.task_id))):
+            events = await both[name].store.read_events(key)
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+            assert [event.kind for event in events if event.is_terminal] == [events[-1].kind]
+            task = await both[name].store.load(key)
+            assert task is not None
+            assert (task.seq, task.pending) == (len(events), {})
+        assert len(task.received) == 2
 
 
 async def test_an_agent_that_notes_its_error_fails_no_task() -> None:

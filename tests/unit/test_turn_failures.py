@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 from mail.adapters.local import workers as local
+from mail.core.engine.attempts import MAX_ATTEMPTS
+from mail.core.engine.leased_turn import TurnReport
+from mail.core.engine.runtime import Runtime
 from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.events import EventKind
-from mail.core.task.swarm import AgentCore, History, ToolChoice
+from mail.core.task.swarm import AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskStatus
+from mail.core.task.usage import Usage, report_usage
+from mail.errors import StoreUnavailable
 from mail.testing.agents import View, build_swarm, call, complete, output, request, respond, wait
 from mail.testing.rig import Outcome, Rig
 
@@ -313,3 +318,84 @@ class TestStoreTrouble:
             other.execute("COMMIT")
             other.close()
         assert outcome.answer == "done"
+
+
+class Count:
+    """A number of a foreign library, which JSON doesn't know."""
+
+    def __add__(self, other: object) -> "Count":
+        return self
+
+    __radd__ = __add__
+
+
+class TestTurnsThatCannotBeStored:
+    """An agent reports a number of tokens that is not JSON: neither its output nor its failure can be stored with it."""
+
+    @pytest.fixture
+    def calls(self) -> list[int]:
+        return []
+
+    @pytest.fixture
+    def swarm(self, calls: list[int]) -> SwarmCore:
+        def supervisor(view: View) -> Any:
+            calls.append(1)
+            report_usage(Usage(calls=1, input_tokens=Count()))  # type: ignore[arg-type]
+            return [complete()]
+
+        return build_swarm({"supervisor": supervisor})
+
+    async def test_after_five_attempts_the_task_ends_with_the_cause(
+        self,
+        swarm: SwarmCore,
+        calls: list[int],
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.ERROR, logger="mail.core.engine.attempts")
+        monkeypatch.setattr(local, "RETRY_SECONDS", 0.001)
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        [dead] = [event for event in outcome.events if event.kind is EventKind.DEAD_LETTER]
+        assert len(calls) == dead.extra["attempts"] == MAX_ATTEMPTS
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.subject == "::task_error::"
+        assert (
+            "5 attempts at a turn of 'supervisor' could not be stored: PydanticSerializationError"
+            in outcome.answer
+        )
+        assert not outcome.task.usage
+        assert "is abandoned" in caplog.text
+
+    async def test_until_then_it_can_be_cancelled(self, swarm: SwarmCore) -> None:
+        async with Rig(swarm, concurrency=0) as rig:
+            submitted = await rig.submit()
+            for _ in range(MAX_ATTEMPTS - 1):
+                with pytest.raises(ValueError, match="Count"):
+                    await rig.runtime.run_turn(submitted.key, "supervisor")
+            task = await rig.runtime.cancel(rig.user, submitted.key.task_id)
+            report = await rig.runtime.run_turn(submitted.key, "supervisor")
+        assert task.status is TaskStatus.CANCELLED
+        assert report.outcome is TurnReport.Outcome.IDLE
+
+    async def test_a_store_that_refuses_writes_does_not_count(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]}), concurrency=0) as rig:
+            submitted = await rig.submit()
+            rig.database.connection.execute("PRAGMA query_only = 1")
+            for _ in range(MAX_ATTEMPTS + 1):
+                with pytest.raises(StoreUnavailable):
+                    await rig.runtime.run_turn(submitted.key, "supervisor")
+            rig.database.connection.execute("PRAGMA query_only = 0")
+            await rig.runtime.run_turn(submitted.key, "supervisor")
+            assert (await rig.outcome(submitted)).answer == "done"
+
+    async def test_the_dead_letter_handler_of_aws_stores_nothing_of_it(self, swarm: SwarmCore) -> None:
+        async with Rig(swarm, concurrency=0) as rig:
+            submitted = await rig.submit()
+            with pytest.raises(ValueError, match="Count"):
+                await rig.runtime.run_turn(submitted.key, "supervisor")
+            another = Runtime(swarm, rig.store, rig.queue, rig.clock)
+            await another.dead_letter_turn(submitted.key, "supervisor", "it failed", upto=99, attempts=5)
+            outcome = await rig.outcome(submitted)
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.answer == "agent 'supervisor' has failed: it failed"

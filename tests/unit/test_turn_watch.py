@@ -29,6 +29,6 @@ async def test_a_task_that_ends_behind_the_watchers_back_ends_the_watch() -> Non
     async with Rig(build_swarm({"supervisor": turns([complete("hi")])})) as rig:
         watcher = Runtime(rig.swarm, cast(Store, Overtaken(rig.store)), rig.queue, rig.clock)
         submitted = await rig.submit()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             batches = [batch async for batch in watcher.watch(submitted.key, heartbeat=30)]
     assert batches[-1][-1].is_terminal

@@ -1,13 +1,12 @@
 """Usage by model: nothing is lost or counted twice, whatever becomes of a turn."""
 
 import asyncio
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mail.core.task.stored import read_checkpoint, task_from, write_task
+from mail.core.task.stored import task_from, write_task
 from mail.core.task.task import Task
 from mail.core.task.usage import (
     MANY_MODELS,
@@ -50,14 +49,6 @@ def test_a_meter_goes_on_from_earlier_runs() -> None:
     assert meter.models == {"a": ONE}, "what this run has cost: metrics count the rest already"
     assert meter.spent_by_model == {"a": ONE + ONE, "b": ONE}
     assert meter.spent == sum(meter.spent_by_model.values(), NO_USAGE)
-
-
-def test_what_an_earlier_version_kept_without_models_is_not_lost() -> None:
-    stored = {"text": None, "calls": [], "receipts": [], "usage": asdict(ONE)}
-    checkpoint = read_checkpoint(json.dumps(stored))
-    meter = UsageMeter(checkpoint.usage, checkpoint.models)
-    meter.add(ONE, "a")
-    assert meter.spent_by_model == {OTHER_MODELS: ONE, "a": ONE}
 
 
 def test_a_task_without_models_stores_nothing_of_them() -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from mail.actions.functions import as_action_function, as_async, typed_action
 from mail.actions.signatures import Signature, signature_of
+from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
@@ -60,6 +61,7 @@ class MAILAction:
     Raises ConfigurationError for invalid settings.
     """
 
+    @without_frames
     def __init__(
         self,
         name: str,
@@ -131,7 +133,7 @@ class MAILAction:
         try:
             entry = ActionSpec.model_validate_json(json_str or json_dump)
         except ValidationError as error:
-            raise ConfigurationError(f"action: {describe(error, ActionSpec)}") from error
+            raise ConfigurationError(f"action: {describe(error, ActionSpec)}") from None
         return cls.from_core(build_action(entry, resolver(allowed_prefixes)))
 
     @classmethod
@@ -257,9 +259,13 @@ class MAILAction:
         return self._model or model_of(self.name, self.parameters)
 
     def _validate(self) -> None:
-        """Raise ConfigurationError for an action without a name."""
+        """Raise ConfigurationError for an action without a name, or a rule for approval that is neither yes, no nor code."""
         if not self.name:
             raise ConfigurationError("an action needs a name")
+        if not isinstance(self.needs_approval, bool) and not callable(self.needs_approval):
+            raise ConfigurationError(
+                f"action {self.name!r}: needs_approval must be True, False or a function, not {self.needs_approval!r}"
+            )
 
     def _build_action_function(self, function: str | Callable[..., Any]) -> ActionFunction:
         """Return the function that the engine runs. Raises ConfigurationError if there is none."""
@@ -338,6 +344,7 @@ def action(
         "approval_timeout": approval_timeout,
     }
 
+    @without_frames
     def decorate(decorated: Callable[..., Any]) -> MAILAction:
         called = name or str(getattr(decorated, "__name__", ""))
         if model is not None and parameters is not None:

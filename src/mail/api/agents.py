@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 from pydantic import ValidationError
 
 from mail.api.actions import MAILAction
+from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
@@ -209,6 +210,7 @@ class MAILAgentTemplate(BaseAgent):
     Raises ConfigurationError for invalid settings.
     """
 
+    @without_frames
     def __init__(
         self,
         name: str,
@@ -264,6 +266,7 @@ class MAILAgentTemplate(BaseAgent):
         super().__init__(spec, actions)
 
     @classmethod
+    @without_frames
     def from_swarm_json(
         cls,
         json_str: str = "",
@@ -280,7 +283,7 @@ class MAILAgentTemplate(BaseAgent):
         try:
             spec = AgentSpec.model_validate_json(json_str or json_dump)
         except ValidationError as error:
-            raise ConfigurationError(f"agent: {describe(error, AgentSpec)}") from error
+            raise ConfigurationError(f"agent: {describe(error, AgentSpec)}") from None
         return cls.of_file(spec, actions_by_name or {}, allowed_prefixes=allowed_prefixes)
 
     @classmethod

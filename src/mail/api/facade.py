@@ -25,6 +25,7 @@ from mail.api.agents import BaseAgent, MAILAgentTemplate, read_agent
 from mail.api.answers import Answer, Piece, read_answer
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
+from mail.api.tracebacks import without_frames, without_frames_async
 from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
@@ -81,6 +82,7 @@ class Agent(BaseAgent):
     Raises ConfigurationError for invalid settings.
     """
 
+    @without_frames
     def __init__(
         self,
         name: str,
@@ -260,6 +262,7 @@ class Swarm(Generic[Output]):
         self: "Swarm[Any]", lead: Agent, *, output_type: Any, **options: Unpack[FacadeOptions]
     ) -> None: ...
 
+    @without_frames
     def __init__(
         self,
         lead: Agent,
@@ -273,6 +276,10 @@ class Swarm(Generic[Output]):
         output_type: Any = None,
         **settings: Unpack[TemplateOptions],
     ) -> None:
+        if not isinstance(lead, Agent):
+            raise ConfigurationError(
+                f"a swarm takes its lead, which is one Agent, not {lead!r}; give the others as team of their leads"
+            )
         self.lead = lead
         self.deps = deps
         self.database = database
@@ -338,6 +345,7 @@ class Swarm(Generic[Output]):
     @overload
     def ask(self, text: str, *, output_type: Any, **options: Unpack[AskOptions]) -> Any: ...
 
+    @without_frames
     def ask(
         self,
         text: str,
@@ -378,6 +386,7 @@ class Swarm(Generic[Output]):
     @overload
     async def aask(self, text: str, *, output_type: Any, **options: Unpack[AskOptions]) -> Any: ...
 
+    @without_frames_async
     async def aask(
         self,
         text: str,
@@ -390,6 +399,7 @@ class Swarm(Generic[Output]):
         """Ask the swarm something, and wait for the answer; see `ask`."""
         return await self._ask(timeout, output_type, body=text, task_id=task_id, drop_question=drop_question)
 
+    @without_frames
     def reply(
         self,
         answer: Answer | str,
@@ -410,6 +420,7 @@ class Swarm(Generic[Output]):
         work = self.areply(answer, result, timeout=timeout, output_type=output_type)
         return self._wait(work, "reply")
 
+    @without_frames_async
     async def areply(
         self,
         answer: Answer | str,
@@ -424,6 +435,7 @@ class Swarm(Generic[Output]):
             given = [{"call_id": call_id, "content": content} for call_id, content in result.items()]
         return await self._resume(answer, timeout, output_type, breakpoint_tool_call_result=given)
 
+    @without_frames
     def approve(
         self,
         answer: Answer | str,
@@ -460,6 +472,7 @@ class Swarm(Generic[Output]):
         )
         return self._wait(work, "approve")
 
+    @without_frames_async
     async def aapprove(
         self,
         answer: Answer | str,
@@ -479,6 +492,7 @@ class Swarm(Generic[Output]):
         }
         return await self._decide(answer, call_id, given, timeout, output_type, is_for_all=all)
 
+    @without_frames
     def reject(
         self,
         answer: Answer | str,
@@ -498,6 +512,7 @@ class Swarm(Generic[Output]):
         )
         return self._wait(work, "reject")
 
+    @without_frames_async
     async def areject(
         self,
         answer: Answer | str,
@@ -557,6 +572,7 @@ class Swarm(Generic[Output]):
                     yield event
             yield self._read(await self._answer(submitted, await runtime.wait(submitted, 0)), output_type)
 
+    @without_frames
     def serve(self, port: int = 8000, host: str = "127.0.0.1", *, open_browser: bool = False) -> None:
         """Serve the swarm over HTTP until the process is stopped, like `mail server`; its page is at `/ui`.
 
@@ -572,6 +588,7 @@ class Swarm(Generic[Output]):
 
     # ------------------------------------------------------------------------------------------ running
 
+    @without_frames_async
     async def __aenter__(self) -> Self:
         await self.running.runtime.start()
         return self
@@ -619,6 +636,7 @@ class Swarm(Generic[Output]):
                 status="completed",
             ) from error
 
+    @without_frames_async
     async def _post(self, **fields: Any) -> Submitted:
         try:
             return await self.running.runtime.post(**fields)
@@ -687,12 +705,7 @@ class Swarm(Generic[Output]):
         except BaseException:
             work.close()
             raise
-        try:
-            return self._home.run(work)
-        except MAILError as error:
-            # it is about the question, not a bug: leave out the frames of the swarm's thread
-            error.__traceback__ = None
-            raise
+        return self._home.run(work)
 
 
 def _schema(output_type: Any) -> OutputSchema | None:

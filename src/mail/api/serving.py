@@ -41,15 +41,16 @@ def serve_swarm(
     has_own = ui_path is not None and (ui_path / "package.json").is_file()
     interface = _interface(ui_path, ui_port, port) if ui_path is not None and has_own else nullcontext()
 
-    def show_page() -> None:
+    def show_page(signed_in: str) -> None:
         page = f"http://localhost:{ui_port}" if has_own else f"{os.environ['BASE_URL']}/ui"
         if ui_path is not None:
             print(f"The web interface is at {page}", flush=True)  # noqa: T201
-        if open_browser or (ui_path is not None and not has_own):
-            webbrowser.open(page)
+        if open_browser or not has_own:
+            webbrowser.open(page if has_own else signed_in)
 
     with interface:
-        server.serve_swarm(swarm, config, on_ready=show_page)
+        is_shown = open_browser or ui_path is not None
+        server.serve_swarm(swarm, config, show_page=show_page if is_shown else None)
 
 
 @contextmanager

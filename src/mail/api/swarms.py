@@ -12,6 +12,7 @@ from mail.api.embedded import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
 from mail.api.runtime import ANSWER_SECONDS, PING_SECONDS, AnyMessage, MAILRuntime, RuntimeOptions, UserRole
+from mail.api.tracebacks import without_frames
 from mail.core.decisions.manual import ResponseType
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -28,6 +29,7 @@ from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, SwarmCore
@@ -89,6 +91,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
     breakpoint_tools = Setting[list[str]]()
     exclude_tools = Setting[list[str]]()
     task_message_limit = Setting[int | None]()
+    failing_call_limit = Setting[int | None]()
     description = Setting[str]()
     keywords = Setting[list[str]]()
     public = Setting[bool]()
@@ -200,6 +203,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
         enable_db_agent_histories: has no effect; histories are always kept in the store.
         print_llm_streams: False silences every agent that prints its model's output.
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
+        failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
+            fails; 0 for no limit, None for the default.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
         output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
@@ -627,12 +632,15 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         task_message_limit: maximum number of steps of a task; None for the default.
         public: whether it is visible to other swarms.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
+        failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
+            fails; 0 for no limit, None for the default.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
         output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
     Raises ConfigurationError for invalid settings.
     """
 
+    @without_frames
     def __init__(
         self,
         name: str,
@@ -680,6 +688,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         return template
 
     @classmethod
+    @without_frames
     def from_swarm_json(
         cls, json_str: str = "", *, json_dump: str = "", allowed_prefixes: Collection[str] | None = None
     ) -> Self:
@@ -692,6 +701,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         return cls._of_file(validate_swarm_from_swarms_json(swarm), allowed_prefixes=allowed_prefixes)
 
     @classmethod
+    @without_frames
     def from_swarm_json_file(cls, swarm_name: str, json_filepath: str | Path = DEFAULT_SOURCE) -> Self:
         """Return the template of the swarm of that name in a swarms.json file. Raises ConfigurationError."""
         return cls._of_file(load_swarm(swarm_name, json_filepath))
@@ -709,6 +719,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         spec = resolve_swarm(swarm, [agent.spec for agent in agents], resolve)
         return cls.from_spec(spec, agents, list(actions.values()))
 
+    @without_frames
     def instantiate(
         self,
         instance_params: Mapping[str, Any],
@@ -760,14 +771,21 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         *,
         print_llm_streams: bool = True,
         task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+        failing_call_limit: int = FAILING_CALL_LIMIT,
     ) -> SwarmCore:
         """Build the agents and return the swarm in the form that a server runs for all its users.
 
-        `task_message_limit` is the server's setting; the template's own takes precedence.
+        `task_message_limit` and `failing_call_limit` are the server's settings; the template's own take precedence.
         """
         agents = self._instantiate_agents(instance_params or {}, print_llm_streams=print_llm_streams)
         functions = {agent.name: agent.function for agent in agents}
-        return assemble(self.spec, self._cores(), functions, task_message_limit=task_message_limit)
+        return assemble(
+            self.spec,
+            self._cores(),
+            functions,
+            task_message_limit=task_message_limit,
+            failing_call_limit=failing_call_limit,
+        )
 
     def _instantiate_agents(
         self, instance_params: Mapping[str, Any], *, print_llm_streams: bool
@@ -784,6 +802,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         for agent, targets in zip(self.agents, self._targets_in(adj), strict=True):
             agent.comm_targets = targets
 
+    @without_frames
     def start_server(
         self,
         port: int = 8000,
@@ -798,7 +817,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         """Serve the swarm over HTTP until the process is stopped, like `mail server`.
 
         All other settings come from `mail.toml`, also the `database` by default. `launch_ui` opens the server's page `/ui` in a browser. If `ui_path`, by
-        default `ui`, has a web interface of its own, it starts that instead (`npm run dev`). `open_browser` opens either.
+        default `ui`, has a web interface of its own, it starts that instead (`npm run dev`). `open_browser` opens either. The server's page is signed in, unless an
+        external service has the keys.
 
         Raises MAILError if it can't start.
         """
@@ -809,7 +829,9 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         serve_swarm(
             self.name,
             lambda settings: self.to_core(
-                print_llm_streams=settings.print_llm_streams, task_message_limit=settings.task_message_limit
+                print_llm_streams=settings.print_llm_streams,
+                task_message_limit=settings.task_message_limit,
+                failing_call_limit=settings.failing_call_limit,
             ),
             port=port,
             host=host,

@@ -4,6 +4,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from hashlib import sha256
 from typing import Protocol
 
@@ -24,10 +25,14 @@ class Caller:
     """The authenticated caller: a user, an admin, or another swarm (`agent`).
 
     Raises BadRequest for an id that would be ambiguous in `role:id@swarm`.
+
+    Attributes:
+        is_local: whether the key is from `mail.auth.local_keys`: the operator's, who could change the database as well.
     """
 
     role: CallerRole
     id: str
+    is_local: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if _ID.fullmatch(self.id) is None:

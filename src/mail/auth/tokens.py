@@ -24,6 +24,9 @@ LINK_SECONDS = 600.0
 SESSION_SECONDS = 24 * 3600.0
 """Seconds after which a token from a sign-in link expires."""
 
+USER, ADMIN = Caller("user", "user"), Caller("admin", "admin")
+"""The callers of the first tokens for people, and so of the person who runs the server."""
+
 
 @value
 class IssuedToken:
@@ -73,6 +76,17 @@ async def valid_tokens(documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) 
     now = clock.now().timestamp()
     alive = {token.digest: token for token in await documents.tokens() if not _has_expired(token, now)}
     return [token for token in alive.values() if not token.session_of or token.session_of in alive]
+
+
+async def has_first_callers(documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) -> bool:
+    """Return whether the operator works as USER and ADMIN: their tokens can be used, or there were never any tokens.
+
+    Operators who have replaced the first tokens with some for callers of their own don't.
+    """
+    if not await documents.has_tokens():
+        return True
+    keys = [token for token in await valid_tokens(documents, clock) if token.session_of is None]
+    return {USER, ADMIN} <= {Caller(token.role, token.id) for token in keys}
 
 
 async def revoke_token(documents: ServerDocuments, number: str) -> None:
@@ -133,9 +147,14 @@ def sign_in_url(server: str, code: str) -> str:
 
 
 async def issue_link(
-    documents: ServerDocuments, caller: Caller, clock: Clock = SYSTEM_CLOCK, *, bearer: str = ""
+    documents: ServerDocuments,
+    caller: Caller,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    bearer: str = "",
+    admin: Caller | None = None,
 ) -> IssuedLink:
-    """Make a link that signs a browser in as a caller, once.
+    """Make a link that signs a browser in as a caller, once; with `admin`, it brings a second session, of that caller.
 
     `bearer` is the token of the caller, with which the sessions of the link end; it is empty for an operator, who has
     access to the database. Raises Unauthenticated if it is not valid, Forbidden if it is from a sign-in link itself:
@@ -153,7 +172,22 @@ async def issue_link(
     made_with = digest(bearer) if bearer else ""
     link = SignInLink(digest(code), caller.role, caller.id, now + LINK_SECONDS, made_with)
     await documents.add_sign_in_link(link, now=now)
+    if admin is not None:
+        second = SignInLink(digest(_second(code)), admin.role, admin.id, link.expires, made_with)
+        await documents.add_sign_in_link(second, now=now)
     return IssuedLink(code, link.expires)
+
+
+async def issue_operator_link(documents: ServerDocuments, clock: Clock = SYSTEM_CLOCK) -> IssuedLink:
+    """Make a link for the person who runs the server: to the tasks of their commands, and to what admins see."""
+    if await has_first_callers(documents, clock):
+        return await issue_link(documents, USER, clock, admin=ADMIN)
+    return await issue_link(documents, ADMIN, clock)
+
+
+def _second(code: str) -> str:
+    """Return the code for the second session of a link."""
+    return f"{code}.admin"
 
 
 async def check_issuer(documents: ServerDocuments, bearer: str, role: CallerRole, clock: Clock) -> None:
@@ -171,8 +205,12 @@ async def check_issuer(documents: ServerDocuments, bearer: str, role: CallerRole
         )
 
 
-async def sign_in(documents: ServerDocuments, code: str, clock: Clock = SYSTEM_CLOCK) -> IssuedToken:
-    """Exchange the code of a link for a token that expires. Raises SignInLinkInvalid, for whatever reason.
+async def sign_in(
+    documents: ServerDocuments, code: str, clock: Clock = SYSTEM_CLOCK
+) -> tuple[IssuedToken, IssuedToken | None]:
+    """Exchange the code of a link for a token that expires, and the second one if the link brings two.
+
+    The second one ends with the first one. Raises SignInLinkInvalid, for whatever reason.
 
     The code is looked up by its digest, so that the time of the answer says nothing about other codes. It is deleted
     before the token is issued, and only one process can do that.
@@ -186,9 +224,14 @@ async def sign_in(documents: ServerDocuments, code: str, clock: Clock = SYSTEM_C
         if parent is None:
             raise SignInLinkInvalid
         expires = min(expires, parent.expires or expires)
-    return await issue(
+    first = await issue(
         documents, Caller(link.role, link.id), clock, expires=expires, session_of=link.made_with
     )
+    second = await documents.take_sign_in_link(digest(_second(code)))
+    if second is None:
+        return first, None
+    caller = Caller(second.role, second.id)
+    return first, await issue(documents, caller, clock, expires=expires, session_of=first.stored.digest)
 
 
 async def sign_out(documents: ServerDocuments, bearer: str) -> bool:

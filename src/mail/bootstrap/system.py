@@ -104,6 +104,7 @@ class System[Q: TurnQueue]:
             lease_seconds=config.settings.lease_seconds,
             peers=router,
             hop_limit=config.interswarm.hop_limit,
+            unreachable_seconds=config.interswarm.unreachable_seconds,
             quotas=Quotas(
                 limits.running_tasks or None, limits.mailbox_depth or None, limits.task_bytes or None
             ),
@@ -229,11 +230,11 @@ class System[Q: TurnQueue]:
     def _make_authenticator(self, endpoints: tuple[str, str] | None) -> Authenticator:
         if endpoints is None:
             return CachedAuthenticator(TokenAuthenticator(self.documents, self.clock))
-        import httpx
+        import httpx2
 
         from mail.auth.service import AuthService
 
-        client = httpx.AsyncClient()
+        client = httpx2.AsyncClient()
         self._resources.push_async_callback(client.aclose)
         return CachedAuthenticator(AuthService(client, *endpoints))
 
@@ -245,6 +246,7 @@ def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmSpec | None]:
     """
     settings: dict[str, Any] = {
         "task_message_limit": config.settings.task_message_limit,
+        "failing_call_limit": config.settings.failing_call_limit,
         "print_llm_streams": config.settings.print_llm_streams,
     }
     if config.swarm.source.startswith(PYTHON_PREFIX):
@@ -290,6 +292,7 @@ def current_swarm(
         swarm = build_swarm(
             loaded,
             task_message_limit=config.settings.task_message_limit,
+            failing_call_limit=config.settings.failing_call_limit,
             allowed_prefixes=config.settings.allowed_imports,
             print_llm_streams=config.settings.print_llm_streams,
         )

@@ -37,8 +37,10 @@ def check(
     from mail.bootstrap import read_swarm
     from mail.bootstrap.check import check_agents
     from mail.config import load_config
-    from mail.swarms_json.load import PACKAGED_SOURCE, find_source
+    from mail.swarms_json.load import PACKAGED_SOURCE, find_source, load_swarms_json_from_file
 
+    if file is not None and swarm_name is None and len(swarms := load_swarms_json_from_file(file)) == 1:
+        swarm_name = swarms[0].get("name")
     flags: dict[str, Any] = {"swarm_name": swarm_name, "swarm_source": None if file is None else str(file)}
     server = load_config(config).server.with_overrides(
         **{name: value for name, value in flags.items() if value is not None}

@@ -2,23 +2,26 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from mail.cli.program import configured_server, program
+from mail.auth.local_keys import LocalKeys, find_keys
+from mail.cli.program import DEFAULT_PORT, configured_server, program
 from mail.client import EventStream, MAILClient
 from mail.client.connection import read_server
 from mail.client.errors import InvalidConnection, ServerUnreachable
 from mail.client.messaging import MessageOptions
+from mail.client.operations import OPERATIONS
 from mail.config import ClientConfig, load_config
 from mail.config.models import AS_GIVEN
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 KEY_VARIABLE = "MAIL_API_KEY"
 
@@ -36,7 +39,13 @@ class MissingKey(MAILError):
 
 
 class CommandClient(MAILClient):
-    """A client with methods for the commands' own forms of some operations."""
+    """A client with methods for the commands' own forms of some operations.
+
+    Without a key it uses those that a server on this machine has written for its commands: its admin's where only admins
+    are allowed, else its user's. They are sent to the one address that the server listens on, never anywhere else.
+    """
+
+    local_keys: LocalKeys | None = None
 
     async def post(self, text: str, options: MessageOptions) -> dict[str, Any]:
         """Send a message, and return the answer with its events."""
@@ -56,10 +65,23 @@ class CommandClient(MAILClient):
         """Perform `debug_post_responses`, but return the JSON, without loading the openai package."""
         return await self._post_responses(**fields)
 
-    async def _send(self, *arguments: Any, **settings: Any) -> "httpx.Response":
+    async def _request(
+        self, operation: str, parameters: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> "httpx2.Response":
+        if self.local_keys is not None and self.api_key is None and OPERATIONS[operation].for_admins:
+            headers = {"Authorization": f"Bearer {self.local_keys.admin}", **(headers or {})}
+        return await super()._request(operation, parameters, headers)
+
+    async def _send(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **settings: Any
+    ) -> "httpx2.Response":
         """Send a request; errors name the URL that the user knows, and what to do."""
+        if self.local_keys is not None and self.api_key is None:
+            url = self.local_keys.url + url if url.startswith("/") else url
+            if url.startswith(f"{self.local_keys.url}/"):
+                headers = {"Authorization": f"Bearer {self.local_keys.user}", **(headers or {})}
         try:
-            response = await super()._send(*arguments, **settings)
+            response = await super()._send(method, url, headers=headers, **settings)
         except ServerUnreachable as error:
             hint = await other_scheme(self.base_url) or self._start_hint()
             raise ServerUnreachable(f"cannot connect to {self.base_url}{hint}") from error
@@ -76,14 +98,14 @@ class CommandClient(MAILClient):
 
 async def other_scheme(base_url: str) -> str:
     """Return the end of an error message if a MAIL server answers at this address, but over http instead of https."""
-    import httpx
+    import httpx2
 
-    url = httpx.URL(base_url)
+    url = httpx2.URL(base_url)
     other = url.copy_with(scheme="http" if url.scheme == "https" else "https")
     try:
-        async with httpx.AsyncClient(timeout=PROBE_TIMEOUT) as client:
+        async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT) as client:
             answer = await client.get(f"{str(other).rstrip('/')}/health")
-    except (httpx.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError):
         return ""
     return f", but {str(other).rstrip('/')} answers" if answer.is_success else ""
 
@@ -125,11 +147,13 @@ def connect_anonymously(server: str | None, *, timeout: float) -> CommandClient:
         None,
         ClientConfig.model_validate({"timeout": timeout}, context=AS_GIVEN),
     )
-    client.api_key = None
+    client.api_key = client.local_keys = None
     return client
 
 
 def _client(server: str, api_key: str | None, config: ClientConfig) -> CommandClient:
+    if _LOOPBACK.fullmatch(server):
+        server = f"{server}:{DEFAULT_PORT}"
     if bare := _HOST_AND_PORT.fullmatch(server):
         server = f"{'http' if _LOOPBACK.fullmatch(bare['host']) else 'https'}://{server}"
     try:
@@ -138,4 +162,7 @@ def _client(server: str, api_key: str | None, config: ClientConfig) -> CommandCl
         raise typer.BadParameter(error.detail) from None
     is_link = urlsplit(server).scheme == "swarm"
     from_environment = None if is_link else os.environ.get(KEY_VARIABLE)
-    return CommandClient(address.url, api_key or address.token or from_environment or None, config=config)
+    client = CommandClient(address.url, api_key or address.token or from_environment or None, config=config)
+    if client.api_key is None and not is_link:
+        client.local_keys = find_keys(client.base_url)
+    return client

@@ -25,9 +25,8 @@ TIMEOUT = 60.0
 NEXT_STEPS = """\
 Next:
   {mail} demo "ask a human: may I?"     the swarm pauses and asks back
-  {mail} server                         run a server; it prints a token for "user"
-  export MAIL_API_KEY=TOKEN             in another terminal, with that token
-  {mail} chat                           chat with the swarm
+  {mail} server                         run a server, with a page in the browser
+  {mail} chat                           in another terminal: chat with the swarm
   {mail} init my-swarm                  create a project of your own, with a language model or without
 """
 

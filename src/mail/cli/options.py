@@ -40,7 +40,7 @@ ApiKey = Annotated[
         "--api-key",
         metavar="KEY",
         help="Your token, or your key of the server's authentication service. "
-        "[default: the token of a swarm:// link, else $MAIL_API_KEY]",
+        "[default: the token of a swarm:// link, else $MAIL_API_KEY, else the key of a server on this machine]",
     ),
 ]
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from mail.errors import ConfigurationError
 from mail.server import PROGRAM_VARIABLE
 
-DEFAULT_SERVER = "http://localhost:8000"
+DEFAULT_PORT = 8000
+
+DEFAULT_SERVER = f"http://localhost:{DEFAULT_PORT}"
 """The server of commands that name none, unless mail.toml configures another address."""
 
 

@@ -53,7 +53,8 @@ def ui(
     role: Annotated[
         PageRole | None,
         typer.Option(
-            help="The role to sign in as, if you give no key: admin (the default) or user.",
+            help="The role to sign in as, if you give no key: user or admin. "
+            "[default: user, with a second session for what only admins see]",
             show_default=False,
         ),
     ] = None,
@@ -72,7 +73,8 @@ def ui(
     """Open the server's page in a browser, signed in.
 
     The page opens with a link that works once, within ten minutes. With an API key, the link signs in the key's own caller.
-    Without one, the link is written to the server's database, as `mail token create` does, so run it where the server runs.
+    Without one, run it where the server runs: the link signs in the caller of your commands. With --role or --id it is
+    written to the server's database, as `mail token create` does.
     """
     from mail.cli.connection import connect, is_on_this_machine
 
@@ -88,14 +90,14 @@ def ui(
             f"{chosen[0]} can't be combined with an API key, whose own caller the link signs in",
             param_hint=chosen[0],
         )
-    if client.api_key and not chosen:
+    if (client.api_key or client.local_keys) and not chosen:
         page = run(_over_http(client))
     elif server is not None and not is_on_this_machine(client.base_url):
         raise typer.BadParameter(
             "the server is on another machine: add --api-key, or set MAIL_API_KEY", param_hint="--server"
         )
     else:
-        caller = _caller(role or PageRole.ADMIN, caller_id)
+        caller = _caller(role or PageRole.USER, caller_id) if role or caller_id else None
         page = run(_from_database(token_storage(config, database, swarm_name), client.base_url, caller))
     output = Output(sys.stdout, as_json)
     output.result({"url": page.url, **page.fields}, lambda: output.write(f"{page.url}\n{page.note}"))
@@ -126,12 +128,13 @@ async def _over_http(client: Any) -> _Page:
                 raise
             note = f"It has no sign-in links: enter your API key there. The server says: {error.detail}"
             return _Page(f"{client.base_url}/ui", note, {"expires": None})
-        return _Page(sign_in_url(client.base_url, link["code"]), NOTE, {"expires": link["expires"]})
+        server = client.local_keys.url if client.local_keys else client.base_url
+        return _Page(sign_in_url(server, link["code"]), NOTE, {"expires": link["expires"]})
 
 
-async def _from_database(storage: "StorageConfig", server: str, caller: "Caller") -> _Page:
-    """Write a link to the server's database, if the server answers."""
-    from mail.auth.tokens import expiry_of, issue_link, sign_in_url
+async def _from_database(storage: "StorageConfig", server: str, caller: "Caller | None") -> _Page:
+    """Write a link to the server's database, if the server answers; without a caller, for the one who runs the server."""
+    from mail.auth.tokens import expiry_of, issue_link, issue_operator_link, sign_in_url
     from mail.bootstrap import issues_tokens
     from mail.bootstrap.backends import open_documents
     from mail.cli.connection import connect_anonymously
@@ -148,9 +151,12 @@ async def _from_database(storage: "StorageConfig", server: str, caller: "Caller"
         note = "An external authentication service issues the keys of this server: enter yours there."
         return _Page(f"{server}/ui", note, {"expires": None})
     async with open_documents(storage) as documents:
-        link = await issue_link(documents, caller)
-    about = {"role": caller.role, "id": caller.id, "expires": expiry_of(link)}
-    return _Page(sign_in_url(server, link.code), f"{NOTE} It signs in {caller.role}:{caller.id}.", about)
+        link = await (issue_operator_link(documents) if caller is None else issue_link(documents, caller))
+    fields = {"expires": expiry_of(link)}
+    if caller is None:
+        return _Page(sign_in_url(server, link.code), NOTE, fields)
+    fields = {"role": caller.role, "id": caller.id, **fields}
+    return _Page(sign_in_url(server, link.code), f"{NOTE} It signs in {caller.role}:{caller.id}.", fields)
 
 
 NOTE = "The link works once, within ten minutes."

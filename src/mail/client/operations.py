@@ -31,6 +31,7 @@ class Operation:
         name: the method of `MAILClient`.
         cursor: the member of an answer, or the header, that leads to the next page; empty if pages are not joined.
         repeated: query parameters that are sent in the body as well.
+        for_admins: whether only admins may perform it, whatever its parameters.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Operation:
     path: str
     cursor: str = ""
     repeated: tuple[str, ...] = ()
+    for_admins: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -75,11 +77,11 @@ OPERATIONS = {
         Operation("create_sign_in_link", "POST", "/sign-in-links"),
         Operation("sign_in", "POST", "/sign-in"),
         Operation("sign_out", "POST", "/sign-out"),
-        Operation("get_tokens", "GET", "/tokens"),
-        Operation("create_token", "POST", "/tokens"),
-        Operation("revoke_token", "DELETE", "/tokens/{number}"),
+        Operation("get_tokens", "GET", "/tokens", for_admins=True),
+        Operation("create_token", "POST", "/tokens", for_admins=True),
+        Operation("revoke_token", "DELETE", "/tokens/{number}", for_admins=True),
         Operation("get_health", "GET", "/health"),
-        Operation("update_health", "POST", "/health"),
+        Operation("update_health", "POST", "/health", for_admins=True),
         Operation("post_message", "POST", "/message"),
         Operation("get_tasks", "GET", "/tasks", cursor="x-next-cursor"),
         # Servers in use read the id from the body, which proxies drop.
@@ -100,10 +102,10 @@ OPERATIONS = {
         Operation("delete_webhook", "DELETE", "/webhooks/{webhook_id}"),
         Operation("get_swarm", "GET", "/swarm"),
         Operation("get_swarms", "GET", "/swarms"),
-        Operation("register_swarm", "POST", "/swarms"),
-        Operation("dump_swarm", "GET", "/swarms/dump"),
-        Operation("check_swarm_json", "POST", "/swarms/check"),
-        Operation("load_swarm_from_json", "POST", "/swarms/load"),
+        Operation("register_swarm", "POST", "/swarms", for_admins=True),
+        Operation("dump_swarm", "GET", "/swarms/dump", for_admins=True),
+        Operation("check_swarm_json", "POST", "/swarms/check", for_admins=True),
+        Operation("load_swarm_from_json", "POST", "/swarms/load", for_admins=True),
         Operation("post_interswarm_message", "POST", "/interswarm/forward"),
         Operation("post_interswarm_response", "POST", "/interswarm/back"),
         Operation("send_interswarm_message", "POST", "/interswarm/message"),

@@ -88,6 +88,9 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 
 _VARIABLES: Mapping[str, _Variable] = {
     "MAIL_MAX_BODY_BYTES": _Variable("settings", "max_body_bytes", _whole(1), "a whole number from 1 on"),
+    "MAIL_FAILING_CALL_LIMIT": _Variable(
+        "settings", "failing_call_limit", _whole(0), "a whole number; 0 for no limit"
+    ),
     "MAIL_REQUESTS_PER_SECOND": _Variable(
         "limits", "requests_per_second", _number, "a number; 0 for no limit"
     ),
@@ -111,6 +114,9 @@ _VARIABLES: Mapping[str, _Variable] = {
     ),
     "MAIL_TRACES": _Variable("telemetry", "traces", _truth, "true or false"),
     "MAIL_LOG_FORMAT": _Variable("telemetry", "log_format", _one_of("text", "json"), "text or json"),
+    "MAIL_UNREACHABLE_SECONDS": _Variable(
+        "interswarm", "unreachable_seconds", _number, "a number of seconds"
+    ),
     "MAIL_WEBHOOKS_ALLOW_PRIVATE": _Variable("webhooks", "allow_private_addresses", _truth, "true or false"),
 }
 

@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mail.config.database import AUTO, engine_of, hide_password, read_database
+from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.webhooks import RETRY_SECONDS
 
 
@@ -45,6 +47,8 @@ class SettingsConfig(Table):
 
     Attributes:
         task_message_limit: steps of a task before its supervisor must finish it.
+        failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
+            fails; 0 for no limit.
         print_llm_streams: whether agents print the streams of their models to the server's console.
         turn_seconds: the time limit of an agent's turn, including its actions.
         turn_concurrency: the number of turns that run concurrently; `auto` for as many as fit into memory.
@@ -55,6 +59,7 @@ class SettingsConfig(Table):
     """
 
     task_message_limit: int = Field(default=15, ge=1)
+    failing_call_limit: int = Field(default=FAILING_CALL_LIMIT, ge=0)
     print_llm_streams: bool = True
     turn_seconds: float = Field(default=840.0, gt=0)
     turn_concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -172,6 +177,8 @@ class InterswarmConfig(Table):
         health_check_seconds: seconds between two health checks of other swarms.
         volatile_seconds: seconds after which a volatile registration expires.
         hop_limit: the number of swarms that a task may pass through.
+        unreachable_seconds: seconds after which an agent reads that its mail can't be delivered, if no connection to the
+            other swarm can be made, and it has not answered for an hour.
     """
 
     base_url: str = ""
@@ -180,3 +187,4 @@ class InterswarmConfig(Table):
     health_check_seconds: float = Field(default=30.0, gt=0)
     volatile_seconds: float = Field(default=86_400.0, gt=0)
     hop_limit: int = Field(default=8, ge=1)
+    unreachable_seconds: float = Field(default=UNREACHABLE_SECONDS, ge=0)

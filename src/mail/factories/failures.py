@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
 from typing import Any
 
+from mail.core.protocol.retry_after import read_retry_after
 from mail.factories.items import MalformedReply
 from mail.factories.models import ModelRequest
 from mail.factories.providers import key_variable, missing_variables, name_hint, provider_of, similar_model
@@ -40,6 +41,8 @@ class CallFailed(Exception):
 def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
     """Return the failure that an error stands for; None for a bug in this program."""
     match error:
+        case CallFailed(cause=Cause.NO_REPLY):
+            return _no_reply(request)
         case CallFailed():
             return Failure(error.cause)
         case MalformedReply():
@@ -49,7 +52,7 @@ def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure |
         case litellm.ContentPolicyViolationError():
             return Failure(Cause.FILTERED, 400)
     failure = _of_connection(litellm, error)
-    if failure is None or not request.has_own_address:  # a call without a key fails wherever it gets to
+    if failure is None or request.own_address is None:  # a call without a key fails wherever it gets to
         failure = _of_name_or_key(litellm, error, request) or failure
     failure = failure or _of_response(litellm, error, request)
     return failure and replace(failure, place=failure.place or _place(litellm, error, request))
@@ -57,15 +60,15 @@ def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure |
 
 def _of_connection(litellm: Any, error: Exception) -> Failure | None:
     """Return the failure of an error that came instead of a response; None if it isn't one."""
-    import httpx
-
     # Timeouts of litellm have no cause; its other errors carry one of a lower layer.
     if isinstance(error, TimeoutError | litellm.Timeout | litellm.openai.APITimeoutError):
         return Failure(Cause.TIMEOUT)
     chain = [each for each in _chain(error) if not _is_litellms(each)]
     if any(_is_response(litellm, each) for each in chain):
         return None
-    if any(isinstance(each, httpx.ConnectError) for each in chain):  # later ones are broken connections
+    if any(
+        isinstance(each, litellm.httpx.ConnectError) for each in chain
+    ):  # later ones are broken connections
         for each in chain:
             if isinstance(each, ssl.SSLError) and not isinstance(each, _BROKEN_OFF):
                 reason = getattr(each, "verify_message", None) or each.reason or type(each).__name__
@@ -73,9 +76,9 @@ def _of_connection(litellm: Any, error: Exception) -> Failure | None:
     causes = (
         (socket.gaierror, Cause.UNKNOWN_HOST),
         (ConnectionRefusedError, Cause.REFUSED),
-        (httpx.TimeoutException, Cause.TIMEOUT),
+        (litellm.httpx.TimeoutException, Cause.TIMEOUT),
         (
-            (ConnectionError, ssl.SSLError, httpx.TransportError, litellm.openai.APIConnectionError),
+            (ConnectionError, ssl.SSLError, litellm.httpx.TransportError, litellm.openai.APIConnectionError),
             Cause.CONNECTION,
         ),
     )
@@ -84,10 +87,14 @@ def _of_connection(litellm: Any, error: Exception) -> Failure | None:
 
 def _of_name_or_key(litellm: Any, error: Exception, request: ModelRequest) -> Failure | None:
     """Return the failure of a call for which litellm has no provider or no key; None if it has both."""
+    if (
+        isinstance(error, litellm.BadRequestError)
+        and not request.names_provider
+        and provider_of(litellm, request.llm) is None
+    ):
+        return Failure(Cause.NO_PROVIDER, hint=name_hint(litellm, request.llm))
     if request.has_own_key:
         return None
-    if isinstance(error, litellm.BadRequestError) and provider_of(litellm, request.llm) is None:
-        return Failure(Cause.NO_PROVIDER, hint=name_hint(litellm, request.llm))
     is_denied = getattr(error, "status_code", None) in (401, 403)
     if not is_denied and _has_response(litellm, error):
         return None
@@ -105,9 +112,7 @@ def _has_response(litellm: Any, error: Exception) -> bool:
 
 def _is_response(litellm: Any, error: BaseException) -> bool:
     """Return whether an error stands for a response."""
-    import httpx
-
-    sent = (httpx.HTTPStatusError, litellm.openai.APIStatusError)
+    sent = (litellm.httpx.HTTPStatusError, litellm.openai.APIStatusError)
     return isinstance(error, sent) and not _is_litellms(error)
 
 
@@ -126,10 +131,8 @@ def _of_response(litellm: Any, error: Exception, request: ModelRequest) -> Failu
 
 def _place(litellm: Any, error: Exception, request: ModelRequest) -> str:
     """Return the host that was called or, if the error doesn't tell, the provider."""
-    import httpx
-
     for each in _chain(error):
-        if isinstance(each, httpx.RequestError) or _is_response(litellm, each):
+        if isinstance(each, litellm.httpx.RequestError) or _is_response(litellm, each):
             with suppress(RuntimeError, AttributeError):  # the former if the error has no request
                 url = each.request.url  # type: ignore[attr-defined]  # each of them has it
                 return f"{url.host}:{url.port}" if url.port else str(url.host)
@@ -146,7 +149,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _by_status(litellm: Any, error: Exception, status: int, request: ModelRequest) -> Failure:
     wait = retry_after(_headers(error), datetime.now(UTC))
-    codes = [code for each in _chain(error) for code in _codes(each)]
+    codes = [code for each in _chain(error) for code in _codes(litellm, each)]
     if status == 429:
         return Failure(Cause.QUOTA if QUOTA in codes else Cause.RATE_LIMIT, status, wait)
     if status == 404 or NO_SUCH_MODEL in codes:
@@ -156,6 +159,8 @@ def _by_status(litellm: Any, error: Exception, status: int, request: ModelReques
         variable = None if request.has_own_key else key_variable(litellm, request.llm)
         variables = () if variable is None else (variable,)
         return Failure(Cause.ACCESS if status == 401 else Cause.FORBIDDEN, status, variables=variables)
+    if not _has_response(litellm, error) and _is_unreadable(error, status):
+        return _no_reply(request)
     if status == 408:
         return Failure(Cause.TIMEOUT, status, wait)
     if status == 409 or status >= 500:
@@ -164,13 +169,23 @@ def _by_status(litellm: Any, error: Exception, status: int, request: ModelReques
     return Failure(Cause.REJECTED, status, hint=f": {', '.join(named)}" if named else "")
 
 
-def _codes(error: BaseException) -> list[Any]:
-    """Return the provider's code of an error and the parameter at fault, from its SDK and its response."""
-    import httpx
+def _no_reply(request: ModelRequest) -> Failure:
+    address = request.own_address
+    return Failure(Cause.NO_REPLY, hint=f"; is {address} the address of its API?" if address else "")
 
+
+def _is_unreadable(error: Exception, status: int) -> bool:
+    """Return whether litellm found no reply in a response: a page, or nothing. It then makes up the status."""
+    if not getattr(error, "is_pre_first_chunk", True):  # litellm's word for a stream that broke in the middle
+        return False
+    return status >= 500 or any(isinstance(each, JSONDecodeError) for each in _chain(error))
+
+
+def _codes(litellm: Any, error: BaseException) -> list[Any]:
+    """Return the provider's code of an error and the parameter at fault, from its SDK and its response."""
     codes = [getattr(error, "code", None), getattr(error, "param", None)]
-    if isinstance(error, httpx.HTTPStatusError):
-        with suppress(ValueError, httpx.StreamError, LookupError, TypeError):
+    if isinstance(error, litellm.httpx.HTTPStatusError):
+        with suppress(ValueError, litellm.httpx.StreamError, LookupError, TypeError):
             told = error.response.json()["error"]
             codes += [told.get("code"), told.get("param")]
     return codes
@@ -190,11 +205,4 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds to wait that a provider requests: OpenAI's milliseconds, or RFC 9110's seconds or date."""
     with suppress(KeyError, ValueError):
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    with suppress(ValueError):
-        return max(0.0, float(value))
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
-    return None
+    return read_retry_after(headers.get("retry-after", ""), now)

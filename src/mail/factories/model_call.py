@@ -17,7 +17,7 @@ from mail.factories.failures import CallFailed, classify
 from mail.factories.items import MalformedReply, assemble
 from mail.factories.models import ModelReply, ModelRequest, OnPiece, PieceKind, get_litellm, price
 from mail.factories.responses import call_responses
-from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, error_for
+from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop, error_for
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,9 @@ ATTEMPT_SECONDS = 600.0
 
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
+
+SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
+"""Failures of which the provider's text says nothing more than the error, but may contain the key."""
 
 Wire = Callable[[Any, ModelRequest, float | None, OnPiece, AnswerReader], Awaitable[ModelReply]]
 
@@ -54,12 +57,14 @@ async def call_model(
             try:
                 return await _attempt(litellm, wire, request, _left(until), pass_on, call)
             except Exception as error:
+                if _is_ending():
+                    raise asyncio.CancelledError from error
                 failure = classify(litellm, error, request)
                 if failure is None:
                     raise
                 kinds.add((failure.cause, failure.status))
                 decision = policy.decide(failure, attempt, _left(until), random.random())  # noqa: S311
-                _log(request, failure, error, attempt, decision)
+                _log(request, failure, error, attempt, policy, decision)
                 if not isinstance(decision, Retry):
                     seconds = asyncio.get_running_loop().time() - begin
                     raise error_for(
@@ -130,8 +135,31 @@ def _left(until: float | None) -> float | None:
     return None if until is None else max(0.0, until - asyncio.get_running_loop().time())
 
 
-def _log(request: ModelRequest, failure: Failure, error: Exception, attempt: int, decision: object) -> None:
-    """Log a failure; without the provider's text if it may contain the API key."""
-    words = "" if failure.cause in (Cause.ACCESS, Cause.FORBIDDEN) else f": {str(error).partition('\n')[0]}"
-    words = request.hide_secrets(words)
-    logger.warning("%s, attempt %d: %s%s; %s", request.llm, attempt, failure.cause, words, decision)
+def _is_ending() -> bool:
+    """Return whether the process or its event loop is ending, so that no call can succeed."""
+    try:
+        asyncio.get_running_loop().run_in_executor(None, int).add_done_callback(asyncio.Future.result)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _log(
+    request: ModelRequest,
+    failure: Failure,
+    error: Exception,
+    attempt: int,
+    policy: RetryPolicy,
+    decision: Retry | Stop,
+) -> None:
+    """Log a retry, or at the end what the provider said, which is nowhere else."""
+    what = f"HTTP {failure.status}" if failure.status else failure.cause.value
+    words = request.hide_secrets(str(error).partition("\n")[0])
+    if isinstance(decision, Retry):
+        tries = policy.attempts[failure.cause]
+        logger.warning(
+            "%s: %s, attempt %d of %d, next in %.1f s", request.llm, what, attempt, tries, decision.after
+        )
+        logger.debug("%s: %s", request.llm, words)
+    elif failure.cause not in SELF_EXPLAINED:
+        logger.warning("%s: %s on attempt %d: %s", request.llm, what, attempt, words)

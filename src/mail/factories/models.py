@@ -7,6 +7,7 @@ call, or in advance by `preload`.
 import asyncio
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,25 +15,33 @@ from functools import lru_cache
 from importlib import import_module
 from inspect import isawaitable
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Literal
 from weakref import WeakSet
 
 from mail.core.protocol.calls import ToolFormat
-from mail.core.protocol.error_text import missing_package
+from mail.core.protocol.error_text import hide_credentials, missing_package
 from mail.core.task.swarm import ToolChoice
 from mail.errors import AgentUnavailable
 from mail.factories.items import Entry
+from mail.factories.litellm_parts import import_rest, take_clients
 
 logger = logging.getLogger(__name__)
 
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True"}
 """Environment variables that keep litellm from fetching its tables from GitHub; existing values win."""
 
-WARM_UP = ("litellm.responses.mcp.litellm_proxy_mcp_handler",)
-"""Modules that litellm imports on its first call."""
+NOISE: Mapping[str, type[Warning]] = MappingProxyType(
+    {
+        "Pydantic serializer warnings": UserWarning,
+        "Item '.*' on TypedDict class": UserWarning,
+        "coroutine 'BaseLLMHTTPHandler": RuntimeWarning,
+    }
+)
+"""Warnings that litellm causes: with every streamed response, one time per process, and when a call is cancelled."""
 
-NOISE = ("Pydantic serializer warnings", "Item '.*' on TypedDict class")
-"""Warnings that litellm causes in pydantic, with every streamed response and one time per process."""
+SHORT_SECRET = 8
+"""Characters up to which a secret may be a part of other words."""
 
 _lock = Lock()
 _loaded: list[Any] = []
@@ -43,8 +52,7 @@ def preload() -> None:
     """Import litellm in advance, in a process that will call models. Never raises."""
     try:
         load_litellm()
-        for module in WARM_UP:
-            import_module(module)
+        import_rest()
     except (AgentUnavailable, ImportError) as error:
         logger.warning("litellm can't be loaded: %s", error)
 
@@ -60,8 +68,8 @@ def load_litellm() -> Any:
             except ModuleNotFoundError as error:
                 needs = missing_package(error)
                 raise AgentUnavailable(f"agents with a language model need {needs}") from error
-            for message in NOISE:
-                warnings.filterwarnings("ignore", message, UserWarning)
+            for message, kind in NOISE.items():
+                warnings.filterwarnings("ignore", message, kind)
             litellm.telemetry = False
             litellm.suppress_debug_info = True  # otherwise it prints advice to the console for every error
             litellm.disable_hf_tokenizer_download = (
@@ -78,28 +86,18 @@ async def get_litellm() -> Any:
     loop = asyncio.get_running_loop()
     if loop not in _known_loops:
         _known_loops.add(loop)
-        _take_clients(litellm, loop)  # left by a closed loop with the same id: they would fail
+        take_clients(litellm, loop)  # left by a closed loop with the same id: they would fail
     return litellm
 
 
 async def close_clients() -> None:
     """Close the connections that litellm keeps open for this event loop, before it ends."""
     if _loaded:
-        for client in _take_clients(_loaded[0], asyncio.get_running_loop()):
+        for client in take_clients(_loaded[0], asyncio.get_running_loop()):
             close = getattr(client, "aclose", None) or getattr(client, "close", None)
             closing = close() if close is not None else None
             if isawaitable(closing):
                 await closing
-
-
-def _take_clients(litellm: Any, loop: asyncio.AbstractEventLoop) -> list[Any]:
-    """Remove the HTTP clients of a loop from litellm's cache, whose keys end with the loop's id, and return them.
-
-    One of them is also an attribute of the module, which litellm recreates on demand.
-    """
-    vars(litellm).pop("module_level_aclient", None)
-    cached: dict[str, Any] = litellm.in_memory_llm_clients_cache.cache_dict
-    return [cached.pop(key) for key in list(cached) if key.endswith(f"-{id(loop)}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +215,10 @@ class ModelRequest:
         headers = self.options.get("extra_headers") or {}
         for secret in (self.api_key, self.options.get("api_key"), *headers.values()):
             if isinstance(secret, str) and secret:
-                text = text.replace(secret, "(hidden)")
+                word = re.escape(secret)
+                text = re.sub(
+                    word if len(secret) > SHORT_SECRET else rf"(?<!\w){word}(?!\w)", "(hidden)", text
+                )
         return text
 
     @property
@@ -226,9 +227,15 @@ class ModelRequest:
         return self.api_key is not None or "api_key" in self.options
 
     @property
-    def has_own_address(self) -> bool:
-        """Whether the call goes to an address of the agent's, not to the provider's."""
-        return self.api_base is not None or "api_base" in self.options
+    def own_address(self) -> str | None:
+        """The agent's address of the API, without credentials; None for the provider's."""
+        address = self.api_base or self.options.get("api_base") or self.options.get("base_url")
+        return None if address is None else hide_credentials(str(address))
+
+    @property
+    def names_provider(self) -> bool:
+        """Whether something else than the model's name says which provider is called."""
+        return self.api_base is not None or "custom_llm_provider" in self.options
 
     def connection(self, seconds: float | None) -> dict[str, Any]:
         """Return the arguments of every litellm call: the destination, and no retries, which are done here."""

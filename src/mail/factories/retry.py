@@ -22,6 +22,7 @@ class Cause(StrEnum):
     REFUSED = "connection refused"
     UNKNOWN_HOST = "unknown host"
     TLS = "TLS failure"
+    NO_REPLY = "no readable reply"
     MALFORMED = "malformed reply"
     TRUNCATED = "truncated reply"
     FILTERED = "filtered reply"
@@ -74,6 +75,7 @@ ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
         Cause.REFUSED: 6,
         Cause.UNKNOWN_HOST: 6,
         Cause.TIMEOUT: 3,
+        Cause.NO_REPLY: 3,
         Cause.MALFORMED: 3,
     }
 )
@@ -127,6 +129,10 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
             "{llm} can't be reached: there is no host {place}{tries}; check the address and the network",
         ),
         Cause.TLS: (ModelUnavailable, "{llm} can't be reached: no secure connection{at} ({hint})"),
+        Cause.NO_REPLY: (
+            ModelUnavailable,
+            "the endpoint of {llm} didn't answer with JSON{tries}{hint}",
+        ),
         Cause.MALFORMED: (ModelError, "{llm} wrote tool calls that can't be read{tries}"),
         Cause.TRUNCATED: (
             ModelError,

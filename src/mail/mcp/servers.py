@@ -221,7 +221,7 @@ def read_servers(where: str, option: MCPOption) -> dict[str, MCPServer]:
     try:
         return _MCP.model_validate({"mcp": servers}).mcp
     except ValidationError as error:
-        raise ConfigurationError(f"{where}: {describe(error, _MCP)}") from error
+        raise ConfigurationError(f"{where}: {describe(error, _MCP)}") from None
 
 
 def _named(where: str, item: Any) -> tuple[str, Any]:
@@ -296,7 +296,7 @@ def _entries() -> dict[str, dict[str, Any]]:
     try:
         servers = _File.model_validate_json(setting).servers
     except ValidationError as error:
-        raise ConfigurationError(f"{SERVERS}: {describe(error, _File)}") from error
+        raise ConfigurationError(f"{SERVERS}: {describe(error, _File)}") from None
     return {name: entry for name, entry in servers.items() if entry.get("disabled") is not True}
 
 
@@ -322,7 +322,7 @@ def _read[Named: (StdioServer, HTTPServer)](kind: type[Named], where: str, entry
     try:
         return kind.model_validate(_replaced(known, lambda text: _VARIABLE.sub(variable, text)))
     except ValidationError as error:
-        raise ConfigurationError(f"{where}: {describe(error, kind)}") from error
+        raise ConfigurationError(f"{where}: {describe(error, kind)}") from None
 
 
 def _replaced(value: Any, replace: Callable[[str], str]) -> Any:

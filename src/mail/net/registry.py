@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,11 @@ class SwarmRegistry:
         claimed = {other.caller_id or other.name for other in self._directory.all()}
         common = () if COMMON_CALLER_ID in claimed else (COMMON_CALLER_ID,)
         return (peer.name, *common)
+
+    def last_answer(self, swarm_name: str) -> float | None:
+        """Return when a swarm last answered a health check, in seconds since the epoch; None for never."""
+        seen = self._directory.health(swarm_name).last_seen
+        return datetime.fromisoformat(seen).timestamp() if seen else None
 
     def may_call(self, peer: PeerRecord) -> bool:
         """Return whether the URL of a swarm may be called, as far as its text shows."""

@@ -29,7 +29,15 @@ from mail.core.protocol.message import (
 )
 from mail.core.protocol.traceparent import TRACEPARENT, traceparent_in
 from mail.core.task.interswarm import PeerRecord
-from mail.errors import BadRequest, PeerError, PeerRefused, PeerUnavailable, StoreUnavailable, Subject
+from mail.errors import (
+    BadRequest,
+    PeerError,
+    PeerRefused,
+    PeerUnavailable,
+    PeerUnreachable,
+    StoreUnavailable,
+    Subject,
+)
 from mail.net.registration import target_of
 from mail.net.registry import SwarmRegistry
 from mail.net.secrets import variable_in
@@ -218,7 +226,10 @@ class InterswarmRouter:
             answer.raise_for_status()
         except PeerError as error:
             text = error.detail.replace(bearer, "…")  # a peer may repeat what it was sent
-            raise type(error)(f"swarm {name!r}: {text}") from error
+            failure = type(error)(f"swarm {name!r}: {text}")
+            if isinstance(failure, PeerUnreachable):
+                failure.last_answer = self.swarm_registry.last_answer(name)
+            raise failure from error
         return _runner(answer.json())
 
     async def _authorized(

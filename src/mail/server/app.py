@@ -108,12 +108,11 @@ async def _issue_first_tokens(system: "LocalSystem") -> str:
     mail = os.environ.get(PROGRAM_VARIABLE, "mail")
     tokens = {role: await issue_token(system.documents, Caller(role, role)) for role in get_args(CallerRole)}
     lines = [
-        "There were no API tokens yet. These are the first ones; they are shown only this once:",
+        "These are the first API tokens, for programs and for other machines. They are shown only this once:",
         "",
         *(f"  {role:<6} {token}" for role, token in tokens.items()),
         "",
-        f"Send one as 'Authorization: Bearer <token>'. More: {mail} token create {option}--role user --id alice",
-        "The agent token is for other swarms: any swarm that is registered here may call with it.",
+        f"The agent token is for other swarms. {mail} token create {option}--role user --id alice makes more tokens.",
         "",
     ]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -23,11 +23,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
-from mail.auth.keys import Caller
-from mail.auth.tokens import issue_link, sign_in_url
+from mail.auth.local_keys import LocalAuthenticator, LocalKeys, find_keys, offer_keys
+from mail.auth.tokens import has_first_callers, issue_operator_link, sign_in_url
 from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
-from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
+from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import AUTO, USUAL_FILE
 from mail.config.models import DEFAULT_FILE, is_host_configured
 from mail.core.engine.documents import ServerDocuments
@@ -35,112 +35,23 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
-from mail.http.app import MAILApp
-from mail.http.service import StopSignal
+from mail.server import PROGRAM_VARIABLE
 from mail.server.app import build_app
-from mail.server.connections import (
-    HEAD_BYTES,
-    SWEEP_SECONDS,
-    Connections,
-    LimitedProtocol,
-    descriptor_limit,
-    raise_descriptor_limit,
-)
+from mail.server.connections import raise_descriptor_limit
 from mail.server.logs import set_up_logging
 from mail.server.malloc import return_freed_memory
+from mail.server.uvicorn_parts import BACKLOG, CONNECTION_GRACE_SECONDS, GracefulServer, Reloader
 from mail.swarms_json import SwarmSpec
 from mail.utils.parsing import PYTHON_PREFIX
 
 LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 8000
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
 
 FLAGS_VARIABLE = "MAIL_SERVER_FLAGS"
 """Passes the flags of `mail server --reload`, as JSON, to the processes that the reloader starts."""
 
-CONNECTION_GRACE_SECONDS = 5
-"""Seconds for open requests to end when the server stops."""
-
-BACKLOG = 2048
-"""Connections that may wait to be accepted."""
-
-ACCEPTED_AT_ONCE = 8
-"""Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
-
 RELOADED_APP = "mail.server.uvicorn:reloaded_app"
-
-
-class GracefulServer(uvicorn.Server):
-    """uvicorn on an open socket; on shutdown it doesn't wait for clients that wait for an agent.
-
-    Args:
-        limits: the limits of its connections.
-        catches_signals: whether SIGTERM and SIGINT stop it; otherwise only `should_exit` does.
-        on_listening: called when it begins to answer requests.
-        on_ready: called when everything is loaded.
-    """
-
-    def __init__(
-        self,
-        app: MAILApp,
-        *,
-        limits: ConnectionsConfig,
-        catches_signals: bool = True,
-        on_listening: Callable[[], object] = lambda: None,
-        on_ready: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._connections = Connections(limits, descriptor_limit())
-        protocol: Any = partial(LimitedProtocol, self._connections)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=protocol,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,  # the log of activity has a line per request
-                backlog=ACCEPTED_AT_ONCE,
-                h11_max_incomplete_event_size=HEAD_BYTES,
-                timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
-            )
-        )
-        self._stopping: StopSignal = app.service.stopping
-        self._app = app
-        self._catches_signals = catches_signals
-        self._on_listening = on_listening
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application and answer requests, then load the routes that nobody has asked for yet."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(BACKLOG)  # uvicorn has one setting for this and for ACCEPTED_AT_ONCE
-        if self.started:
-            self._on_listening()
-            await self._app.load_routes_between_requests()
-            self._on_ready()
-
-    async def on_tick(self, counter: int) -> bool:
-        """Close overdue connections; uvicorn calls this ten times a second."""
-        if counter % round(SWEEP_SECONDS * 10) == 0:
-            self._connections.close_overdue(asyncio.get_running_loop().time())
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut waiting requests short, then close the connections and the application.
-
-        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an error.
-        """
-        self._stopping.set()
-        loop = asyncio.get_running_loop()
-        cut_off = loop.call_later(CONNECTION_GRACE_SECONDS - 1, self._connections.abort_unanswered)
-        try:
-            await super().shutdown(sockets)
-        finally:
-            cut_off.cancel()
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Install uvicorn's signal handlers if `catches_signals` is set."""
-        return super().capture_signals() if self._catches_signals else nullcontext()
 
 
 # ------------------------------------------------------------------------------------------------ in a program
@@ -227,19 +138,19 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
         asyncio.run(_serve(system, host=_host(config, flags), on_ready=on_ready))
 
 
-def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
+def serve_swarm(
+    swarm: SwarmCore, config: ServerConfig, *, show_page: Callable[[str], object] | None = None
+) -> None:
     """Serve a swarm built by a program until the process is stopped.
 
-    `on_ready` is called when the server begins to answer requests. Raises MAILError if it can't start.
+    `show_page` is called with the address of the server's page, once that answers: with a sign-in link, if the server
+    issues its own tokens. Raises MAILError if the server can't start.
     """
     _exit_on_signals()
     _set_up(config)
-
-    def ready() -> None:
-        gc.freeze()  # a look at everything that the start has made would stop all requests for a while
-        on_ready()
-
-    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), host=config.host, on_ready=ready))
+    system = bootstrap.local(config, swarm=swarm)
+    # frozen, as a look at everything that the start has made would stop all requests for a while
+    asyncio.run(_serve(system, host=config.host, on_ready=gc.freeze, show_page=show_page))
 
 
 def _host(config: ServerConfig, flags: Mapping[str, Any]) -> str:
@@ -261,29 +172,40 @@ def _exit_cleanly(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(0)
 
 
-async def _serve(system: LocalSystem, *, host: str, on_ready: Callable[[], object] = lambda: None) -> None:
-    config = system.config
+async def _serve(
+    system: LocalSystem,
+    *,
+    host: str,
+    on_ready: Callable[[], object],
+    show_page: Callable[[str], object] | None = None,
+) -> None:
+    config, documents = system.config, system.documents
     try:
-        is_first_run = system.issues_tokens and not await system.documents.has_tokens()
         with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
-            ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            link = (
-                await _sign_in_link(system.documents, url)
-                if _shows_link(system.issues_tokens, is_first_run)
-                else ""
-            )
-            ready += f"\nOpen {link or f'{url}/ui'}" + _database_note(config) + _advice(config, host)
+            offers, link = await _look_at_tokens(documents, url) if system.issues_tokens else (False, "")
+            with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
+                if keys is not None:
+                    system.authenticator = LocalAuthenticator(keys, system.authenticator)
+                ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+                ready += _first_steps(url, link, keys) + _database_note(config) + _advice(config, host)
+                signs_in = show_page is not None and system.issues_tokens
+                page = await _sign_in_link(documents, url) if signs_in else f"{url}/ui"
 
-            system.on_unfinished = partial(_say_stopped, config)
-            server = GracefulServer(
-                build_app(system),
-                limits=config.connections,
-                on_listening=partial(_say, ready),
-                on_ready=on_ready,
-            )
-            await server.serve([listener])
+                def greet() -> None:
+                    on_ready()
+                    if show_page is not None:
+                        show_page(page)
+
+                system.on_unfinished = partial(_say_stopped, config)
+                server = GracefulServer(
+                    build_app(system),
+                    limits=config.connections,
+                    on_listening=partial(_say, ready),
+                    on_ready=greet,
+                )
+                await server.serve([listener])
             if server.force_exit:
                 await system.stop(grace=0)
             if not server.started:
@@ -304,17 +226,30 @@ def _say_stopped(config: ServerConfig, unfinished: int) -> None:
         _say(f"Stopped; {tasks} resume{'s' if unfinished == 1 else ''} at the next start")
 
 
-def _shows_link(issues_tokens: bool, is_first_run: bool) -> bool:
-    """Return whether to print a sign-in link: to a terminal, or beside the first tokens, but never to a log."""
-    return issues_tokens and (is_first_run or sys.stdout.isatty())
+async def _look_at_tokens(documents: ServerDocuments, url: str) -> tuple[bool, str]:
+    """Return whether commands on this machine get keys, and a sign-in link, if one is printed.
+
+    That is at a terminal, or beside the first tokens, but never in a log.
+    """
+    shows_link = sys.stdout.isatty() or not await documents.has_tokens()
+    return await has_first_callers(documents), await _sign_in_link(documents, url) if shows_link else ""
 
 
 async def _sign_in_link(documents: ServerDocuments, url: str) -> str:
-    """Make a link for the operator at this terminal, who can issue tokens of any role, and say how long it works."""
-    link = await issue_link(documents, Caller("admin", "admin"))
-    return (
-        f"{sign_in_url(url, link.code)}\n(the link works once, within ten minutes; mail ui makes another one)"
-    )
+    """Make a link for the operator, who can issue tokens of any role."""
+    return sign_in_url(url, (await issue_operator_link(documents)).code)
+
+
+def _first_steps(url: str, link: str, keys: LocalKeys | None) -> str:
+    """Return where the page is, and a first command that works."""
+    steps = f"\nOpen {link or f'{url}/ui'}"
+    if link:
+        steps += "\n(the link works once, within ten minutes; mail ui makes another one)"
+    if keys is not None:
+        where = "" if url.endswith(f":{DEFAULT_PORT}") else f" --server {keys.url}"
+        mail = os.environ.get(PROGRAM_VARIABLE, "mail")
+        steps += f"\nIn another terminal on this machine: {mail} send hello{where}"
+    return steps
 
 
 def _database_note(config: ServerConfig) -> str:
@@ -357,8 +292,6 @@ def _check_in_background(swarm: SwarmCore, entry: SwarmSpec | None) -> None:
 
 def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: bool) -> None:
     """Let uvicorn watch the files, and run `reloaded_app` in a new process after each change."""
-    from mail.server.reload import Reloader
-
     collect_garbage()
     swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
     if checks:
@@ -368,27 +301,27 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: 
         backend.abandon()
         flags = {**flags, "database": backend.place}
         config = config.with_overrides(database=backend.place)
-    is_first_run = asyncio.run(_is_first_run(config))
     host = _host(config, flags)
     with listen(host, config.port) as listener:
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
-        os.environ["BASE_URL"] = base_url(host, listener)
-        url = os.environ["BASE_URL"]
-        _say(
-            f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            " and restarts when code, swarms.json or mail.toml changes"
-            f"\nOpen {asyncio.run(_page_of_reloader(config, url, is_first_run))}{_database_note(config)}{_advice(config, host)}"
-        )
-        uvicorn_config = uvicorn.Config(
-            RELOADED_APP,
-            factory=True,
-            reload=True,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
-        )
-        target = uvicorn.Server(uvicorn_config).run
-        Reloader(uvicorn_config, target, [listener], _watched_files(config)).run()
+        url = os.environ["BASE_URL"] = base_url(host, listener)
+        offers, link = asyncio.run(_tokens_of_reloader(config, url))
+        with offer_keys(host, listener.getsockname()[1], wanted=offers) as keys:
+            _say(
+                f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+                " and restarts when code, swarms.json or mail.toml changes"
+                f"{_first_steps(url, link, keys)}{_database_note(config)}{_advice(config, host)}"
+            )
+            uvicorn_config = uvicorn.Config(
+                RELOADED_APP,
+                factory=True,
+                reload=True,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
+            )
+            target = uvicorn.Server(uvicorn_config).run
+            Reloader(uvicorn_config, target, [listener], _watched_files(config)).run()
 
 
 def _watched_files(config: ServerConfig) -> list[Path]:
@@ -407,29 +340,22 @@ def reloaded_app() -> FastAPI:
         _set_up(config)
         system = bootstrap.local(config)
         system.listens(config.host, os.environ["BASE_URL"])
+        if (keys := find_keys(os.environ["BASE_URL"])) is not None:  # the reloader has written them
+            system.authenticator = LocalAuthenticator(keys, system.authenticator)
         return build_app(system)
     except MAILError as error:
         _say(f"mail: {error.detail}")
         sys.exit(1)
 
 
-async def _page_of_reloader(config: ServerConfig, url: str, is_first_run: bool) -> str:
-    """Return the address of the page, with a sign-in link unless each process has a database of its own in memory."""
-    if config.storage.database == IN_MEMORY or not _shows_link(
-        bootstrap.issues_tokens(os.environ), is_first_run
-    ):
-        return f"{url}/ui"
-    async with open_documents(config.storage) as documents:
-        return await _sign_in_link(documents, url)
-
-
-async def _is_first_run(config: ServerConfig) -> bool:
+async def _tokens_of_reloader(config: ServerConfig, url: str) -> tuple[bool, str]:
+    """Do as `_look_at_tokens`, but make no link if each process has a database of its own in memory."""
     if not bootstrap.issues_tokens(os.environ):
-        return False
+        return False, ""
     if config.storage.database == IN_MEMORY:
-        return True
+        return True, ""
     async with open_documents(config.storage) as documents:
-        return not await documents.has_tokens()
+        return await _look_at_tokens(documents, url)
 
 
 def _set_up(config: ServerConfig) -> None:

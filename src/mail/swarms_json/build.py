@@ -17,6 +17,7 @@ from mail.actions.signatures import signature_of
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of
+from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
@@ -42,6 +43,7 @@ def build_swarm(
     entry: SwarmSpec,
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+    failing_call_limit: int = FAILING_CALL_LIMIT,
     user_token: str = "",
     allowed_prefixes: Collection[str] | None = None,
     print_llm_streams: bool = True,
@@ -49,7 +51,7 @@ def build_swarm(
     """Import everything that the entry refers to and build its agents.
 
     Args:
-        task_message_limit: the server's setting; the entry's own takes precedence.
+        task_message_limit, failing_call_limit: the server's settings; the entry's own take precedence.
         user_token: the token of the user, passed to the factories.
         allowed_prefixes: the modules that the entry may import from; None for all.
         print_llm_streams: the server's setting; False silences every factory that takes the parameter.
@@ -81,8 +83,13 @@ def build_swarm(
         )
         for agent in agents
     }
-    spec = resolve_swarm(entry, agents, resolve)
-    return assemble(spec, actions, functions, task_message_limit=task_message_limit)
+    return assemble(
+        resolve_swarm(entry, agents, resolve),
+        actions,
+        functions,
+        task_message_limit=task_message_limit,
+        failing_call_limit=failing_call_limit,
+    )
 
 
 def read_params(
@@ -163,11 +170,12 @@ def assemble(
     functions: Mapping[str, AgentFunction],
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+    failing_call_limit: int = FAILING_CALL_LIMIT,
 ) -> SwarmCore:
     """Return the swarm of a spec, given its actions and its agents' functions.
 
-    `task_message_limit` is the server's setting; the spec's own takes precedence. Raises ConfigurationError if the
-    settings contradict each other.
+    `task_message_limit` and `failing_call_limit` are the server's settings; the spec's own take precedence. Raises
+    ConfigurationError if the settings contradict each other.
     """
     where = spec.where
     _require_unique(f"{where}: agents", (agent.name for agent in spec.agents))
@@ -201,6 +209,7 @@ def assemble(
         actions=by_name,
         breakpoint_tools=frozenset(spec.breakpoint_tools),
         task_message_limit=spec.task_message_limit or task_message_limit,
+        failing_call_limit=failing_call_limit if spec.failing_call_limit is None else spec.failing_call_limit,
         description=spec.description,
         keywords=tuple(spec.keywords),
         public=spec.public,
@@ -272,6 +281,10 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
         ],
         breakpoint_tools=sorted(swarm.breakpoint_tools),
         task_message_limit=swarm.task_message_limit,
+        # absent like other later keys, so that the digest of an entry stays the same
+        failing_call_limit=None
+        if swarm.failing_call_limit == FAILING_CALL_LIMIT
+        else swarm.failing_call_limit,
         description=swarm.description,
         keywords=list(swarm.keywords),
         public=swarm.public,

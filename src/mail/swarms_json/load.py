@@ -25,7 +25,7 @@ def load_swarm(name: str, source: str | Path = DEFAULT_SOURCE) -> SwarmSpec:
     try:
         return pick_swarm(swarms, name)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error.detail}") from error
+        raise ConfigurationError(f"{path}: {error.detail}") from None
 
 
 def find_source(source: str | Path = DEFAULT_SOURCE) -> Path:
@@ -36,12 +36,16 @@ def find_source(source: str | Path = DEFAULT_SOURCE) -> Path:
 
 def load_swarms_json_from_file(path: str | Path = DEFAULT_SOURCE) -> list[dict[str, Any]]:
     """Return the swarms in a file, unchecked. Raises ConfigurationError unless it contains a list of swarms."""
+    if Path(path).suffix == ".py":
+        raise ConfigurationError(
+            f"{path}: is Python, not JSON; for the variable 'swarm' of this module, write python::{Path(path).stem}:swarm"
+        )
     try:
         return load_swarms_json_from_string(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from error
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, ConfigurationError) as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+        raise ConfigurationError(f"{path}: {error}") from None
 
 
 def load_swarms_json_from_string(text: str) -> list[dict[str, Any]]:
@@ -68,7 +72,7 @@ def _read_json(text: str) -> Any:
         value = json.loads(text)
         to_json(value)  # fails on lone surrogates and on values nested too deep
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"is not valid JSON: {error}") from error
+        raise ConfigurationError(f"is not valid JSON: {error}") from None
     return value
 
 

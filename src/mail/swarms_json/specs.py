@@ -70,7 +70,7 @@ class Spec(Value):
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
-            raise ConfigurationError(f"{where}: {describe(error, cls)}") from error
+            raise ConfigurationError(f"{where}: {describe(error, cls)}") from None
 
 
 class ActionSpec(Spec):
@@ -255,6 +255,13 @@ class SwarmSpec(Spec):
     task_message_limit: int | None = Field(
         default=None, ge=1, description="Maximum number of steps of a task; null for the server's setting."
     )
+    failing_call_limit: int | None = Field(
+        default=None,
+        ge=0,
+        exclude_if=is_none,
+        description="How often the same call of an action may fail with the same error before its agent's turn fails; "
+        "0 for no limit, null for the server's setting.",
+    )
     strict_tools: bool = Field(
         default=False,
         exclude_if=_is_empty,
@@ -291,4 +298,5 @@ class SwarmSpec(Spec):
 class SwarmOptions(TypedDict, total=False):
     """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
+    failing_call_limit: int | None
     strict_tools: bool

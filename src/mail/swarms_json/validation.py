@@ -23,7 +23,7 @@ def validate_swarm_from_swarms_json(swarm: Any) -> SwarmSpec:
         entry = SwarmSpec.model_validate(swarm)
     except ValidationError as error:
         name = f"swarm {swarm['name']!r}: " if isinstance(swarm, Mapping) and "name" in swarm else ""
-        raise SwarmInvalid(f"{name}{describe(error, SwarmSpec)}", problems(error, SwarmSpec)) from error
+        raise SwarmInvalid(f"{name}{describe(error, SwarmSpec)}", problems(error, SwarmSpec)) from None
     if not isinstance(entry.output_type, str | None):
         problem = "must be the import string of a type; give a JSON Schema as output_schema"
         raise SwarmInvalid(f"{entry.where}: output_type: {problem}", [("output_type", problem)])

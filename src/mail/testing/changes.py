@@ -83,12 +83,13 @@ class Maker:
     ) -> TaskChange:
         """Return a later commit, which ends `turn` and makes `transition` if they are given.
 
-        A `deadline` replaces that of the task; resuming without one removes it.
+        A `deadline` replaces that of the task; resuming without one removes it. Without a `note` there is no event for it.
         """
         draft = Draft(task, SWARM, self.clock)
         if turn is not None:
             draft.end_turn(turn, consume=consume)
-        draft.emit(EventKind.HELP_CALLED, note)
+        if note:
+            draft.emit(EventKind.HELP_CALLED, note)
         if history is not None:
             draft.remember(turn.mailbox if turn is not None else agent, history)
         self._send(draft, mail)

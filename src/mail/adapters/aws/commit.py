@@ -135,7 +135,7 @@ class CommitPlan:
         self._now = now
         self._expires_at = expires_at
         self._is_in_task = is_in_task
-        self.events_key = events_key(change.task.seq, change.task.version)
+        self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
         self.blobs: dict[str, str] = {}
         self._state = Text(encode_state(change.task))
         self._counts = encode_counts(change.task)

@@ -6,7 +6,8 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
     T  A#name#H#n            the n-th part of the agent's history; if it is staged, #writer follows
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
     T  E#seq#version         the events of the commit that made this version, the task's state after it, and which mail
-                             it delivered and consumed (see `snapshots`); `seq` is that of the last event
+                             it delivered and consumed (see `snapshots`); `seq` is that of the last event. Without
+                             events, ~version follows, which sorts after the commit of that event
     T  L#name                live events of an agent's turn, if the task is watched (see `live`)
     T  R#generation          a finishing message
 
@@ -262,9 +263,9 @@ def mail_position(item: Item) -> tuple[Tier, int]:
     return Tier(int(tier)), int(seq)
 
 
-def events_key(seq: int, version: int) -> str:
-    """Return the sort key of the events of a commit."""
-    return f"E#{seq:012}#{version}"
+def events_key(seq: int, version: int, *, has_events: bool = True) -> str:
+    """Return the sort key of the events of a commit; one without events sorts after the last one that has some."""
+    return f"E#{seq:012}{'#' if has_events else '~'}{version}"
 
 
 def events_after(seq: int) -> str:

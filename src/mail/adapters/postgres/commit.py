@@ -49,6 +49,16 @@ WITH moved AS (
     WHERE inbox.task = moved.id AND mailbox = %(read_mailbox)s::text AND inbox.seq = ANY(%(read)s::integer[])
 )"""
 
+_AMEND: LiteralString = """, amended AS (
+    UPDATE mail.commits SET state = %(state)s::text, read = coalesce(
+        left(commits.read, -1) || ',' || substr(%(consumed)s::text, 2), %(consumed)s::text, commits.read
+    ) FROM moved WHERE commits.task = moved.id AND commits.seq = %(seq)s
+)
+SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_done),
+    (SELECT token FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text), '{}'::text[], '{}'::text[]
+FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
+"""
+
 _ADD: LiteralString = """, delivered AS (
     INSERT INTO mail.inbox (task, mailbox, tier, seq, message)
     SELECT moved.id, mail.* FROM moved, unnest(
@@ -85,6 +95,9 @@ FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
 
 BEGIN_TASK: LiteralString = _BEGIN + _ADD
 MOVE_TASK: LiteralString = _MOVE + _ADD
+
+AMEND_TASK: LiteralString = _MOVE + _AMEND
+"""A change without events: the row of the last commit has the state after it, and what it has consumed."""
 
 FIND_WRITTEN: LiteralString = """
 SELECT true, NULL, NULL,

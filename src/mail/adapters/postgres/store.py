@@ -15,7 +15,14 @@ from time import time
 from typing import LiteralString
 
 from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
-from mail.adapters.postgres.commit import BEGIN_TASK, FIND_WRITTEN, MOVE_TASK, commit_values, refusal
+from mail.adapters.postgres.commit import (
+    AMEND_TASK,
+    BEGIN_TASK,
+    FIND_WRITTEN,
+    MOVE_TASK,
+    commit_values,
+    refusal,
+)
 from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
@@ -111,7 +118,7 @@ class PostgresStore:
             if change.expected_version:
                 async with transaction(connection):
                     await connection.execute(LOCK_TASK, values)
-                    outcome = await connection.execute(MOVE_TASK, values)
+                    outcome = await connection.execute(MOVE_TASK if change.events else AMEND_TASK, values)
             else:
                 outcome = await connection.execute(BEGIN_TASK, values)
             row = await outcome.fetchone()

@@ -2,6 +2,8 @@
 
 A commit stores the task's state, and which mail it delivered and consumed; the messages themselves are in the events of
 their commits. So the mail that waited after a commit is all that was delivered up to it, less what was consumed.
+
+A commit without events has no seq of its own. It changes the state after the last event, and what was consumed up to it.
 """
 
 from collections import Counter
@@ -44,7 +46,7 @@ def encode_delivered(change: TaskChange) -> str | None:
 
 
 def encode_read(change: TaskChange) -> str | None:
-    """Encode which mail a commit consumes: `[mailbox, seq, …]`."""
+    """Encode which mail a commit consumes: `[mailbox, seq, …]`. Two such lists make one that says what both say."""
     consumed = change.consumed
     if consumed is None:
         return None
@@ -55,8 +57,14 @@ def decode_read(read: str | bytes | None) -> list[tuple[str, int]]:
     """Return the mailbox and seq of each message that `encode_read` has encoded."""
     if read is None:
         return []
-    mailbox, *seqs = from_json(read)
-    return [(mailbox, seq) for seq in seqs]
+    mailbox = ""
+    positions = []
+    for each in from_json(read):
+        if isinstance(each, str):
+            mailbox = each
+        else:
+            positions.append((mailbox, each))
+    return positions
 
 
 def deliver(waiting: Waiting, delivered: str | bytes | None) -> None:
@@ -69,9 +77,9 @@ def waits_after(commits: Iterable[tuple[str | None, str | None]]) -> Waiting:
     """Return the mail that waits after commits, each given as `encode_delivered` and `encode_read` have encoded it."""
     waiting: Waiting = {}
     for delivered, read in commits:
+        deliver(waiting, delivered)
         for position in decode_read(read):
             waiting.pop(position, None)
-        deliver(waiting, delivered)
     return waiting
 
 

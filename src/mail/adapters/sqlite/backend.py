@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
@@ -75,4 +76,8 @@ class SQLite(Database):
             place = find_default_file() if self.place == AUTO else self.place
             return SQLiteDatabase(place, own=own, synchronous=self.synchronous)
         except OSError as error:
-            raise ConfigurationError(f"{self.place} can't be used as a database: {error}") from error
+            file = Path(self.place)
+            what = "the file" if file.exists() else f"the folder {file.parent}"
+            raise ConfigurationError(
+                f"{file} can't be used as a database: {what} can't be written ({error.strerror})"
+            ) from None

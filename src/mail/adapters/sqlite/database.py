@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 # events. `tasks` has only the columns that tasks are looked up by; it changes when a task starts, stops or gets another
 # deadline. `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq` the
 # mail that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if several
-# messages were consumed together. `delivering` is 1 while outbound mail waits, `dead` while there are dead letters. Short
+# messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound mail waits, `dead` while there are dead letters. Short
 # columns come first, as long ones may spill to overflow pages.
 SCHEMA = """
 CREATE TABLE tasks (
@@ -179,7 +179,7 @@ class SQLiteDatabase:
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
         except sqlite3.DatabaseError as error:
             self.close()
-            raise ConfigurationError(f"{self.path} can't be used as a database: {error}") from error
+            raise ConfigurationError(f"{self.path} can't be used as a database: {error}") from None
         except BaseException:
             self.close()
             raise
@@ -266,7 +266,9 @@ class SQLiteDatabase:
                     await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
             logger.error("another process has locked %s for %g seconds", self.path, seconds)
-            raise FileLocked from None
+            raise FileLocked(
+                f"Another process has locked the database {Path(self.path).name}; try again later"
+            ) from None
 
     def in_thread[T](self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Begin to call a function in a thread, with a connection of its own to the file.
@@ -320,10 +322,10 @@ def _claim(path: str) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
             raise FileClaimed(
-                f"another server runs on {path}; stop it, or give this one a database of its own, such as "
-                f"{Path(path).stem}-2.db (--database)"
-            ) from error
-        raise ConfigurationError(f"{path}.lock can't be used as a lock: {error}") from error
+                f"another server or program works with {path}; stop it, or use another file, such as "
+                f"{Path(path).stem}-2.db (--database, or database= in Python)"
+            ) from None
+        raise ConfigurationError(f"{path}.lock can't be used as a lock: {error}") from None
     return lock
 
 

@@ -18,7 +18,7 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from mail.adapters.shared.codec import (
     LAST_NUMBER,
@@ -31,8 +31,10 @@ from mail.adapters.shared.codec import (
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
+    decode_read,
     deliver,
     encode_delivered,
+    encode_read,
     rows_of,
     take_snapshot,
 )
@@ -429,9 +431,9 @@ class SQLiteStore:
             (commit_id(row, 0), commit_id(row, upto)),
         )
         for delivered, consumed_from, seqs in mail:
+            deliver(waiting, delivered)
             for position in _consumed(consumed_from, seqs):
                 waiting.pop(position, None)
-            deliver(waiting, delivered)
         return waiting
 
     def _events(
@@ -579,6 +581,19 @@ class SQLiteStore:
         consumed_seqs: int | str | None = consumed.seq if consumed else None
         if consumed and change.also_read:
             consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
+        if not change.events:
+            sql.execute(
+                "UPDATE commits SET state = ?, read_mailbox = coalesce(read_mailbox, ?), read_seq ="
+                " coalesce('[' || trim(read_seq, '[]') || ',' || substr(?, 2), ?, read_seq) WHERE id = ?",
+                (
+                    state,
+                    consumed and consumed.mailbox,
+                    encode_read(change),
+                    consumed_seqs,
+                    commit_id(row, change.task.seq),
+                ),
+            )
+            return
         *early, (seq, new, events) = rows_of(change)
         for early_seq, record, batch in early:
             assert record is not None
@@ -616,7 +631,9 @@ def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, in
     """Return the mailbox and seq of each message that a commit has consumed, given its columns."""
     if mailbox is None or seqs is None:
         return []
-    return [(mailbox, seq) for seq in ([seqs] if isinstance(seqs, int) else from_json(seqs))]
+    if isinstance(seqs, int):
+        return [(mailbox, seqs)]
+    return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
 
 
 def _all(row: int) -> tuple[int, int]:

@@ -31,13 +31,14 @@ async def greet(session: Session) -> None:
                 session.output.text(one_line(f"You are {caller.get('id')} ({caller.get('role')})."))
                 for task_id in reversed(await client.get_tasks(limit=KNOWN_TASKS, summary=True)):
                     session.add_task(task_id)
+            elif session.slash:  # nobody can chat without a key
+                await client.get_whoami()
     except TimeoutError:
         raise MAILError(f"{client.base_url} doesn't answer; try again later") from None
-    finally:
-        session.output.text(
-            f"Write a message to the swarm; it remembers the conversation. {session.slash}help lists the commands, "
-            "Ctrl+D leaves."
-        )
+    session.output.text(
+        f"Write a message to the swarm; it remembers the conversation. {session.slash}help lists the commands, "
+        "Ctrl+D leaves."
+    )
 
 
 def show_caller(answer: Mapping[str, Any], output: Output) -> None:

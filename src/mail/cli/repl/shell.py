@@ -7,11 +7,13 @@ from functools import partial
 from typing import Protocol, TextIO
 
 from mail.cli.command import Command, HelpRequested, Namespace
+from mail.cli.connection import UNAUTHORIZED, MissingKey
 from mail.cli.conversation import open_task, say
 from mail.cli.output import printable
 from mail.cli.repl.commands import Grammar, greet, parse, text_of
 from mail.cli.repl.words import scan, split
 from mail.cli.session import Session, UsageError
+from mail.client.errors import BadAnswer, InvalidConnection
 from mail.errors import MAILError
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -94,7 +96,9 @@ class Shell:
         worked = True
         with self._runner:
             try:
-                if greeting:
+                if greeting and self._grammar is Grammar.CHAT:
+                    self._enter()
+                elif greeting:
                     self._try(partial(self._runner.run, greet(self._session)))
                 if task_id is not None:
                     worked &= self._try(
@@ -105,6 +109,22 @@ class Shell:
             finally:
                 self._runner.run(self._session.client.aclose())
         return worked
+
+    def _enter(self) -> None:
+        """Greet the user, and ask for a key until the server accepts one. Raises MAILError if nobody can talk to it."""
+        while True:
+            try:
+                return self._runner.run(greet(self._session))
+            except (MissingKey, InvalidConnection, BadAnswer) as error:
+                if self._ask is None or (isinstance(error, BadAnswer) and error.status != UNAUTHORIZED):
+                    raise
+                self._report(error.detail)
+            try:
+                self._session.client.api_key = self._ask()
+            except EOFError:
+                self._session.client.api_key = None
+            if not self._session.client.api_key:
+                raise SystemExit(1)
 
     def _read(self) -> str | None:
         try:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from mail.auth.local_keys import state_folder
 from mail.cli.command import Argument, Command, Completes
 from mail.cli.repl.commands import COMMANDS, Grammar, find, names
 from mail.cli.repl.words import scan, split
@@ -23,7 +23,7 @@ from mail.cli.session import VARIABLE, Session, UsageError
 PROMPT = "mail> "
 CHAT_PROMPT = "you> "
 
-_TOKEN = re.compile(r"mail_(admin|user|agent)_\w|[?&]token=|\bbearer\b", re.IGNORECASE)
+_TOKEN = re.compile(r"mail_(admin|user|agent|local)_\w|[?&]token=|\bbearer\b", re.IGNORECASE)
 
 
 class TerminalLines:
@@ -139,18 +139,14 @@ def _values(argument: Argument, session: Session) -> Iterator[Candidate]:
 
 
 def history_file() -> Path:
-    """Return the history's path, in the platform's folder for state (XDG_STATE_HOME, LOCALAPPDATA)."""
-    variable, folder = "XDG_STATE_HOME", Path.home() / ".local" / "state"
-    if sys.platform == "win32":
-        variable, folder = "LOCALAPPDATA", Path.home() / "AppData" / "Local"
-    named = Path(os.environ.get(variable, ""))
-    return (named if named.is_absolute() else folder) / "mail" / "client_history"
+    """Return the history's path. Raises OSError for a user without a home."""
+    return state_folder() / "client_history"
 
 
 def open_history(session: Session, path: Path | None = None) -> History:
     """Open the history file, which only its owner can read; if it can't be written, use a history in memory."""
-    path = path or history_file()
     try:
+        path = path or history_file()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600))
         path.chmod(0o600)

@@ -6,6 +6,7 @@ the end of a task is reported by mail too.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from mail.core.decisions.turn import prevent_stall
@@ -23,15 +24,15 @@ from mail.core.protocol.message import (
     MAILPayload,
 )
 from mail.core.protocol.traceparent import TRACEPARENT
-from mail.core.protocol.xml import render_message
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import Peer
+from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox, peer_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
-from mail.errors import Subject
+from mail.errors import PeerUnavailable, PeerUnreachable, Subject
 
 HOPS = "hops"
 STEPS_LEFT = "steps_left"
@@ -43,6 +44,9 @@ RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60)
 
 ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
 """The same for responses: the recipient waits for an hour, and no agent here would notice the failure."""
+
+RECENT_SECONDS = 3600
+"""Seconds after an answer of a peer in which it counts as restarting, if no connection to it can be made."""
 
 PROBLEM_LENGTH = 500
 """Characters of the reason for a failed delivery that a task stores."""
@@ -138,13 +142,8 @@ def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
 
 
 def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock) -> TaskChange:
-    """Record that the peer accepted the message; `runner` is the principal under which it stores the task, if known."""
+    """Note that the peer has accepted the message; `runner` is the principal under which it stores the task, if known."""
     draft, peer = _end_delivery(task, swarm, turn, clock)
-    way = "back" if goes_back(turn.task, peer) else "forward"
-    draft.emit(
-        EventKind.INTERSWARM_MESSAGE_SENT,
-        f"sent interswarm message {way} to swarm {peer}:\n{render_message(turn.entry.message)}",
-    )
     _reached(draft, peer, turn.entry)
     if not goes_back(task, peer):
         contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
@@ -174,22 +173,37 @@ def undelivered(
     return draft.seal()
 
 
-def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock) -> TaskChange:
+def delayed(
+    task: Task,
+    swarm: SwarmCore,
+    turn: Turn,
+    failure: PeerUnavailable,
+    clock: Clock,
+    *,
+    unreachable_seconds: float = UNREACHABLE_SECONDS,
+) -> TaskChange:
     """Pause the peer's mailbox after a failed attempt; after the last attempt, delivery fails."""
-    peer = peer_of(turn.mailbox) or ""
+    peer, reason = peer_of(turn.mailbox) or "", failure.detail
     known = task.peers.get(peer, Peer(agent=EVERYONE))
-    pauses = ANSWER_RETRY_SECONDS if turn.entry.message.msg_type == "response" else RETRY_SECONDS
+    draft = Draft(task, swarm, clock)
+    pauses: Sequence[float] = RETRY_SECONDS
+    if turn.entry.message.msg_type == "response":
+        pauses = ANSWER_RETRY_SECONDS
+    elif isinstance(failure, PeerUnreachable):
+        last = failure.last_answer
+        if last is None or last < draft.time_in(-RECENT_SECONDS):
+            reason += f" (it last answered at {format_time(last)})" if last else " (it has never answered)"
+            pauses = _first_seconds(RETRY_SECONDS, unreachable_seconds)
     if known.failures >= len(pauses):
         return undelivered(
             task, swarm, turn, f"no delivery after {known.failures + 1} tries: {reason}", clock
         )
     seconds = pauses[known.failures]
-    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
     until = draft.time_in(sum(pauses[known.failures :]))
     draft.emit(
         EventKind.INTERSWARM_MESSAGE_ERROR,
-        f"can't reach swarm {peer}, and will try again in {seconds} s, until {format_time(until)}: {reason}",
+        f"can't reach swarm {peer}, and will try again in {seconds:g} s, until {format_time(until)}: {reason}",
     )
     draft.peers[peer] = replace(
         known,
@@ -199,6 +213,14 @@ def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock)
         problem=reason[:PROBLEM_LENGTH],
     )
     return draft.seal()
+
+
+def _first_seconds(pauses: Sequence[float], seconds: float) -> Sequence[float]:
+    """Return the first pauses, which take so many seconds together."""
+    starts = accumulate(pauses, initial=0.0)
+    return [
+        min(pause, seconds - start) for start, pause in zip(starts, pauses, strict=False) if start < seconds
+    ]
 
 
 def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], clock: Clock) -> TaskChange:

@@ -304,6 +304,8 @@ class StepSettlement(Settlement):
         if faults.get(self.name, 0) >= FAULTS_IN_A_ROW and self.said is None:
             del faults[self.name]
             self.failed = self._describe_faults()
+        elif self._failed_call is not None:
+            self.failed = self._failed_call[0]
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
         if not self._words:

@@ -39,7 +39,7 @@ from mail.core.protocol.message import MAILMessage, MAILPayload, MAILRequest, MA
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import OpenRequest, Peer
+from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskKey, TaskStatus, Transition
@@ -168,14 +168,19 @@ class _Reception:
         draft.add_peer(
             self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], has_task=True
         )
-        draft.emit(
-            EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
-        )
-        if self._says_it_is_over():
+        is_answer = self.wrapper.msg_type in ("response", "broadcast_complete")
+        is_over = self._says_it_is_over()
+        is_echo = is_answer and not is_over and self._answers_the_end(draft.peers[self.source])
+        is_known = not draft.is_running and (is_over or is_echo)
+        if not is_known:  # else the end is in the record already, and stays its last event
+            draft.emit(
+                EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
+            )
+        if is_over:
             self._close()
-        elif self.wrapper.msg_type in ("response", "broadcast_complete"):
+        elif is_answer and not is_echo:
             self._answer()
-        else:
+        elif not is_answer:
             self._deliver(self.wrapper.msg_type, self._recipients())
         return draft.seal()
 
@@ -198,8 +203,6 @@ class _Reception:
         """Deliver an answer to its requester; in a stopped task, an answer that nobody awaits is a dead letter."""
         draft = self.draft
         peer = self.draft.peers[self.source]
-        if self._answers_the_end(peer):
-            return
         asked = self._request_answered()
         if asked is not None:
             draft.close_request(asked)
@@ -282,7 +285,13 @@ class _Reception:
             seq = draft.last_seq if joins else 0
             request_id, sender = self.payload.own_id, message.sender.address
             draft.open_request(
-                OpenRequest(request_id=request_id, sender=sender, recipient=mailboxes[0], seq=seq)
+                OpenRequest(
+                    request_id=request_id,
+                    sender=sender,
+                    recipient=mailboxes[0],
+                    seq=seq,
+                    subject=self.payload.subject[:SUBJECT_LENGTH],
+                )
             )
             if joins:
                 draft.add_unread_question(mailboxes[0], seq)

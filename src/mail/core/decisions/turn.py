@@ -16,6 +16,7 @@ from types import MappingProxyType
 from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
 from mail.core.decisions.cancel import discard, is_discarded
+from mail.core.decisions.failing_calls import count_call, note_failures
 from mail.core.decisions.text_answers import TEXT_ALONE, interpret
 from mail.core.decisions.tools import ToolExecutor
 from mail.core.protocol.address import create_agent_address, parse_agent_address
@@ -44,7 +45,7 @@ from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
 MAX_FAULT_TEXT = 300
-"""Characters of an agent's last error in the report of its failure."""
+"""Characters of the last error, of an agent or an action, in the report of a failure."""
 
 
 @value
@@ -152,6 +153,27 @@ def outgrow(
     return settlement.seal()
 
 
+def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int, clock: Clock) -> TaskChange:
+    """End a task because so many attempts at one of its turns could not be committed.
+
+    Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a dead
+    letter, unless it waits for approved calls, which run when the task is resumed.
+    """
+    if turn.mailbox in swarm.agents and is_discarded(task, turn):
+        return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
+    has_approved_calls = task.approved_calls_of(turn.mailbox) is not None
+    draft = Draft(task, swarm, clock)
+    draft.end_turn(turn, consume=not has_approved_calls)
+    if not has_approved_calls:
+        entry = turn.entry
+        draft.dead_letter(turn.mailbox, reason, attempts, message=entry.message, message_seq=entry.seq)
+    if draft.is_running:
+        draft.fail(
+            f"The task was ended: {attempts} attempts at a turn of {turn.mailbox!r} could not be stored: {reason}."
+        )
+    return draft.seal()
+
+
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
     """End a task whose time limit has passed, else expire its requests to other swarms.
 
@@ -230,6 +252,32 @@ def _waits_for_peers(draft: Draft) -> bool:
     )
 
 
+def text_recipient(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> str:
+    """Return who receives text that the agent writes in this turn, if it calls no tool: an agent, or `user`.
+
+    Live events show it while a model writes. Empty if nobody would receive it: a remark, or an agent that must call tools.
+    """
+    agent = swarm.agent(turn.mailbox)
+    if agent.strict_tools or task.turn_tools(turn.mailbox).is_required:
+        return ""
+    draft = Draft(task, swarm, clock)
+    draft.end_turn(turn, consume=True)
+    try:
+        tool = _read_text("…", draft, turn)
+    except AgentFault:
+        return ""
+    return "" if tool is None else getattr(tool, "target", "user")
+
+
+def _read_text(text: str, draft: Draft, turn: Turn) -> MAILTool | None:
+    """Return the tool call that text stands for, as `interpret` does; after a limit is reached, it ends the task."""
+    if turn.entry.seq == draft.before.generation.limit_notice:
+        return TaskComplete(finish_message=text)
+    name = turn.mailbox
+    agent = draft.swarm.agent(name)
+    return interpret(text, draft, name, agent, turn.entry.message, can_wait=_can_wait(draft))
+
+
 def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
     """Return the limit that forbids this turn, in words; None if it may run.
 
@@ -270,6 +318,7 @@ class Settlement:
 
     _faults = 0
     _first_fault = ""
+    _failed_call: tuple[str, int] | None = None
     _text: str | None = None
     _last_reasoning: str | None = None
     _unannounced: dict[str, object] | None = None
@@ -291,6 +340,7 @@ class Settlement:
         self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
+        self._failing_calls = task.generation.failing_calls
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
@@ -346,7 +396,11 @@ class Settlement:
                 history.append(call.create_response_msg(result))
         if not output.calls:
             if self._text is None:
-                self._fault(ToolCallFault("every turn must call at least one tool"))
+                self._fault(
+                    ToolCallFault(
+                        "the model returned an empty reply, but every turn must call at least one tool"
+                    )
+                )
             else:
                 history.append({"role": "assistant", "content": self._text})
                 self._take_text(self._text)
@@ -366,7 +420,9 @@ class Settlement:
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
         self.draft.generation = generation.after_turn(
-            is_step=is_step(self.turn.entry.message, self.swarm), faults=faults
+            is_step=is_step(self.turn.entry.message, self.swarm),
+            faults=faults,
+            failing_calls=self._failing_calls,
         )
         if self.draft.is_running:
             self._keep_going(faults)
@@ -384,13 +440,22 @@ class Settlement:
             reason = self._describe_faults()
             self._dead_letter(reason, FAULTS_IN_A_ROW)
             self._report_failure(reason)
+        elif self._failed_call is not None:
+            reason, times = self._failed_call
+            self._dead_letter(reason, times)
+            self._report_failure(reason, self._waiting_agent())
         prevent_stall(self.draft)
+
+    def _waiting_agent(self) -> str | None:
+        """Return the agent that waits for this one's answer; None for the entrypoint, which answers the task."""
+        if self.name == self.task.entrypoint:
+            return None
+        asked = (each.sender for each in reversed(self.draft.requests) if each.recipient == self.name)
+        return next(filter(None, asked), None)
 
     def _describe_faults(self) -> str:
         """Return why the agent has failed, with the first error of its last turn, to which others may be due."""
-        last = " ".join(self._first_fault[: 2 * MAX_FAULT_TEXT].split())
-        shown = last if len(last) <= MAX_FAULT_TEXT else f"{last[: MAX_FAULT_TEXT - 1]}…"
-        return f"{FAULTS_IN_A_ROW} faulty turns in a row; the last: {shown}"
+        return f"{FAULTS_IN_A_ROW} faulty turns in a row; the last: {_shortened(self._first_fault)}"
 
     def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
         """Return whether the user runs the tool, a breakpoint tool or one of the caller's, or must approve the call."""
@@ -437,7 +502,7 @@ class Settlement:
             must_call = self.agent.strict_tools or self.task.turn_tools(self.name).is_required
             if text is None or must_call:
                 raise ToolCallFault(TEXT_ALONE)
-            tool = self._interpret(text)
+            tool = _read_text(text, self.draft, self.turn)
             taken_as, whom = "a remark", ""
             if tool is not None:
                 whom = getattr(tool, "target", "")
@@ -453,18 +518,6 @@ class Settlement:
                 self.tools.perform(FormResult(tool))
         except AgentFault as fault:
             self._fault(fault)
-
-    def _interpret(self, text: str) -> MAILTool | None:
-        if self.turn.entry.seq == self.task.generation.limit_notice:
-            return TaskComplete(finish_message=text)
-        return interpret(
-            text,
-            self.draft,
-            self.name,
-            self.agent,
-            self.turn.entry.message,
-            can_wait=_can_wait(self.draft),
-        )
 
     def _read(self, call: AgentToolCall) -> FormResult:
         """Return the MAIL tool that a call, perhaps of a form, performs. Raises ToolCallFault."""
@@ -502,7 +555,8 @@ class Settlement:
             about["preamble"] = call.preamble
         if self._unannounced is not None:
             about |= self._take_unannounced()
-        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
+        did = "wrote text" if tool == TEXT_OUTPUT else f"called {tool}"
+        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} {did}", about)
 
     def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
         """Add an event about this agent."""
@@ -526,16 +580,28 @@ class Settlement:
                 f"action complete (caller = {self.name}):\n{receipt.content}",
                 took,
             )
+            if self._failing_calls:
+                self._count_call(call, None)
             return f"SUCCESS: {receipt.content}"
         self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}", took)
-        return f"ERROR: {receipt.content}"
+        return f"ERROR: {receipt.content}{self._count_call(call, receipt.content)}"
+
+    def _count_call(self, call: AgentToolCall, error: str | None) -> str:
+        """Count a call of an action that has ended; return what its agent reads about that."""
+        self._failing_calls, times = count_call(self._failing_calls, self.name, call, error)
+        limit = self.swarm.failing_call_limit
+        if error is not None and limit and times >= limit:
+            self._failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}", times
+        return note_failures(times, limit)
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
         """Wake the agent with the results of its actions, which its history contains too.
 
-        Do nothing if the task has ended, or if a breakpoint of this turn will wake the agent.
+        Do nothing if the task has ended, if a breakpoint of this turn will wake the agent, or if the turn fails.
         """
         if self.tools.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
+            return
+        if self._failed_call is not None:
             return
         acted = [
             (call, receipt)
@@ -593,14 +659,14 @@ class Settlement:
         entry = self.turn.entry
         self.draft.dead_letter(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
 
-    def _report_failure(self, reason: str) -> None:
-        """Report the agent's failure to the sender of its message or the entrypoint, or end the task.
+    def _report_failure(self, reason: str, waiting: str | None = None) -> None:
+        """Report the agent's failure to the `waiting` agent, the sender of its message or the entrypoint, or end the task.
 
         A turn that began before the task was paused or resumed doesn't end it, as the user has written, or will.
         """
         if self.tools.is_finished:
             return
-        sender = self.turn.entry.message.sender
+        sender = self.turn.entry.message.sender if waiting is None else create_agent_address(waiting)
         text = f"agent '{self.name}' has failed: {reason}"
         if sender.address_type != "system" and parse_agent_address(sender.address)[1] is not None:
             self.draft.reply_elsewhere(sender.address, self.name, Subject.AGENT_ERROR, text)
@@ -612,6 +678,12 @@ class Settlement:
             self.draft.fail(text)
         else:
             self.draft.tell(reader, Subject.AGENT_ERROR, text)
+
+
+def _shortened(error: str) -> str:
+    """Return the error of an agent or an action on one line, cut for a report."""
+    text = " ".join(error[: 2 * MAX_FAULT_TEXT].split())
+    return text if len(text) <= MAX_FAULT_TEXT else f"{text[: MAX_FAULT_TEXT - 1]}…"
 
 
 def _text_alone(output: Checkpoint) -> str | None:

@@ -12,10 +12,11 @@ from mail.core.decisions.interswarm import (
     undelivered,
     wrap_entry,
 )
-from mail.core.engine.leased_turn import LeasedTurn, OutboundResult
+from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.ports import Peers, Store
 from mail.core.task.swarm import SwarmCore
@@ -43,8 +44,10 @@ class PeerTurn(LeasedTurn):
         clock: Clock,
         peers: Peers | None,
         tracer: Tracer = NO_TRACER,
+        unreachable_seconds: float = UNREACHABLE_SECONDS,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
+        self._unreachable_seconds = unreachable_seconds
         self._peers = peers
         self._tracer = tracer
 
@@ -64,12 +67,12 @@ class PeerTurn(LeasedTurn):
         except PeerRefused as refusal:
             return await self._return(refusal.detail)
         except PeerUnavailable as failure:
-            return await self._postpone(failure.detail)
+            return await self._postpone(failure)
         except TimeoutError:
-            return await self._postpone("it did not answer in time")
+            return await self._postpone(PeerUnavailable("it did not answer in time"))
         except Exception as error:  # the message must return to its sender in any case
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
-            return await self._return(f"{type(error).__name__}; the server's log says more")
+            return await self._return(conceal(error))
         self._end = OutboundResult.DELIVERED
         return await self.commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
 
@@ -91,6 +94,11 @@ class PeerTurn(LeasedTurn):
             lambda task: undelivered(task, self._swarm, self.turn, reason, self._clock, attempts=attempts)
         )
 
-    async def _postpone(self, reason: str) -> TaskChange | None:
+    async def _postpone(self, failure: PeerUnavailable) -> TaskChange | None:
         self._end = OutboundResult.DELAYED
-        return await self.commit(lambda task: delayed(task, self._swarm, self.turn, reason, self._clock))
+        seconds = self._unreachable_seconds
+        return await self.commit(
+            lambda task: delayed(
+                task, self._swarm, self.turn, failure, self._clock, unreachable_seconds=seconds
+            )
+        )

@@ -5,11 +5,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field
 from enum import StrEnum
 
+from mail.core.decisions.turn import abandon
 from mail.core.engine.commit import Committer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.activity import TurnActivity
-from mail.core.task.change import TaskChange
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Claim
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
@@ -36,6 +37,7 @@ class TurnReport:
         agent_seconds: how long the agent function, and so its model, took.
         usage: what the turn's models cost, earlier runs of the turn included.
         models: the cost of this run by model.
+        problem: why the entrypoint could not take its turn, such as a missing key; the task fails with it.
         outbound: the result for a message to another swarm, or for a webhook's events.
     """
 
@@ -53,6 +55,7 @@ class TurnReport:
     agent_seconds: float = 0.0
     usage: Usage = NO_USAGE
     models: Mapping[str, Usage] = field(default_factory=dict)
+    problem: str = ""
     outbound: OutboundResult | None = None
 
 
@@ -81,6 +84,12 @@ class LeasedTurn(ABC):
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed after so many attempts, without running it; None if its message is newer than `upto`."""
 
+    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
+        """End the task, for that reason, by a commit that contains nothing of the turn."""
+        turn = self.turn
+        assert isinstance(turn, Turn)
+        return await self.commit(lambda task: abandon(task, self._swarm, turn, reason, attempts, self._clock))
+
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
         """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
 
@@ -94,3 +103,8 @@ class LeasedTurn(ABC):
     def commit(self, decide: Callable[[Task], TaskChange | None]) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
         return self._committer.commit(decide, self.turn.task)
+
+
+def conceal(error: Exception) -> str:
+    """Describe an error for agents and users: its text may contain secrets, so only the log has it."""
+    return f"{type(error).__name__}; the server's log says more"

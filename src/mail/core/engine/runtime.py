@@ -23,6 +23,7 @@ from mail.core.decisions.receive import begin, may_reach, possible_keys, receive
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
 from mail.core.decisions.webhooks import attach, called_by, remove
+from mail.core.engine.attempts import Attempts
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
 from mail.core.engine.histories import HistoryCache
@@ -48,7 +49,7 @@ from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.limits import NO_BUDGET, Budget
+from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.live import LiveEvent
 from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of
 from mail.core.task.ports import Busy, Idle, LiveLink, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
@@ -111,6 +112,7 @@ class Runtime:
         turn_seconds: the time limit for an agent's turn with its actions; after it the agent counts as failed.
         lease_seconds: seconds after which other workers run the turn of a worker that is dead, frozen or cut off.
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
+        unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an hour.
         quotas: the limits on what callers keep busy.
         observers: observe what happens.
         tracer: traces tasks.
@@ -141,6 +143,7 @@ class Runtime:
         lease_seconds: float = LEASE_SECONDS,
         peers: Peers | None = None,
         hop_limit: int = HOP_LIMIT,
+        unreachable_seconds: float = UNREACHABLE_SECONDS,
         quotas: Quotas = NO_QUOTAS,
         observers: Observers = (),
         tracer: Tracer = NO_TRACER,
@@ -154,6 +157,7 @@ class Runtime:
         self.lease_seconds = lease_seconds
         self.peers = peers
         self.hop_limit = hop_limit
+        self.unreachable_seconds = unreachable_seconds
         self.quotas = quotas
         self.observers = observers
         self.tracer = tracer
@@ -162,6 +166,7 @@ class Runtime:
         self.pacer = Pacer()
         self._queue = queue
         self._committer = Committer(store)
+        self._attempts = Attempts()
         self._quota_guard = QuotaGuard(store)
         self.live = LiveHub(self.activities, live_link)
         self._watch = Watch(store, clock, self.pacer, self.live)
@@ -582,7 +587,9 @@ class Runtime:
             return opened
         turn, known = opened
         if is_outbound:
-            return PeerTurn(turn, self.swarm, self.store, self.clock, self.peers, self.tracer)
+            return PeerTurn(
+                turn, self.swarm, self.store, self.clock, self.peers, self.tracer, self.unreachable_seconds
+            )
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
@@ -742,6 +749,10 @@ class Runtime:
                 for observer in self.observers:
                     observer.turn_failed(leased.turn, error)
                 raise
+            if report.problem:  # a program that embeds the swarm raises it, and has no observers
+                logger.warning(
+                    "task %s: agent %s: %s", leased.turn.task.task_id, leased.turn.mailbox, report.problem
+                )
             for observer in self.observers:
                 observer.turn_ended(leased.turn, report, monotonic() - start)
             span.note("mail.turn.outcome", report.outcome)
@@ -774,10 +785,13 @@ class Runtime:
                 "task %s: the lease of %s was lost; its turn is discarded", turn.task.task_id, turn.mailbox
             )
             return leased.report(TurnReport.Outcome.LOST)
-        except BaseException:
-            with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
-                await self.store.release(turn, failed=True)
-            raise
+        except BaseException as error:
+            change = await self._attempts.end(leased, error)
+            if change is None:
+                with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
+                    await self.store.release(turn, failed=True)
+                raise
+            outcome = "committed"
         finally:
             self._heartbeat.end(leased)
             running.discard(leased)

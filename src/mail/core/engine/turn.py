@@ -17,10 +17,11 @@ from mail.core.decisions.turn import (
     on_limit_reached,
     outgrow,
     settle,
+    text_recipient,
 )
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.histories import CachedHistory, HistoryCache
-from mail.core.engine.leased_turn import LeasedTurn, TurnReport
+from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
 from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.calls import is_tool_result
@@ -64,6 +65,7 @@ class TurnPolicy[T: Turn]:
         messages: returns the messages that the agent's model gets with its history.
         tool_choice: returns which tools the agent must call.
         settle: decides what the turn's output does to the task.
+        text_recipient: returns who receives text without a tool call, for live events; None if that is not known.
         prepare: returns the turn as the agent is called with it; None to call it with the turn as it is.
     """
 
@@ -73,6 +75,7 @@ class TurnPolicy[T: Turn]:
     settle: Callable[
         [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
     ]
+    text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
     prepare: Callable[[T, History], Awaitable[T]] | None = None
 
 
@@ -104,7 +107,7 @@ def before_results(history: History, prompts: History) -> History:
     return [*history[:begin], *prompts, *history[begin:]]
 
 
-AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle)
+AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle, text_recipient)
 """The rules if mail wakes the agents: limits apply, and every turn must call a tool."""
 
 
@@ -119,6 +122,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     activity: TurnActivity
     _provided = NOTHING_PROVIDED
     _agent_seconds = 0.0
+    _problem = ""
     _work_task: asyncio.Task[TurnOutput] | None = None
     _is_interrupted = False
     _stopped_by: StoreError | None = None
@@ -168,6 +172,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             asyncio.get_running_loop().time,
             lease.attempt,
             timing,
+            policy.text_recipient and partial(policy.text_recipient, turn.task, swarm, turn, clock),
         )
 
     def interrupt(self) -> None:
@@ -184,7 +189,12 @@ class AgentTurn[T: Turn](LeasedTurn):
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return the turn's measurements, with the models' cost."""
         return TurnReport(
-            outcome, self._committer.conflicts, self._agent_seconds, self._meter.spent, self._meter.models
+            outcome,
+            self._committer.conflicts,
+            self._agent_seconds,
+            self._meter.spent,
+            self._meter.models,
+            self._problem,
         )
 
     async def run(self, seconds: float) -> TaskChange | None:
@@ -229,7 +239,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             change = await self.commit(self._outgrow)
         except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
-            change = await self._settle(self._failure(_conceal(error)))
+            change = await self._settle(self._failure(conceal(error)))
         for new in () if change is None else change.histories:
             self._histories.extend(key, new.agent, new.n - 1, new.n, new.entries, len(new.encoded))
         return change
@@ -362,11 +372,14 @@ class AgentTurn[T: Turn](LeasedTurn):
                 with self._tracer.agent_call(turn, self._meter):
                     text, calls = await agent.step(messages, choice)
         except AgentUnavailable as error:
-            logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
+            if turn.mailbox == turn.task.entrypoint:  # the caller gets it as the task's error
+                self._problem = error.detail
+            else:
+                logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)
         except Exception as error:  # an agent is foreign code: all that it raises is reported
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return self._failure(_conceal(error))
+            return self._failure(conceal(error))
         finally:
             self._agent_seconds = monotonic() - begin
         shown = ShownText(messages, turn.markup)
@@ -404,8 +417,3 @@ class AgentTurn[T: Turn](LeasedTurn):
 
 def _only(tool: str) -> ToolChoice:
     return {"type": "function", "function": {"name": tool}}
-
-
-def _conceal(error: Exception) -> str:
-    """Describe an error in foreign code for other agents: its text may contain secrets, so only the log has it."""
-    return f"{type(error).__name__}; the server's log says more"

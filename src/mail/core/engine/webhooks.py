@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
-from mail.core.engine.leased_turn import LeasedTurn, OutboundResult
+from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.watch import SLICE_BYTES
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
@@ -56,6 +56,10 @@ class WebhookTurn(LeasedTurn):
         if hook is None or hook.after >= upto:
             return None
         return await self._settle(Batch((), None, hook.after + 1, Reply(None, reason)))
+
+    async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
+        """Count a failure, and wait before the next attempt."""
+        return await self.fail(reason, self.turn.task.seq, attempts)
 
     def _waiting(self) -> TaskWebhook | None:
         hook = self.turn.task.webhooks.get(hook_of(self.turn.mailbox) or "")
@@ -113,4 +117,4 @@ class WebhookTurn(LeasedTurn):
             return await self._webhooks.send(hook, event_id(task, event), body, seconds=seconds)
         except Exception as error:  # after any failure the mailbox has to wait before the retry
             logger.exception("task %s: webhook %s", task.task_id, hook.shown)
-            return Reply(None, f"{type(error).__name__}; the server's log says more")
+            return Reply(None, conceal(error))

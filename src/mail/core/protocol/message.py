@@ -10,7 +10,6 @@ from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
-    SerializeAsAny,
     StringConstraints,
     ValidationInfo,
     WithJsonSchema,
@@ -262,7 +261,7 @@ class MAILMessage(Value):
     id: Uuid
     timestamp: Timestamp
     msg_type: MessageType
-    message: SerializeAsAny[ShapedPayload]
+    message: ShapedPayload
 
     @classmethod
     def trusted(cls, *, message_id: str, timestamp: str, msg_type: MessageType, message: MAILPayload) -> Self:

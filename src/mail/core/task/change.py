@@ -104,6 +104,8 @@ class Turn:
 class TaskChange:
     """Everything that one commit writes; it is applied as a whole or not at all.
 
+    A change without events keeps the task's seq: it sends nothing, and adds to no history.
+
     Attributes:
         task: the new state; its `version` is `expected_version` + 1.
         expected_version: the version it was decided on; 0 for a new task.

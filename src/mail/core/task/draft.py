@@ -1,7 +1,7 @@
 """A task under change: collects the effects of one decision and seals them into a TaskChange.
 
-Order inside a commit: the actions of agents, then the messages sent, then the end of the task. A message has the seq
-of the event that announces it, so one gapless sequence numbers both events and mail.
+Order inside a commit: the actions of agents, then the messages sent, then which of them go to other swarms, then the end
+of the task. A message has the seq of the event that announces it, so one gapless sequence numbers both events and mail.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +28,9 @@ from mail.core.protocol.message import (
     Tier,
     tier_of,
 )
+from mail.core.protocol.xml import render_message
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
-from mail.core.task.events import UNREAD_FROM, Event, EventKind, encode_events
+from mail.core.task.events import QUESTION, UNREAD_FROM, Event, EventKind, encode_events
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
@@ -92,6 +93,7 @@ class Draft:
         self._events: list[Event] = []
         self._outgoing: list[tuple[MAILMessage, Sequence[str], dict[str, Any]]] = []
         self._deliveries: list[InboxEntry] = []
+        self._to_peers: list[tuple[str, MAILMessage]] = []
         self._records: list[HistoryRecord] = []
         self._ended = task.generation.number
 
@@ -439,6 +441,8 @@ class Draft:
         """Return the complete change."""
         for message, mailboxes, extra in self._outgoing:
             self._deliver(message, mailboxes, extra)
+        for swarm, message in self._to_peers:
+            self._announce_to_peer(swarm, message)
         response = None
         if self._ending is not None:
             response, kind = self._ending
@@ -446,8 +450,10 @@ class Draft:
                 self.append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
             may_continue = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
             unread = self._unread() if may_continue else ()
-            extra = {UNREAD_FROM: unread[0].seq} if unread else {}
-            self.append_event(kind, response.message.body, extra)
+            about: dict[str, Any] = {UNREAD_FROM: unread[0].seq} if unread else {}
+            if self._is_paused and (question := self.generation.question):
+                about[QUESTION] = question
+            self.append_event(kind, response.message.body, about)
             if unread:
                 self._answer_unread()
         version = 0 if self._is_new else self.before.version
@@ -501,11 +507,21 @@ class Draft:
         self.append_event(EventKind.NEW_MESSAGE, SENDING, extra, message)
         tier = tier_of(message)
         for mailbox in mailboxes:
+            swarm = peer_of(mailbox)
+            if swarm:
+                self._to_peers.append((swarm, message))
             # mail to another swarm arrives in the order in which it was sent, and is sorted there
-            local_tier = tier if peer_of(mailbox) is None else Tier.AGENT
+            local_tier = tier if swarm is None else Tier.AGENT
             entry = InboxEntry(mailbox, local_tier, self._seq, message)
             self._deliveries.append(entry)
             self._count(entry, +1)
+
+    def _announce_to_peer(self, swarm: str, message: MAILMessage) -> None:
+        """Record mail to another swarm where it is sent, so that no answer and no end of the task comes before it."""
+        peer = self.before.peers.get(swarm)
+        way = "back" if peer is not None and peer.has_task else "forward"
+        text = f"sent interswarm message {way} to swarm {swarm}:\n{render_message(message)}"
+        self.append_event(EventKind.INTERSWARM_MESSAGE_SENT, text, {})
 
     def _count(self, entry: InboxEntry, change: int) -> None:
         mailbox, pending = entry.mailbox, self._pending

@@ -18,6 +18,9 @@ ANSWER_SECONDS = 3_600.0
 BROADCAST_SECONDS = 60.0
 """The same for a broadcast to other swarms, which need not be answered."""
 
+UNREACHABLE_SECONDS = 30.0
+"""How long mail to another swarm is retried if that takes no connection, and has not answered recently."""
+
 OPEN_REQUESTS = 256
 """The number of unanswered requests that a task stores; the oldest are dropped first, so that it stays small."""
 

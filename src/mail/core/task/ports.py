@@ -336,7 +336,7 @@ class Peers(Protocol):
 
         Return the principal under which the peer stores the task (its `local_runner`), if it says so. Raises PeerRefused
         for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary ones: no
-        connection, no response in time, 429, 5xx.
+        response in time, 429, 5xx, and, as PeerUnreachable, no connection.
         """
         ...
 

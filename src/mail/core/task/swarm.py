@@ -19,6 +19,7 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.tool_schemas import model_of, tool_declaration
 from mail.core.protocol.values import value
+from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import OutputSchema, check_schema
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
@@ -248,6 +249,8 @@ class SwarmCore:
     Attributes:
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
+        failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
+            fails; 0 for no limit.
         protocol: the text that the `help` tool returns for `get_full_protocol`.
         output_schema: the JSON Schema of answers to which nobody has given another.
         output_check: checks answers that fit this schema; raises ToolCallFault.
@@ -262,6 +265,7 @@ class SwarmCore:
     actions: Mapping[str, ActionCore] = field(default_factory=dict)
     breakpoint_tools: frozenset[str] = frozenset()
     task_message_limit: int = 15
+    failing_call_limit: int = FAILING_CALL_LIMIT
     description: str = ""
     keywords: tuple[str, ...] = ()
     public: bool = False
@@ -291,6 +295,8 @@ class SwarmCore:
             )
         if self.task_message_limit < 1:
             raise ConfigurationError(f"swarm {self.name!r}: task_message_limit must be at least 1")
+        if self.failing_call_limit < 0:
+            raise ConfigurationError(f"swarm {self.name!r}: failing_call_limit must be at least 0")
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
         if self.output_schema is not None:

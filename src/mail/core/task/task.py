@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from mail.core.protocol.message import Tier
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
+from mail.core.task.failing_calls import FailingCall
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
@@ -98,6 +99,7 @@ class Generation:
         limit_notice: the seq of the notice that a limit has been reached; None before that.
         limit_reached: that limit, in words.
         faults: consecutive faulty turns, per agent.
+        failing_calls: calls of actions that have failed since they last succeeded, the latest failure last.
         answers_unread: whether it was begun to answer unread questions and has read none of them yet.
         breakpoint: what the task waits for while it is paused.
         answers: answers so far to a person who has written to several swarms.
@@ -115,6 +117,7 @@ class Generation:
     limit_notice: int | None = None
     limit_reached: str = ""
     faults: dict[str, int] = field(default_factory=dict)
+    failing_calls: tuple[FailingCall, ...] = ()
     answers_unread: bool = False
     breakpoint: Breakpoint | None = None
     answers: tuple[Answer, ...] = ()
@@ -127,9 +130,22 @@ class Generation:
         """The calls that the task waits for while it is paused."""
         return () if self.breakpoint is None else self.breakpoint.calls
 
-    def after_turn(self, *, is_step: bool, faults: dict[str, int]) -> "Generation":
+    @property
+    def question(self) -> str | None:
+        """What the task asks while it is paused, in words; None if it asks nothing."""
+        return None if self.breakpoint is None else self.breakpoint.question or None
+
+    def after_turn(
+        self, *, is_step: bool, faults: dict[str, int], failing_calls: tuple[FailingCall, ...]
+    ) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
-        return replace(self, steps=self.steps + is_step, turns=self.turns + 1, faults=faults)
+        return replace(
+            self,
+            steps=self.steps + is_step,
+            turns=self.turns + 1,
+            faults=faults,
+            failing_calls=failing_calls,
+        )
 
     def next(
         self,

@@ -4,6 +4,8 @@
     POST /sign-in         the page exchanges the code for a token that expires
     POST /sign-out        the page revokes that token
 
+The link of the person who runs the server brings a second session, of an admin, for the page's administration.
+
 Nothing is in a cookie: a page of another origin can neither read the token nor send it.
 """
 
@@ -43,6 +45,9 @@ class SignedIn(Answered):
     role: CallerRole
     id: str
     expires: str = Field(description="When the session ends, in ISO 8601.")
+    admin_token: str | None = Field(
+        description="The API key of a second session, of an admin, that ends with this one; null unless the link brings it."
+    )
 
 
 class SignedOut(Answered):
@@ -71,8 +76,12 @@ async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
     The token of such a session can't make one. The session ends after a day, or with the key that made the link.
     """
     service = issuing_service(request)
-    bearer = find_bearer(request.headers)
-    link = await tokens.issue_link(service.documents, caller, service.runtime.clock, bearer=bearer)
+    clock = service.runtime.clock
+    if caller.is_local:
+        link = await tokens.issue_operator_link(service.documents, clock)
+    else:
+        bearer = find_bearer(request.headers)
+        link = await tokens.issue_link(service.documents, caller, clock, bearer=bearer)
     answer = {"code": link.code, "expires": tokens.expiry_of(link)}
     return JSON(answer, status_code=201, headers=NO_STORE)
 
@@ -96,7 +105,7 @@ async def post_sign_in(
 ) -> JSON:
     """Exchange the code of a sign-in link, which works once, for a token of its caller that expires. Needs no key."""
     service = issuing_service(request)
-    session = await tokens.sign_in(service.documents, body.code, service.runtime.clock)
+    session, admin = await tokens.sign_in(service.documents, body.code, service.runtime.clock)
     stored = session.stored
     return JSON(
         {
@@ -104,6 +113,7 @@ async def post_sign_in(
             "role": stored.role,
             "id": stored.id,
             "expires": tokens.expiry_of(stored),
+            "admin_token": None if admin is None else admin.text,
         },
         headers=NO_STORE,
     )

@@ -73,6 +73,37 @@ async def test_commit_applies_every_part_of_a_turn(store: Store, make: Maker) ->
     assert not (await store.read_commit(KEY, 1)).read
 
 
+async def test_commit_without_events_keeps_the_seq(durable: StoreAdapter, make: Maker) -> None:
+    store = durable.store
+    begun = make.begin(KEY, *(Mail(name, Tier.PERSON) for name in ("alpha", "beta", "gamma")))
+    await store.commit(begun)
+    for mailbox in ("alpha", "beta"):  # the first commit has consumed no mail, the amended one has
+        turn = await open_turn(store, KEY, mailbox, make)
+        change = make.change(turn.task, turn=turn, note="")
+        assert change.task.seq == begun.task.seq
+        await store.commit(change)
+        with pytest.raises(MAILError):
+            await store.commit(change)
+    turn = await open_turn(store, KEY, "gamma", make)
+    noted = make.change(turn.task, Mail("alpha"), Mail("beta"), turn=turn)
+    await store.commit(noted)
+    turn = await open_turn(store, KEY, "beta", make)
+    quiet = make.change(turn.task, turn=turn, note="")
+    await store.commit(quiet)
+    for is_reopened in (False, True):
+        store = await durable.reopen() if is_reopened else store
+        assert await store.load(KEY) == quiet.task
+        assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["alpha"]
+        assert await store.read_events(KEY) == [*begun.events, *noted.events]
+        assert await store.read_events(KEY, after=noted.task.seq) == []
+        assert ("gamma", 3) in (await store.read_commit(KEY, noted.task.seq)).read
+    last = make.change(quiet.task)
+    await store.commit(last)
+    assert [event.seq for event in await store.read_events(KEY)] == list(range(1, last.task.seq + 1))
+    snapshot = await store.read_snapshot(KEY, last.task.seq)
+    assert (snapshot.task, [entry.mailbox for entry in snapshot.mail]) == (last.task, ["alpha"])
+
+
 async def test_first_commit_of_a_task_that_exists_conflicts(store: Store, make: Maker) -> None:
     first = make.begin(KEY, title="first")
     await store.commit(first)

@@ -22,7 +22,7 @@ const PAGES = [
 
 /** `page` is the id of a page; null for the first. */
 export function Admin({ caller, swarm, page }) {
-  if (caller.role !== "admin") return html`<div class="admin-page"><${Notice}>This view is for administrators. You are signed in as a user.<//></div>`;
+  if (!caller.isAdmin) return html`<div class="admin-page"><${Notice}>This view is for administrators. You are signed in as a user.<//></div>`;
   const shown = PAGES.find(({ id }) => id === page) ?? PAGES[0];
   return html`
     <div class="admin">

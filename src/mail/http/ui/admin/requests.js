@@ -1,6 +1,12 @@
-// The endpoints for administrators.
+// The endpoints for administrators, and those of the caller's own webhooks.
 
-import { post, read, request } from "../api/api.js";
+import * as api from "../api/api.js";
+
+/** The requests of `api`, as an admin. */
+const asAdmin = (options) => ({ ...options, bearer: api.token.ofAdmin() });
+const request = (method, path, options) => api.request(method, path, asAdmin(options));
+const read = (path, query) => api.read(path, query, asAdmin());
+const post = (path, body) => api.post(path, body, asAdmin());
 
 /** Return the newest tasks of all callers, or of one, without what is written in them. */
 export async function allTasks({ limit, status, caller }) {
@@ -56,9 +62,9 @@ export async function settleLetters(action, chosen) {
   return done;
 }
 
-export const webhooks = async () => (await read("webhooks")).webhooks;
-export const registerWebhook = (webhook) => post("webhooks", webhook);
-export const deleteWebhook = (id) => request("DELETE", `webhooks/${encodeURIComponent(id)}`);
+export const webhooks = async () => (await api.read("webhooks")).webhooks;
+export const registerWebhook = (webhook) => api.post("webhooks", webhook);
+export const deleteWebhook = (id) => api.request("DELETE", `webhooks/${encodeURIComponent(id)}`);
 
 /** Return the webhooks of all callers, without what is secret. */
 export const allWebhooks = async () => (await read("webhooks", { all: true })).webhooks;

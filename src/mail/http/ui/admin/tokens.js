@@ -43,7 +43,7 @@ export function Tokens() {
     ${doomed && html`<${Confirm} title="Revoke this token?" action="Revoke" onClose=${() => setDoomed(null)} onConfirm=${() => void revoke(doomed)}>
       <p>Servers refuse it within a minute. The tasks of <strong>${doomed.role}:${doomed.id}</strong> stay.</p>
       ${!doomed.session && html`<p>Sessions of sign-in links that were made with it end as well.</p>`}
-      ${doomed.current && html`<p><strong>You are signed in with this token: you will be signed out.</strong></p>`}
+      ${doomed.current && html`<p><strong>This page uses it: sign in again afterwards.</strong></p>`}
     <//>`}
     ${created && html`<${Dialog} title="The new token" onClose=${() => setCreated(null)}>
       <div class="dialog-body">

@@ -2,6 +2,7 @@
 
 const TOKEN = "mail-token";
 const SESSION = "mail-session";
+const ADMIN = "mail-admin";
 
 /** What an HTTP header can carry. */
 const SENDABLE = /^[\x21-\x7e]+$/;
@@ -33,19 +34,23 @@ export class Problem extends Error {
   }
 }
 
-/** The token of this tab; `isSession` if a sign-in link was exchanged for it. */
+/**
+ * The token of this tab; `isSession` if a sign-in link was exchanged for it. A link may bring a second one, of an admin, for
+ * requests that say `bearer: token.ofAdmin()`: those of the view Admin, and for the prompts of agents.
+ */
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
+  ofAdmin: () => sessionStorage.getItem(ADMIN) ?? token.get(),
   get isSession() {
     return sessionStorage.getItem(SESSION) !== null;
   },
-  keep(bearer, { isSession = false } = {}) {
+  keep(bearer, { isSession = false, admin = null } = {}) {
     sessionStorage.setItem(TOKEN, bearer);
     if (isSession) sessionStorage.setItem(SESSION, "");
+    if (admin) sessionStorage.setItem(ADMIN, admin);
   },
   forget() {
-    sessionStorage.removeItem(TOKEN);
-    sessionStorage.removeItem(SESSION);
+    for (const name of [TOKEN, SESSION, ADMIN]) sessionStorage.removeItem(name);
   },
 };
 
@@ -103,20 +108,25 @@ export const read = async (path, query, options) => (await request("GET", path, 
 /** Return the JSON of a POST request. */
 export const post = async (path, body, options) => (await request("POST", path, { body, ...options })).json();
 
-/** Return `{caller, swarm}`: whose token this is, and the swarm. Throws a `Problem` for one that is not valid. */
+/**
+ * Return `{caller, swarm}`: whose token this is, with `isAdmin` if the tab has an admin's, and the swarm. Throws a `Problem` for
+ * one that is not valid.
+ */
 export async function signIn(bearer) {
   if (!SENDABLE.test(bearer)) throw new Problem(401, "Invalid or revoked token.");
-  return { caller: await read("whoami", {}, { bearer }), swarm: await read("swarm", {}, { bearer }) };
+  const caller = await read("whoami", {}, { bearer });
+  const isAdmin = caller.role === "admin" || sessionStorage.getItem(ADMIN) !== null;
+  return { caller: { ...caller, isAdmin }, swarm: await read("swarm", {}, { bearer }) };
 }
 
 /** Exchange the code of a sign-in link, which works once, for a token, and keep it; a session that it replaces ends. */
 export async function redeem(code) {
-  const { token: bearer } = await post("sign-in", { code }, { bearer: null });
+  const { token: bearer, admin_token: admin } = await post("sign-in", { code }, { bearer: null });
   signOut();
-  token.keep(bearer, { isSession: true });
+  token.keep(bearer, { isSession: true, admin });
 }
 
-/** Forget the token; a session ends at the server, too. */
+/** Forget the token; a session ends at the server, too, and with it the admin's. */
 export function signOut() {
   if (token.isSession) request("POST", "sign-out").catch(() => {}); // it expires by itself otherwise
   token.forget();

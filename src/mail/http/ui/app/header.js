@@ -11,7 +11,7 @@ import { ThemeButton } from "./theme.js";
 const VIEWS = [
   { view: "tasks", name: "Tasks" },
   { view: "swarm", name: "Swarm" },
-  { view: "admin", name: "Admin", role: "admin" },
+  { view: "admin", name: "Admin", isForAdmins: true },
 ];
 
 function Health({ connection }) {
@@ -25,7 +25,7 @@ function Health({ connection }) {
 }
 
 function Views({ route, caller }) {
-  const views = VIEWS.filter(({ role }) => !role || role === caller.role);
+  const views = VIEWS.filter(({ isForAdmins }) => !isForAdmins || caller.isAdmin);
   return html`<nav class="views" aria-label="Views">
     ${views.map(({ view, name }) => html`<a key=${view} href=${`#${formatRoute({ view })}`} aria-current=${route.view === view ? "page" : null}>${name}</a>`)}
   </nav>`;

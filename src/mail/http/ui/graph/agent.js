@@ -75,12 +75,13 @@ function ServerTools({ servers, tools }) {
  * What the server says of an agent now, `{agent, problem}`: tools of MCP servers may have been looked up since the page was opened,
  * and admins get its system prompt.
  */
-function useAgent(known, isAdmin) {
+export function useAgent(known, isAdmin) {
   const [state, setState] = useState({ agent: known, problem: null });
   useEffect(() => {
     if (!known || !(isAdmin || known.mcp_servers?.length)) return undefined;
     const stop = new AbortController();
-    api.read("swarm", isAdmin ? { prompts: true } : {}, { signal: stop.signal }).then(
+    const options = isAdmin ? { bearer: api.token.ofAdmin() } : {};
+    api.read("swarm", isAdmin ? { prompts: true } : {}, { ...options, signal: stop.signal }).then(
       ({ agents }) => setState({ agent: agents.find(({ name }) => name === known.name) ?? known, problem: null }),
       (problem) => stop.signal.aborted || setState({ agent: known, problem }),
     );
@@ -190,7 +191,7 @@ export function AgentPanel({ agent: id, swarm, session, activity, caller, onAgen
     if (document.activeElement === document.body) panel.current.closest("aside")?.focus();
   }, []);
   const name = localName(id, swarm.name);
-  const isAdmin = caller?.role === "admin";
+  const isAdmin = Boolean(caller?.isAdmin);
   const { agent, problem } = useAgent(swarm.agents.find((one) => one.name === name), isAdmin);
   const task = session && activity && html`<${InTask} id=${name} session=${session} activity=${activity} onEntry=${onEntry} />`;
   if (name === CALLER) return html`<div class="agent-panel" ref=${panel}><p>The person or program that began this task and gets its answers.</p></div>`;

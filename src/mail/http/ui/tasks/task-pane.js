@@ -18,8 +18,8 @@ export const matches = (record, search) => {
 };
 
 /** Return what a task waits for its caller for or, if it doesn't, what it has cost. */
-function noteOf({ status, pending_tool_calls: calls, usage }) {
-  if (status === "paused" && calls.length) return calls.some((call) => call.needs_approval && !call.decision) ? "approval" : "question";
+function noteOf({ status, pending_tool_calls: calls, question, usage }) {
+  if (status === "paused" && calls.length) return html`<span title=${question}>${calls.some((call) => call.needs_approval && !call.decision) ? "approval" : "question"}</span>`;
   const cost = formatCost(usage.total);
   return cost === "Price unknown" ? html`<span title=${cost}>$?</span>` : cost.replace("at least ", "≥ ");
 }
@@ -79,7 +79,7 @@ export function TaskPane({ list, open, caller }) {
       ${list.isLoading && !list.problem && html`<${Loading} />`}
       ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
         ${isFiltered && html`<button type="button" class="button small" onClick=${clear}>Show all tasks</button>`}
-        ${caller.role === "admin" && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
+        ${caller.isAdmin && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
       <//>`}
       ${list.cursor && html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`}
     </nav>

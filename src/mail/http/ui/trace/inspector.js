@@ -1,6 +1,7 @@
 // The details of a span or an entry: what an agent read, which tools it had, what its model replied, and what it cost.
 
 import * as api from "../api/api.js";
+import { writtenText } from "../api/messages.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Ago, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
@@ -12,6 +13,7 @@ import { Loading, Notice } from "../components/notice.js";
 import { pretty } from "../components/pretty.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { formatCost } from "../components/usage.js";
+import { useAgent } from "../graph/agent.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { readHistory, readTool } from "./history.js";
 import { durationOf } from "./waterfall.js";
@@ -60,9 +62,10 @@ function CallsOf({ events }) {
     .filter(({ event }) => event === "tool_call" || event === "text_answer" || event === "agent_error")
     .map(({ seq, event, data }) => {
       const { tool_name, tool_args, reasoning, content } = data.extra_data;
+      const text = writtenText({ data });
       return html`<div key=${seq} class="stack">
         ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-        ${event === "tool_call" ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : html`<p class="preserved">${content ?? data.description}</p>`}
+        ${text !== null ? html`<${Markdown} text=${text} />` : event === "tool_call" ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : html`<p class="preserved">${content ?? data.description}</p>`}
       </div>`;
     });
 }
@@ -90,8 +93,10 @@ function Tools({ setup }) {
   `;
 }
 
-/** `committed` is when the turn was stored. */
-function Setup({ setup, committed, caller }) {
+/** `committed` is when the turn was stored. Only admins get the prompt, with the turn or with the swarm. */
+function Setup({ agent: name, setup, committed, caller }) {
+  const { agent } = useAgent({ name }, caller.isAdmin && setup?.system === null);
+  const prompt = setup?.system ?? agent.system_prompt;
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
   const isNewer = setup.loaded && Date.parse(setup.loaded) > Date.parse(committed);
   return html`
@@ -99,7 +104,7 @@ function Setup({ setup, committed, caller }) {
       ? html`<${Notice} tone="warn">An admin has loaded another version of the swarm since this turn, <${Ago} time=${setup.loaded} />. Prompt and tools are those of the new version.<//>`
       : html`<p class="quiet small-text">As the swarm is set up now${setup.loaded ? "; this version was loaded before the turn" : ", which may be different from then"}.</p>`}
     <h3>System prompt</h3>
-    ${setup.system ? html`<${Code} text=${setup.system} />` : html`<p class="quiet">${caller.role !== "admin" && setup.model ? "Only admins may see the prompts of agents." : "It has none."}</p>`}
+    ${prompt ? html`<${Code} text=${prompt} />` : html`<p class="quiet">${!caller.isAdmin && setup.model ? "Only admins may see the prompts of agents." : "It has none."}</p>`}
     <h3>Tools</h3>
     <${Tools} setup=${setup} />
   `;
@@ -138,7 +143,7 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
       ${turn.omitted > 0 && html`<p class="row quiet small-text">at least ${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
       <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`<${Setup} setup=${turn.setup} committed=${turn.committed} caller=${caller} />`,
+    setup: () => html`<${Setup} agent=${turn.agent} setup=${turn.setup} committed=${turn.committed} caller=${caller} />`,
     record: () => html`<${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />`,
   };
   return html`
@@ -188,7 +193,7 @@ function LiveDetails({ session, span }) {
 function EntryDetails({ entry }) {
   const { message, event } = entry;
   const { reasoning, tool_name, tool_args } = event.data.extra_data ?? {};
-  const answer = event.data.response;
+  const text = writtenText(event) ?? event.data.response;
   return html`
     <${Facts}
       rows=${[
@@ -197,12 +202,12 @@ function EntryDetails({ entry }) {
         ["From", message ? entry.who : ""],
         ["To", entry.whom],
         ["Agent", !message && entry.who ? html`<${AgentName} name=${entry.who} />` : ""],
-        ["Tool", tool_name],
+        ["Tool", text === undefined && tool_name],
         ["Subject", message?.message.subject],
       ]}
     />
     ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-    ${tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : answer ? html`<${Markdown} text=${answer} />` : html`<p class="preserved">${event.data.description}</p>`}
+    ${text ? html`<${Markdown} text=${text} />` : tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : html`<p class="preserved">${event.data.description}</p>`}
     <details><summary>Record</summary><${Json} value=${{ seq: event.seq, event: event.event, data: event.data }} /></details>
   `;
 }
