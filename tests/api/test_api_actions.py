@@ -17,8 +17,8 @@ from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.build import build_action
-from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
+from mail.swarms_json.specs import ActionSpec
 from mail.testing.agents import build_swarm, call, complete, turns
 from mail.testing.rig import Rig
 
@@ -461,7 +461,7 @@ class TestBadSchemas:
 
     @pytest.mark.parametrize("function", [f"python::{HERE}:paint", None])
     def test_refused_where_a_swarm_is_loaded(self, function: str | None) -> None:
-        entry = ActionEntry(name="x", parameters=of_x({"type": "int"}), function=function)
+        entry = ActionSpec(name="x", parameters=of_x({"type": "int"}), function=function)
         with pytest.raises(ConfigurationError, match="unknown type 'int'"):
             build_action(entry, resolver(None))
 

@@ -11,7 +11,7 @@ from mail.api import MAILAction, action
 from mail.core.task.task import TaskStatus
 from mail.errors import BadApproval, BadRequest, ConfigurationError, QuestionOpen
 from mail.swarms_json.build import build_action
-from mail.swarms_json.entries import ActionEntry
+from mail.swarms_json.specs import ActionSpec
 from mail.testing import with_scripts
 from mail.testing.agents import View, build_swarm, call, complete, scripted
 from mail.testing.rig import Rig
@@ -155,12 +155,12 @@ class TestTypedFunctions:
         assert "it must be even" in answer.text
 
     def test_an_action_that_becomes_another_keeps_its_approval(self) -> None:
-        named = ActionEntry(name="pay", function="python::here:pay")
+        named = ActionSpec(name="pay", function="python::here:pay")
         core = build_action(named, lambda _: pay)
         assert callable(core.needs_approval)
         assert core.find_problem({"amount": 3}) != ""
         assert callable(MAILAction("pay", "Pay.", pay.parameters, pay).needs_approval)
-        free = ActionEntry(name="pay", function="python::here:pay", needs_approval=False)
+        free = ActionSpec(name="pay", function="python::here:pay", needs_approval=False)
         assert build_action(free, lambda _: pay).needs_approval is False
 
 

@@ -68,7 +68,7 @@ async def test_an_agent_asks_another_swarm(beta: PeerServer) -> None:
     await swarm.submit_message_nowait(message)
 
     async def was_asked() -> bool:
-        await swarm._runtime._engine.ensure()
+        await swarm._runtime.start()
         return "/interswarm/forward" in beta.paths()
 
     def kinds() -> list[str]:

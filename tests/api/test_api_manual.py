@@ -10,9 +10,9 @@ import pytest
 from support.api import agent, template
 
 from mail import MAILAction, MAILSwarm
-from mail.api import compression
 from mail.core.task.swarm import History
 from mail.errors import BadRequest, StepFailed, TaskNotFound
+from mail.factories import compression
 from mail.testing.agents import View, call
 
 TASK = "game"

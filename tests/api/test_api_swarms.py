@@ -57,7 +57,7 @@ class TestPosting:
         await swarm.post_message_and_run("a")
         await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"]))
         await asyncio.sleep(0.05)
-        assert not swarm._runtime._engine._open().is_working
+        assert not swarm._runtime._open().is_working
         await swarm.shutdown()
 
     async def test_events(self) -> None:
@@ -105,7 +105,7 @@ class TestPosting:
         await swarm.post_message("hi", "Subject", "interrupt", "other")
         assert (seen[0].mail.subject, seen[0].mail.recipients) == ("Subject", (("agent", "other"),))
         await swarm.post_message("hi", max_steps=3, task_id="t")
-        task = await swarm._runtime._engine.engine.store.load(TaskKey("user:default@team", "t"))
+        task = await swarm._runtime.engine.store.load(TaskKey("user:default@team", "t"))
         assert task is not None
         assert task.limits.steps == 3
         await swarm.shutdown()
@@ -135,7 +135,7 @@ class TestPosting:
         with pytest.raises(TimeoutError, match=r"task '.*' gave no answer within 0.05 seconds"):
             await swarm.post_message("x", timeout=0.05)
         assert swarm.get_pending_requests() == {}
-        await swarm._runtime._engine._open().stop(grace=0)
+        await swarm._runtime._open().stop(grace=0)
         await swarm.shutdown()
 
     async def test_pending_requests(self) -> None:
@@ -182,7 +182,7 @@ class TestStreams:
         swarm = template(agent("boss", never, supervises=True)).instantiate({})
         stream = await swarm.post_message_stream("x", timeout=0.5)
         assert [event.event async for event in stream.body_iterator] == ["new_message"]
-        await swarm._runtime._engine._open().stop(grace=0)
+        await swarm._runtime._open().stop(grace=0)
         await swarm.shutdown()
 
     async def test_pings(self) -> None:
@@ -351,7 +351,7 @@ class TestActionOverride:
 
     async def test_of_calls_that_overlap_the_last_one_holds_until_its_end(self) -> None:
         swarm = solo()
-        workers = swarm._runtime._engine
+        workers = swarm._runtime
         first, second = (lambda name, _: f"first {name}"), (lambda name, _: f"second {name}")
         with workers.overriding(first):
             both = workers.overriding(second)
@@ -372,11 +372,11 @@ class TestActionOverride:
         swarm = template(agent("boss", never, supervises=True)).instantiate({})
         asking = asyncio.create_task(swarm.post_message_and_run("x", action_override=lambda *_: "x"))
         await begun.wait()
-        assert swarm._runtime._engine._overrides
-        await swarm._runtime._engine._open().stop(grace=0)
+        assert swarm._runtime._overrides
+        await swarm._runtime._open().stop(grace=0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert swarm._runtime._engine._overrides == []
+        assert swarm._runtime._overrides == []
         await swarm.shutdown()
 
 
@@ -413,7 +413,7 @@ class TestLifecycle:
         first = swarm.run_continuous(mode="manual")
         with pytest.raises(MAILError, match="running already"):
             swarm.run_continuous()
-        assert swarm._runtime._engine.mode == "manual"
+        assert swarm._runtime.mode == "manual"
         running = asyncio.create_task(first)
         await asyncio.sleep(0)
         await swarm.shutdown()
@@ -436,7 +436,7 @@ class TestLifecycle:
     def test_nothing_is_left_without_shutdown(self) -> None:
         swarm = solo()
         asyncio.run(swarm.post_message_and_run("x"))
-        system = weakref.ref(swarm._runtime._engine._open())
+        system = weakref.ref(swarm._runtime._open())
         del swarm
         gc.collect()
         assert system() is None
@@ -466,7 +466,7 @@ class TestLifecycle:
 
     async def test_a_turn_that_could_not_be_stored_is_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         swarm = solo()
-        engine = swarm._runtime._engine.engine
+        engine = swarm._runtime.engine
         monkeypatch.setattr("mail.adapters.local.workers.RETRY_SECONDS", 0.01)
         await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"], task_id="t"))
         open_turn, failures = engine.store.open_turn, iter([StoreUnavailable()])
@@ -533,7 +533,7 @@ class TestUsers:
         ):
             swarm = blueprint.instantiate({}, "ann", role)  # type: ignore[arg-type]
             await swarm.post_message("x", task_id="t")
-            assert await swarm._runtime._engine.engine.store.load(TaskKey(instance, "t")) is not None
+            assert await swarm._runtime.engine.store.load(TaskKey(instance, "t")) is not None
             await swarm.shutdown()
 
     @pytest.mark.parametrize(
@@ -603,7 +603,7 @@ class TestRuntimeByItself:
         wrapped = AgentCore(function=Wrapper(inner), enable_entrypoint=True, can_complete_tasks=True)
         for wanted in (True, False):
             runtime = MAILRuntime({"boss": wrapped}, {}, "ann", "user", "s", "boss", print_llm_streams=wanted)
-            function: Any = runtime._engine.engine.swarm.agents["boss"].function
+            function: Any = runtime.engine.swarm.agents["boss"].function
             assert function.supervisor_fn.print_llm_streams is wanted
         assert inner.print_llm_streams
 

@@ -9,8 +9,8 @@ import pytest
 
 from mail.errors import ConfigurationError
 from mail.swarms_json import validate_swarm_from_swarms_json
-from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
 from mail.swarms_json.schema import swarms_schema
+from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "docs" / "swarms-schema.json"
@@ -63,6 +63,6 @@ def test_it_is_true(changes: dict[str, Any]) -> None:
         assert complaints(swarm) == []
 
 
-@pytest.mark.parametrize("entry", [ActionEntry, AgentEntry, SwarmEntry])
+@pytest.mark.parametrize("entry", [ActionSpec, AgentSpec, SwarmSpec])
 def test_every_field_is_described(entry: Any) -> None:
     assert [name for name, info in entry.model_fields.items() if not info.description] == []

@@ -134,9 +134,9 @@ class TestAgents:
         ("changes", "complaint"),
         [
             ({"name": ""}, "name: "),
-            ({"tool_format": "chat"}, "tool_format must be one of"),
+            ({"tool_format": "chat"}, "tool_format: Input should be .completions. or .responses."),
             ({"exclude_tools": ["halp"]}, r"'halp', which is not a MAIL tool. Did you mean 'help'"),
-            ({"factory": 3}, "is neither a function nor an import string"),
+            ({"factory": 3}, "factory: must be a function or its import string"),
             ({"comm_targets": [1]}, "comm_targets.0: "),
             ({"agent_params": {"a": "python::nowhere:x"}}, "can't be imported"),
         ],
@@ -144,6 +144,22 @@ class TestAgents:
     def test_wrong(self, changes: dict[str, Any], complaint: str) -> None:
         with pytest.raises(ConfigurationError, match=complaint):
             blueprint(**changes)
+
+    def test_a_setting_that_is_changed_is_checked(self) -> None:
+        made = blueprint()
+        made.comm_targets = ["aide"]
+        made.agent_params["llm"] = "a/b"
+        assert (made.spec.comm_targets, made.spec.agent_params["llm"]) == (["aide"], "a/b")
+        with pytest.raises(ConfigurationError, match=r"^agent 'analyst': strict_tools: "):
+            made.strict_tools = "no"  # type: ignore[assignment]
+        assert made.strict_tools is None
+
+    @pytest.mark.parametrize("make", [blueprint, lambda **given: template(agent("a"), **given)])
+    def test_a_misspelt_keyword(self, make: Any) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"strict_tool: unknown key. Did you mean 'strict_tools'\?"
+        ):
+            make(strict_tool=True)
 
     def test_an_agent_without_a_function(self) -> None:
         with pytest.raises(ConfigurationError, match="can't be called"):
@@ -481,6 +497,8 @@ class TestServer:
     def test_the_settings_hold_where_the_swarm_says_nothing(self) -> None:
         assert trio().to_core(task_message_limit=7).task_message_limit == 7
         assert trio(task_message_limit=3).to_core(task_message_limit=7).task_message_limit == 3
+        assert trio().to_core(failing_call_limit=7).failing_call_limit == 7
+        assert trio(failing_call_limit=0).to_core(failing_call_limit=7).failing_call_limit == 0
 
     def test_wrong_port(self) -> None:
         with pytest.raises(ConfigurationError, match="port must be"):

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 from mail import ActionContext, MAILAction, action
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.build import build_action
-from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
+from mail.swarms_json.specs import ActionSpec
 
 
 class Size(Enum):
@@ -284,7 +284,7 @@ def test_what_agents_can_t_use(function: Any, problem: str) -> None:
 
 @pytest.mark.parametrize("name", ["search", "everything"])
 async def test_swarms_json_needs_no_parameters(name: str) -> None:
-    entry = ActionEntry(name="act", function=f"python::{__name__}:{name}")
+    entry = ActionSpec(name="act", function=f"python::{__name__}:{name}")
     made = build_action(entry, resolver())
     function = globals()[name]
     plain = function if isinstance(function, MAILAction) else action(function)
@@ -301,9 +301,9 @@ def restart(host: str) -> str:
 
 def test_an_action_in_swarms_json_keeps_its_options_unless_the_entry_states_them() -> None:
     function = f"python::{__name__}:restart"
-    made = build_action(ActionEntry(name="restart", function=function), resolver())
+    made = build_action(ActionSpec(name="restart", function=function), resolver())
     assert (made.idempotent, made.sequential) == (True, True)
-    stated = build_action(ActionEntry(name="restart", function=function, idempotent=False), resolver())
+    stated = build_action(ActionSpec(name="restart", function=function, idempotent=False), resolver())
     assert (stated.idempotent, stated.sequential) == (False, True)
 
 
@@ -312,7 +312,5 @@ async def takes_a_dictionary(arguments: dict[str, Any]) -> str:
 
 
 async def test_swarms_json_still_hands_over_a_dictionary() -> None:
-    made = build_action(
-        ActionEntry(name="act", function=f"python::{__name__}:takes_a_dictionary"), resolver()
-    )
+    made = build_action(ActionSpec(name="act", function=f"python::{__name__}:takes_a_dictionary"), resolver())
     assert await made.function({"more": 1}) == '{"more": 1}'

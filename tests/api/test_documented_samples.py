@@ -28,13 +28,13 @@ from support.seeds import Block, blocks
 import mail
 import mail.core.tools
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate, action
-from mail.api import compression
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.factories import (
     LiteLLMActionAgentFunction,
     LiteLLMAgentFunction,
     LiteLLMSupervisorFunction,
     base_agent_factory,
+    compression,
 )
 from mail.factories.models import close_clients
 from mail.testing.agents import View, call, complete
@@ -404,7 +404,7 @@ async def test_sample(
     if (answer := ANSWERS.get((sample.document, sample.number))) is not None:
         assert namespace["response"]["message"]["body"] == answer
     swarm = namespace.get("swarm")
-    if swarm is not None and not swarm._runtime._engine._is_shut_down:
+    if swarm is not None and not swarm._runtime._is_shut_down:
         stream = namespace.get("stream")
         if stream is not None:
             assert [event.event async for event in stream.body_iterator][-1] == "task_complete"

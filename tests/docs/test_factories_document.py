@@ -13,8 +13,8 @@ import mail.factories
 from mail.core.task.usage import Usage
 from mail.factories import LiteLLMAgentFunction, MAILAgentFunction
 from mail.factories.retry import ATTEMPTS, Cause, RetryPolicy
-from mail.swarms_json.entries import AgentEntry
 from mail.swarms_json.references import resolver
+from mail.swarms_json.specs import AgentSpec
 
 DOCUMENT = DOCS / "factories.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ async def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_entry_is_one() -> None:
     entry, options, usage = [code for _, code in blocks(DOCUMENT, "jsonc")]
-    agent = AgentEntry.model_validate(json.loads(entry))
+    agent = AgentSpec.model_validate(json.loads(entry))
     factory = resolver()(agent.factory)
     assert factory is mail.factories.LiteLLMSupervisorFunction
     assert factory(name=agent.name, comm_targets=[], **agent.agent_params).reasoning_effort == "low"

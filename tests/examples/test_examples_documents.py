@@ -59,7 +59,7 @@ async def test_pieces_of_manual_mode(capsys: pytest.CaptureFixture[str]) -> None
                 swarm = namespace["swarm"]
                 runtime = swarm._runtime
                 key = TaskKey(str(runtime.principal), "lot-1")
-                history = await runtime._engine.engine.store.read_history(key, "auctioneer")
+                history = await runtime.engine.store.read_history(key, "auctioneer")
                 turns = [
                     re.sub(r"<timestamp>.*?</timestamp>", "<timestamp>…</timestamp>", str(entry["content"]))
                     for entry in history

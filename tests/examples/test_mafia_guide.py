@@ -130,7 +130,7 @@ async def test_modes(number: int) -> None:
     code = compile(block(number).code, "guide", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     running = asyncio.ensure_future(eval(code, {"swarm": swarm}))
     await asyncio.sleep(0)
-    assert swarm._runtime._engine.mode == ("continuous" if number == 1 else "manual")
+    assert swarm._runtime.mode == ("continuous" if number == 1 else "manual")
     await swarm.shutdown()
     await running
 

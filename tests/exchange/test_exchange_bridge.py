@@ -97,7 +97,7 @@ def echo_id(bridge: ExchangeBridge) -> UUID:
 async def messages(bridge: ExchangeBridge, task_id: str) -> list[Any]:
     """What was submitted to a task."""
     runtime = bridge.swarm.runtime
-    events = await runtime._engine.engine.store.read_events(TaskKey(str(runtime.principal), task_id))
+    events = await runtime.engine.store.read_events(TaskKey(str(runtime.principal), task_id))
     return [
         event.message
         for event in events

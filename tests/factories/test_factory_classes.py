@@ -26,7 +26,7 @@ from mail.factories import (
 )
 from mail.factories.tools import make_tools
 from mail.swarms_json import build_swarm
-from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.specs import SwarmSpec
 
 REPORT = {
     "type": "function",
@@ -245,7 +245,7 @@ def test_swarms_json_builds_them() -> None:
         "actions": [{"name": "ask"}],
         "breakpoint_tools": ["ask"],
     }
-    swarm = build_swarm(SwarmEntry.model_validate(entry), print_llm_streams=False, user_token="token")
+    swarm = build_swarm(SwarmSpec.model_validate(entry), print_llm_streams=False, user_token="token")
     boss: Any = swarm.agents["supervisor"].function
     worker: Any = swarm.agents["weather"].function
     assert (boss.system, boss.user_token, boss.print_llm_streams) == ("Be good.", "token", False)
@@ -253,7 +253,7 @@ def test_swarms_json_builds_them() -> None:
     assert "help" not in names(worker)
     entry["agents"][0]["agent_params"] = {"llm": GPT, "temprature": 1}  # type: ignore[index]
     with pytest.raises(ConfigurationError, match="temprature"):
-        build_swarm(SwarmEntry.model_validate(entry))
+        build_swarm(SwarmSpec.model_validate(entry))
 
 
 # --------------------------------------------------------------------------------------------- what a model is asked

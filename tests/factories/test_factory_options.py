@@ -20,7 +20,7 @@ from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.models import load_litellm
 from mail.factories.options import known_names
 from mail.swarms_json.build import build_swarm
-from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.specs import SwarmSpec
 from scripts.litellm_options import read_names
 
 KEY = "sk-secret-of-ours"
@@ -119,7 +119,7 @@ def test_a_timeout_is_a_number() -> None:
         agent(timeout="10")
 
 
-def entry(**params: Any) -> SwarmEntry:
+def entry(**params: Any) -> SwarmSpec:
     boss = {
         "name": "boss",
         "factory": "python::mail.factories:LiteLLMSupervisorFunction",
@@ -127,7 +127,7 @@ def entry(**params: Any) -> SwarmEntry:
         "enable_entrypoint": True,
         "can_complete_tasks": True,
     }
-    return SwarmEntry.model_validate(
+    return SwarmSpec.model_validate(
         {"name": "office", "version": "1", "entrypoint": "boss", "agents": [boss]}
     )
 

@@ -29,7 +29,7 @@ from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
 from mail.errors import BadApproval, ConfigurationError
 from mail.mcp import sessions, tools
-from mail.mcp.servers import read_servers
+from mail.mcp.servers import read_servers, tool_servers
 from mail.mcp.sessions import Sessions
 from mail.mcp.tools import MCPTools
 from mail.swarms_json.current import without_secrets
@@ -63,7 +63,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
 
 def tools_of(mcp: Any, *taken: str, approve: bool | Sequence[str] = False) -> MCPTools:
     """The tools of an agent with these servers."""
-    return MCPTools(read_servers("agent 'a'", mcp), taken, Sessions(), approve)
+    return MCPTools(tool_servers(read_servers("agent 'a'", mcp)), taken, Sessions(), approve)
 
 
 def offered(stub: LLMStub, n: int) -> dict[str, Any]:
@@ -206,7 +206,7 @@ async def test_a_server_that_is_down(
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = read_servers("agent 'a'", {"crm": {"command": "crm-mcp", "env": {"TOKEN": "${CRM_TOKEN}"}}})
-    found = MCPTools(servers, (), Sessions())
+    found = MCPTools(tool_servers(servers), (), Sessions())
     monkeypatch.setenv("CRM_TOKEN", "t")
     assert found.problems() == []
     monkeypatch.delenv("CRM_TOKEN")
@@ -236,7 +236,9 @@ async def test_calls_wait_together_for_a_server_that_hangs() -> None:
 
     listening = await asyncio.start_server(hang, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    (server,) = read_servers("agent 'a'", {"desk": {"url": f"http://127.0.0.1:{port}/mcp", "timeout": 0.3}})
+    (server,) = tool_servers(
+        read_servers("agent 'a'", {"desk": {"url": f"http://127.0.0.1:{port}/mcp", "timeout": 0.3}})
+    )
     session = Sessions().get(server)
     calls = [session.call("add", {}, idempotent=True) for _ in range(4)]
     failed = await asyncio.gather(*calls, return_exceptions=True)
@@ -248,14 +250,16 @@ async def test_calls_wait_together_for_a_server_that_hangs() -> None:
 
 
 async def test_a_turn_does_not_wait_for_others_that_wait() -> None:
-    (server,) = read_servers("agent 'a'", {"desk": {"url": "http://127.0.0.1:9/mcp", "timeout": 0.05}})
+    (server,) = tool_servers(
+        read_servers("agent 'a'", {"desk": {"url": "http://127.0.0.1:9/mcp", "timeout": 0.05}})
+    )
     session = Sessions().get(server)
     async with session._lock, asyncio.timeout(20):  # as an attempt to connect holds it
         assert (await session.listing()).tools == ()
 
 
 async def test_a_connection_that_has_ended_sends_nothing() -> None:
-    (server,) = read_servers("agent 'a'", [program()])
+    (server,) = tool_servers(read_servers("agent 'a'", [program()]))
     session = Sessions().get(server)
     await session.listing()
     connection = session._connection
@@ -351,7 +355,7 @@ async def test_a_loaded_swarm_uses_public_urls_and_the_servers_of_the_operator(
     loaded = MAILSwarmTemplate.from_swarm_json(
         written(mcp={"desk": {"tools": ["add"]}, "private": {"url": url}}), allowed_prefixes=["mail.testing"]
     )
-    tools = MCPTools(loaded.agents[0].mcp, (), Sessions())
+    tools = MCPTools(tool_servers(loaded.agents[0].mcp), (), Sessions())
     provided = await tools.tools()
     assert [*provided.actions] == ["add"]
     assert "MCP server private is unavailable" in str(provided.problems)

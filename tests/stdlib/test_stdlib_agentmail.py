@@ -44,7 +44,7 @@ from mail.stdlib.agentmail.actions import (
 )
 from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm as build_from_json
-from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.specs import SwarmSpec
 from mail.testing.agents import (
     Call,
     Rule,
@@ -510,7 +510,7 @@ ENTRY: dict[str, Any] = {
 
 
 async def test_a_swarm_of_swarms_json() -> None:
-    async with Rig(build_from_json(SwarmEntry.model_validate(ENTRY))) as rig:
+    async with Rig(build_from_json(SwarmSpec.model_validate(ENTRY))) as rig:
         paused = await rig.ask()
         outcome = await rig.ask("Yes.", subject="HELP_RESPONSE", task_id=paused.key.task_id)
     assert outcome.answer == "HELP_RESPONSE: Yes."

@@ -10,7 +10,7 @@ from mail.client import MAILClient
 from mail.core.task.swarm import ActionCore, ProvidedTools
 from mail.http.routes.swarm import SwarmAgents
 from mail.swarms_json.build import build_swarm as swarm_of
-from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.specs import SwarmSpec
 from mail.testing.agents import build_swarm, complete, turns
 
 
@@ -100,7 +100,7 @@ SWARM = {
 
 
 async def test_models_and_tools_without_prompts_and_secrets() -> None:
-    async with HTTPServer(swarm_of(SwarmEntry.model_validate(SWARM))) as server:
+    async with HTTPServer(swarm_of(SwarmSpec.model_validate(SWARM))) as server:
         response = await server.client.get("/swarm")
         refused = await server.client.get("/swarm?prompts=true")
         async with MAILClient(server.uvicorn.url, server.keys["admin"]) as admin:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mail.actions.functions import as_action_function
 from mail.adapters.local import capacity
 from mail.adapters.local.queue import LocalQueue
 from mail.core.engine.action_threads import DEFAULT_SIZE, ActionThreads
@@ -18,7 +19,6 @@ from mail.core.task.context import CURRENT_CALLER
 from mail.core.task.ports import WakeUp
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
-from mail.swarms_json.build import as_action_function
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import Rig
 

@@ -8,7 +8,7 @@ import pytest
 
 from mail.errors import ConfigurationError
 from mail.swarms_json import (
-    SwarmEntry,
+    SwarmSpec,
     find_source,
     load_swarm,
     load_swarms_json_from_file,
@@ -124,7 +124,7 @@ class TestLoading:
         path = tmp_path / "s.json"
         path.write_text(json.dumps([swarm(), {"name": "broken"}]))
         assert [found["name"] for found in load_swarms_json_from_file(path)] == ["news", "broken"]
-        assert load_swarm("news", path) == SwarmEntry.model_validate(swarm())
+        assert load_swarm("news", path) == SwarmSpec.model_validate(swarm())
 
     @pytest.mark.parametrize("text", ["", "{}", "[1]", "[" * 100_000, '{"name": "x"}'])
     def test_no_list_of_swarms(self, text: str, tmp_path: Path) -> None:

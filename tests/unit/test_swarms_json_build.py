@@ -4,7 +4,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.actions.functions import as_async
+from mail.core.task.swarm import ActionCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.mcp.servers import MCPServer
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
-from mail.swarms_json.build import as_async
-from mail.swarms_json.entries import AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.swarms_json.references import resolve_references, resolver
+from mail.swarms_json.specs import BUILT_IN_PYTHON, AgentSpec
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 HERE = __name__
@@ -360,9 +360,30 @@ def test_an_agent_is_as_strict_as_it_says_or_as_the_swarm() -> None:
     assert not build(strict_tools=True, chief={"strict_tools": False}).agents["chief"].strict_tools
 
 
-def test_specs_and_entries_have_the_same_fields() -> None:
-    """A check reads an entry's fields from a spec, and would take the default of a field that the spec lacks."""
-    assert {field.name for field in fields(AgentSpec)} == set(AgentEntry.model_fields)
-    assert {field.name for field in fields(SwarmSpec)} | {"action_imports", "mcp", "output_schema"} == set(
-        SwarmEntry.model_fields
+async def _step(_history: History, _choice: ToolChoice) -> AgentOutput:
+    raise NotImplementedError
+
+
+def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
+    given = AgentSpec(
+        name="chief",
+        factory=f"python::{HERE}:Factory",
+        comm_targets=["aide"],
+        actions=["look_up"],
+        agent_params={"system": "s"},
+        enable_entrypoint=True,
+        enable_interswarm=True,
+        can_complete_tasks=True,
+        tool_format="completions",
+        exclude_tools=["help"],
+        mcp={"desk": MCPServer(url="https://example.com/mcp")},
+        sequential=True,
+        strict_tools=True,
+        approve=["look_up"],
+        description="leads",
     )
+    for key, setting in AgentSpec.model_fields.items():
+        assert given[key] != setting.get_default(call_default_factory=True), f"set {key} above"
+    core = given.to_core(_step)
+    assert core.mcp_servers == ("desk",)
+    assert AgentSpec.of_core("chief", core) == given.but(factory=BUILT_IN_PYTHON, agent_params={}, mcp={})

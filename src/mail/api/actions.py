@@ -7,6 +7,8 @@ from typing import Any, Self, TypedDict, Unpack, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
+from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.signatures import Signature, signature_of
 from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
@@ -14,16 +16,9 @@ from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.context import CURRENT_CALL, SWARM_DEPS
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
-from mail.swarms_json.build import (
-    ConvertsToAction,
-    as_action_function,
-    as_async,
-    build_action,
-    typed_action,
-)
-from mail.swarms_json.entries import ActionEntry
+from mail.swarms_json.build import ConvertsToAction, build_action
 from mail.swarms_json.references import resolver
-from mail.swarms_json.signatures import Signature, signature_of
+from mail.swarms_json.specs import ActionSpec
 from mail.utils.parsing import read_python_string
 
 NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
@@ -136,9 +131,9 @@ class MAILAction:
         `json_str`. Raises ConfigurationError.
         """
         try:
-            entry = ActionEntry.model_validate_json(json_str or json_dump)
+            entry = ActionSpec.model_validate_json(json_str or json_dump)
         except ValidationError as error:
-            raise ConfigurationError(f"action: {describe(error, ActionEntry)}") from None
+            raise ConfigurationError(f"action: {describe(error, ActionSpec)}") from None
         return cls.from_core(build_action(entry, resolver(allowed_prefixes)))
 
     @classmethod

@@ -1,9 +1,10 @@
 """Agents (`MAILAgent`) and the templates that build them (`MAILAgentTemplate`)."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from typing import Any, Self, get_args
+from types import MappingProxyType
+from typing import Any, Self, Unpack
 
 from pydantic import ValidationError
 
@@ -14,11 +15,10 @@ from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
-from mail.mcp.servers import MCPOption, ToolServer, read_servers, tool_servers
-from mail.swarms_json.build import agent_spec, build_function, read_params
-from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
+from mail.mcp.servers import MCPServer, read_servers
+from mail.swarms_json.build import build_function, read_params, resolve_agent
 from mail.swarms_json.references import resolver
-from mail.swarms_json.validation import check_agent
+from mail.swarms_json.specs import AgentOptions, AgentSpec, Factory
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
@@ -31,65 +31,56 @@ EXAMPLES = {
 """The modules of the example agents; in each, `TEMPLATE` has the parameters except `name` and `comm_targets`."""
 
 
-class _Agent:
-    """Base class of agents and their templates: the settings, as public attributes."""
+class Setting[T]:
+    """An attribute that is a field of the spec `_spec` of its object; a change is checked."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        value: T = getattr(instance._spec, self._name)
+        return value
+
+    def __set__(self, instance: Any, value: T) -> None:
+        instance._spec = instance._spec.but(**{self._name: value})
+
+
+class BaseAgent:
+    """Base class of agents and their templates, with the fields of their spec as attributes."""
+
+    name = Setting[str]()
+    factory = Setting[Factory]()
+    comm_targets = Setting[list[str]]()
+    agent_params = Setting[dict[str, Any]]()
+    enable_entrypoint = Setting[bool]()
+    enable_interswarm = Setting[bool]()
+    can_complete_tasks = Setting[bool]()
+    tool_format = Setting[ToolFormat]()
+    exclude_tools = Setting[list[str]]()
+    sequential = Setting[bool]()
+    mcp = Setting[dict[str, MCPServer]]()
+    strict_tools = Setting[bool | None]()
+    approve = Setting[bool | list[str]]()
+    description = Setting[str]()
 
     def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:
-        self.name = spec.name
-        self.factory = spec.factory
-        self.comm_targets = list(spec.comm_targets)
+        self._spec = spec
         self.actions = list(actions)
-        self.agent_params = dict(spec.agent_params)
-        self.enable_entrypoint = spec.enable_entrypoint
-        self.enable_interswarm = spec.enable_interswarm
-        self.can_complete_tasks = spec.can_complete_tasks
-        self.tool_format: ToolFormat = spec.tool_format
-        self.exclude_tools = list(spec.exclude_tools)
-        self.sequential = spec.sequential
-        self.mcp = spec.mcp
-        self.strict_tools = spec.strict_tools
-        self.approve = spec.approve
-        self.description = spec.description
         self._validate()
 
     @property
     def spec(self) -> AgentSpec:
         """The present settings of the agent."""
-        return AgentSpec(
-            name=self.name,
-            factory=self.factory,
-            comm_targets=self.comm_targets,
-            actions=[action.name for action in self.actions],
-            agent_params=self.agent_params,
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
-            exclude_tools=self.exclude_tools,
-            sequential=self.sequential,
-            mcp=self.mcp,
-            strict_tools=self.strict_tools,
-            approve=self.approve,
-            description=self.description,
-        )
+        return self._spec.but(actions=[action.name for action in self.actions])
 
     def _validate(self) -> None:
         """Raise ConfigurationError for an agent that no swarm could have."""
-        where = f"agent {self.name!r}"
-        if self.tool_format not in get_args(ToolFormat):
-            raise ConfigurationError(
-                f"{where}: tool_format must be one of {get_args(ToolFormat)}, not {self.tool_format!r}"
-            )
         for tool in self.exclude_tools:
             if tool not in MAIL_TOOLS:
                 raise ConfigurationError(
-                    f"{where}: exclude_tools names {tool!r}, which is not a MAIL tool{did_you_mean(tool, MAIL_TOOLS)}"
+                    f"{self._spec.where}: exclude_tools names {tool!r}, which is not a MAIL tool"
+                    f"{did_you_mean(tool, MAIL_TOOLS)}"
                 )
-        if not isinstance(self.factory, str) and not callable(self.factory):
-            raise ConfigurationError(
-                f"{where}: its factory {self.factory!r} is neither a function nor an import string"
-            )
-        check_agent(self.spec)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -105,10 +96,10 @@ def _supervises(factory: Factory, allowed_prefixes: Collection[str] | None = Non
     return getattr(factory, "supervises", False) is True
 
 
-class MAILAgent(_Agent):
+class MAILAgent(BaseAgent):
     """An agent that runs: `function` takes its history and returns its output.
 
-    Raises ConfigurationError for invalid settings.
+    The other arguments are those of `MAILAgentTemplate`. Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -124,29 +115,21 @@ class MAILAgent(_Agent):
         can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
-        *,
-        sequential: bool = False,
-        mcp: MCPOption = (),
-        strict_tools: bool | None = None,
-        approve: bool | Sequence[str] = False,
-        description: str = "",
+        **options: Unpack[AgentOptions],
     ) -> None:
-        is_supervisor = not isinstance(factory, str) and _supervises(factory)
-        spec = AgentSpec(
-            name=name,
+        if can_complete_tasks is None:
+            can_complete_tasks = not isinstance(factory, str) and _supervises(factory)
+        spec = read_agent(
+            name,
+            options,
             factory=factory,
             comm_targets=list(comm_targets),
             agent_params=dict(agent_params),
             enable_entrypoint=enable_entrypoint,
             enable_interswarm=enable_interswarm,
-            can_complete_tasks=is_supervisor if can_complete_tasks is None else can_complete_tasks,
+            can_complete_tasks=can_complete_tasks,
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
-            sequential=sequential,
-            mcp=read_servers(f"agent {name!r}", mcp),
-            strict_tools=strict_tools,
-            approve=read_approve(f"agent {name!r}", approve),
-            description=description,
         )
         self._set_up(spec, actions, function)
 
@@ -203,7 +186,7 @@ class MAILAgent(_Agent):
         super()._validate()
 
 
-class MAILAgentTemplate(_Agent):
+class MAILAgentTemplate(BaseAgent):
     """A template for building an agent.
 
     Args:
@@ -241,35 +224,25 @@ class MAILAgentTemplate(_Agent):
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
         *,
-        sequential: bool = False,
-        mcp: MCPOption = (),
-        strict_tools: bool | None = None,
-        approve: bool | Sequence[str] = False,
-        description: str = "",
         allowed_prefixes: Collection[str] | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None:
         if can_complete_tasks is None:
             can_complete_tasks = _supervises(factory, allowed_prefixes)
-        spec = AgentSpec(
-            name=name,
+        params = read_params(
+            f"agent {name!r}", agent_params, resolver(allowed_prefixes), is_trusted=allowed_prefixes is None
+        )
+        spec = read_agent(
+            name,
+            options,
             factory=factory,
             comm_targets=list(comm_targets),
-            agent_params=read_params(
-                f"agent {name!r}",
-                agent_params,
-                resolver(allowed_prefixes),
-                is_trusted=allowed_prefixes is None,
-            ),
+            agent_params=params,
             enable_entrypoint=enable_entrypoint,
             enable_interswarm=enable_interswarm,
             can_complete_tasks=can_complete_tasks,
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
-            sequential=sequential,
-            mcp=read_servers(f"agent {name!r}", mcp),
-            strict_tools=strict_tools,
-            approve=read_approve(f"agent {name!r}", approve),
-            description=description,
         )
         self._set_up(spec, actions, allowed_prefixes)
 
@@ -308,32 +281,36 @@ class MAILAgentTemplate(_Agent):
         Raises ConfigurationError.
         """
         try:
-            entry = AgentEntry.model_validate_json(json_str or json_dump)
+            spec = AgentSpec.model_validate_json(json_str or json_dump)
         except ValidationError as error:
-            raise ConfigurationError(f"agent: {describe(error, AgentEntry)}") from None
-        return cls.from_entry(entry, actions_by_name or {}, allowed_prefixes=allowed_prefixes)
+            raise ConfigurationError(f"agent: {describe(error, AgentSpec)}") from None
+        return cls.of_file(spec, actions_by_name or {}, allowed_prefixes=allowed_prefixes)
 
     @classmethod
-    def from_entry(
+    def of_file(
         cls,
-        entry: AgentEntry,
+        spec: AgentSpec,
         known: Mapping[str, MAILAction],
         *,
+        swarm_servers: Mapping[str, MCPServer] = MappingProxyType({}),
         allowed_prefixes: Collection[str] | None = None,
-        mcp: tuple[ToolServer, ...] | None = None,
     ) -> Self:
-        """Return the template of a checked entry, in a swarm with these actions. Raises ConfigurationError.
+        """Return the template of an agent of a file, in a swarm with these actions and MCP servers.
 
-        `mcp` are its MCP servers with those of the swarm.
+        Raises ConfigurationError.
         """
-        for name in entry.actions:
+        for name in spec.actions:
             if name not in known:
                 hint = did_you_mean(name, known) or "; give it in actions_by_name"
-                raise ConfigurationError(f"agent {entry.name!r}: {name!r} is not a known action{hint}")
-        if mcp is None:
-            mcp = tool_servers(f"agent {entry.name!r}", entry.mcp, is_trusted=allowed_prefixes is None)
-        spec = agent_spec(entry, resolver(allowed_prefixes), mcp, is_trusted=allowed_prefixes is None)
-        actions = [known[name] for name in entry.actions]
+                raise ConfigurationError(f"{spec.where}: {name!r} is not a known action{hint}")
+        actions = [known[name] for name in spec.actions]
+        spec = resolve_agent(
+            spec.where,
+            spec,
+            resolver(allowed_prefixes),
+            swarm_servers=swarm_servers,
+            is_trusted=allowed_prefixes is None,
+        )
         return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)
 
     @classmethod
@@ -367,18 +344,16 @@ class MAILAgentTemplate(_Agent):
         actions = list(self.actions)
 
         def build(spec: AgentSpec) -> AgentFunction:
-            if isinstance(spec.factory, str):
-                factory = read_python_string(spec.factory, allowed_prefixes=self._allowed_prefixes)
-                spec = replace(spec, factory=factory)
             return build_function(
                 f"agent {spec.name!r}",
                 spec,
                 [action.to_tool_dict(spec.tool_format) for action in actions],
+                resolve=partial(read_python_string, allowed_prefixes=self._allowed_prefixes),
                 instance_params=instance_params,
                 print_llm_streams=print_llm_streams,
             )
 
-        spec = replace(self.spec, exclude_tools=sorted({*self.exclude_tools, *exclude_tools}))
+        spec = self.spec.but(exclude_tools=sorted({*self.exclude_tools, *exclude_tools}))
         return MAILAgent.from_spec(spec, actions, build(spec), build)
 
     def _top_level_params(self) -> dict[str, Any]:
@@ -386,13 +361,21 @@ class MAILAgentTemplate(_Agent):
         return self.spec.wiring([action.to_tool_dict(self.tool_format) for action in self.actions])
 
 
-def read_approve(where: str, approve: bool | Sequence[str]) -> bool | list[str]:
-    """Return the names of actions to approve, or whether all are. Raises ConfigurationError for a text."""
+def read_agent(name: str, options: AgentOptions, **settings: Any) -> AgentSpec:
+    """Return the spec of an agent that is defined in Python.
+
+    `options` and `settings` are fields of `AgentSpec`; Python may give `approve` and `mcp` in other forms. Raises
+    ConfigurationError.
+    """
+    where, given = f"agent {name!r}", {**settings, **options}
+    approve = options.get("approve", False)
     if isinstance(approve, str):
         raise ConfigurationError(
             f"{where}: approve is a list of names, such as [{approve!r}], or True for all"
         )
-    return approve if isinstance(approve, bool) else list(approve)
+    if not isinstance(approve, bool):
+        given["approve"] = list(approve)
+    return AgentSpec.read(where, {**given, "name": name, "mcp": read_servers(where, options.get("mcp", ()))})
 
 
 def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> MAILAgentTemplate:
@@ -401,4 +384,4 @@ def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> 
     targets = [
         target for target in agent.comm_targets if target in known or target_address_is_interswarm(target)
     ]
-    return MAILAgentTemplate.from_spec(replace(agent.spec, comm_targets=targets), agent.actions)
+    return MAILAgentTemplate.from_spec(agent.spec.but(comm_targets=targets), agent.actions)

@@ -21,7 +21,7 @@ from typing_extensions import TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
-from mail.api.agents import MAILAgentTemplate, read_approve
+from mail.api.agents import BaseAgent, MAILAgentTemplate, read_agent
 from mail.api.answers import Answer, Piece, read_answer
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
@@ -38,8 +38,10 @@ from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
 from mail.factories.options import needs_chat
-from mail.mcp.servers import MCPOption, read_servers
-from mail.swarms_json.entries import Factory
+from mail.factories.prompts import system_prompt
+from mail.mcp.servers import MCPOption
+from mail.swarms_json.references import resolve_params, resolver
+from mail.swarms_json.specs import AgentOptions, Factory, SwarmOptions
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
@@ -47,25 +49,11 @@ if TYPE_CHECKING:
 ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 """MAIL tools of no use to an agent that can write to nobody."""
 
-
-HOW_TO_ANSWER = """\
-You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. When the user's request is done, call task_complete: its argument is the answer, and the \
-user sees nothing else of your work, so it must be complete."""
-
-HOW_TO_RESPOND = """\
-You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. Answer each request with send_response to its sender: it must be complete, as the sender \
-sees nothing else of your work."""
-
-HOW_TO_ASK = """\
-To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write to:"""
-
 STOP_SECONDS = 5.0
 """Seconds that a swarm's thread may take to end."""
 
 
-class Agent:
+class Agent(BaseAgent):
     """An agent: a language model with a system prompt, actions and a team.
 
         writer = Agent("writer", "You write three clear sentences.", model="openai/gpt-5-mini")
@@ -117,29 +105,16 @@ class Agent:
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
-        self.name = name
         self.system = system
         self.model = model
-        self.actions = [_as_action(name, each) for each in actions]
         self.team = list(team)
         for member in self.team:
             if not isinstance(member, Agent):
                 raise ConfigurationError(f"agent {name!r}: team must be agents, not {member!r}")
         self.function = function
-        self.factory = factory
-        self.can_complete_tasks = can_complete_tasks
-        self.tool_format: ToolFormat = tool_format or (
-            "completions" if model is not None and needs_chat(options) else "responses"
-        )
-        self.exclude_tools = list(exclude_tools)
-        self.comm_targets = list(comm_targets)
-        self.enable_interswarm = enable_interswarm
-        self.description = description
-        self.sequential = sequential
-        self.strict_tools = strict_tools
-        self.approve = read_approve(f"agent {name!r}", approve)
-        self.mcp = read_servers(f"agent {name!r}", mcp)
         self.options = options
+        if tool_format is None:
+            tool_format = "completions" if model is not None and needs_chat(options) else "responses"
         given = [what for what in (model, function, factory) if what is not None]
         if len(given) != 1:
             raise ConfigurationError(
@@ -148,11 +123,30 @@ class Agent:
         if model is not None:
             if "llm" in options:
                 raise ConfigurationError(f"agent {name!r}: 'llm' is not an option: use model")
-            check_model_options(f"agent {name!r}", model, self.tool_format, options)
+            check_model_options(f"agent {name!r}", model, tool_format, options)
         elif function is not None and options:
             raise ConfigurationError(
                 f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
             )
+        settings: AgentOptions = {
+            "sequential": sequential,
+            "mcp": mcp,
+            "strict_tools": strict_tools,
+            "approve": approve,
+            "description": description,
+        }
+        spec = read_agent(
+            name,
+            settings,
+            factory=LiteLLMActionAgentFunction if factory is None else factory,
+            comm_targets=list(comm_targets),
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=bool(can_complete_tasks),
+            tool_format=tool_format,
+            exclude_tools=list(exclude_tools),
+        )
+        self._completes_as_lead = can_complete_tasks is None
+        super().__init__(spec, [_as_action(name, each) for each in actions])
 
     def template(
         self,
@@ -165,38 +159,19 @@ class Agent:
 
         `team` has what the other agents do, by name.
         """
-        completes = leads if self.can_complete_tasks is None else self.can_complete_tasks
+        completes = self.can_complete_tasks or (leads and self._completes_as_lead)
         factory, params = self._factory(team, leads=leads, completes=completes)
         targets = list(dict.fromkeys([*team, *self.comm_targets]))
         alone = () if targets or self.enable_interswarm else ALONE
-        return MAILAgentTemplate(
-            name=self.name,
+        spec = self._spec.but(
             factory=factory,
             comm_targets=targets,
-            actions=self.actions if actions is None else actions,
-            agent_params=params,
+            agent_params=resolve_params(params, resolver()),
             enable_entrypoint=leads,
-            enable_interswarm=self.enable_interswarm,
             can_complete_tasks=completes,
-            tool_format=self.tool_format,
             exclude_tools=[*self.exclude_tools, *alone],
-            sequential=self.sequential,
-            strict_tools=self.strict_tools,
-            approve=self.approve,
-            mcp=self.mcp,
-            description=self.description,
         )
-
-    def system_prompt(self, team: Mapping[str, str], *, completes: bool) -> str:
-        """Return the whole system prompt: the agent's own, and how to work with these other agents.
-
-        `team` has what the agents do, by name; `completes` says whether the agent may complete tasks.
-        """
-        paragraphs = [self.system, HOW_TO_ANSWER if completes else HOW_TO_RESPOND]
-        if team:
-            lines = [f"- {name}: {task}" if task else f"- {name}" for name, task in team.items()]
-            paragraphs.append("\n".join([HOW_TO_ASK, *lines]))
-        return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+        return MAILAgentTemplate.from_spec(spec, self.actions if actions is None else actions)
 
     def _factory(
         self, team: Mapping[str, str], *, leads: bool, completes: bool
@@ -204,16 +179,13 @@ class Agent:
         """Return the factory of the agent's function, and its parameters."""
         if self.model is not None:
             kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
-            system = self.system_prompt(team, completes=completes)
+            system = system_prompt(self.system, team, completes=completes)
             return kind, {"llm": self.model, "system": system, **self.options}
-        if self.factory is not None:
-            own = {"system": self.system} if self.system else {}
-            return self.factory, {**own, **self.options}
-        function = self.function
-        return lambda **_wiring: function, {}
-
-    def __repr__(self) -> str:
-        return f"Agent({self.name!r})"
+        if self.function is not None:
+            function = self.function
+            return lambda **_wiring: function, {}
+        own = {"system": self.system} if self.system else {}
+        return self.factory, {**own, **self.options}
 
 
 def _as_action(agent: str, given: MAILAction | Callable[..., Any]) -> MAILAction:
@@ -227,13 +199,9 @@ def _as_action(agent: str, given: MAILAction | Callable[..., Any]) -> MAILAction
 Output = TypeVar("Output", default=Answer)
 
 
-class SwarmOptions(TypedDict, total=False):
-    """The keyword arguments of `Swarm`, without `output_type`."""
+class TemplateOptions(SwarmOptions, total=False):
+    """The settings of `MAILSwarmTemplate` that a `Swarm` takes as they are."""
 
-    deps: Any
-    database: Store | str
-    name: str | None
-    version: str
     description: str
     keywords: Sequence[str]
     public: bool
@@ -241,8 +209,15 @@ class SwarmOptions(TypedDict, total=False):
     breakpoint_tools: Sequence[str]
     exclude_tools: Sequence[str]
     task_message_limit: int | None
-    failing_call_limit: int | None
-    strict_tools: bool
+
+
+class FacadeOptions(TemplateOptions, total=False):
+    """The keyword arguments of `Swarm`, without `output_type`."""
+
+    deps: Any
+    database: Store | str
+    name: str | None
+    version: str
     user_id: str
     user_role: UserRole
 
@@ -276,15 +251,15 @@ class Swarm(Generic[Output]):
 
     @overload
     def __init__(
-        self: "Swarm[Answer]", lead: Agent, *, output_type: None = None, **options: Unpack[SwarmOptions]
+        self: "Swarm[Answer]", lead: Agent, *, output_type: None = None, **options: Unpack[FacadeOptions]
     ) -> None: ...
     @overload
     def __init__[Model](
-        self: "Swarm[Model]", lead: Agent, *, output_type: type[Model], **options: Unpack[SwarmOptions]
+        self: "Swarm[Model]", lead: Agent, *, output_type: type[Model], **options: Unpack[FacadeOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: "Swarm[Any]", lead: Agent, *, output_type: Any, **options: Unpack[SwarmOptions]
+        self: "Swarm[Any]", lead: Agent, *, output_type: Any, **options: Unpack[FacadeOptions]
     ) -> None: ...
 
     @without_frames
@@ -296,18 +271,10 @@ class Swarm(Generic[Output]):
         database: Store | str = IN_MEMORY,
         name: str | None = None,
         version: str = UNVERSIONED,
-        description: str = "",
-        keywords: Sequence[str] = (),
-        public: bool = False,
-        enable_interswarm: bool = False,
-        breakpoint_tools: Sequence[str] = (),
-        exclude_tools: Sequence[str] = (),
-        task_message_limit: int | None = None,
-        failing_call_limit: int | None = None,
-        output_type: Any = None,
-        strict_tools: bool = False,
         user_id: str = DEFAULT_USER,
         user_role: UserRole = "user",
+        output_type: Any = None,
+        **settings: Unpack[TemplateOptions],
     ) -> None:
         if not isinstance(lead, Agent):
             raise ConfigurationError(
@@ -333,16 +300,8 @@ class Swarm(Generic[Output]):
                 for agent in agents
             ],
             entrypoint=lead.name,
-            enable_interswarm=enable_interswarm,
-            breakpoint_tools=breakpoint_tools,
-            exclude_tools=exclude_tools,
-            task_message_limit=task_message_limit,
-            failing_call_limit=failing_call_limit,
-            description=description,
-            keywords=keywords,
-            public=public,
-            strict_tools=strict_tools,
             output_type=output_type,
+            **settings,
         )
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from mail import bootstrap
-from mail.api.engine import EmbeddedEngine
+from mail.api.embedded import EmbeddedSwarm
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -30,13 +30,13 @@ class InterswarmLink:
 
     def __init__(
         self,
-        engine: EmbeddedEngine,
+        swarm: EmbeddedSwarm,
         principal: Principal,
         registry: "SwarmRegistry | None",
         on_message: Callable[[MAILMessage], Awaitable[None]],
     ) -> None:
         self.registry = registry
-        self._engine = engine
+        self._swarm = swarm
         self._principal = principal
         self._on_message = on_message
         self._router: InterswarmRouter | None = None
@@ -54,11 +54,11 @@ class InterswarmLink:
             self._router = bootstrap.interswarm_router(self.registry)
             self._router.register_message_handler("*", self._on_message)
         await self._router.start()
-        self._engine.peers = self._router
+        self._swarm.peers = self._router
 
     async def stop(self) -> None:
         """Disconnect; mail to other swarms is then returned to its senders."""
-        self._engine.peers = None
+        self._swarm.peers = None
         if self._router is not None:
             await self._router.stop()
 
@@ -80,7 +80,7 @@ class InterswarmLink:
 
     async def receive(self, message: MAILMessage) -> bool:
         """Deliver a message from a swarm that participates in its task; return False for any other message."""
-        sender, runtime = message.sender, self._engine.engine
+        sender, runtime = message.sender, self._swarm.engine
         source = parse_agent_address(sender.address)[1] if sender.address_type == "agent" else None
         task = await runtime.store.load(TaskKey(str(self._principal), message.task_id))
         if source is None or task is None or source not in task.peers:

@@ -1,49 +1,15 @@
-"""Overrides of agents and actions, for one step or one runtime."""
+"""Overrides of a swarm's actions and output, for one call or one runtime."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from copy import copy
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from mail.core.task.swarm import ActionCore, AgentFunction, SwarmCore
-from mail.errors import BadRequest
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.factories.variants import silent
 
 ActionOverrideFunction = Callable[[str, dict[str, Any]], Awaitable[str | None] | str | None]
 """Called with an action's name and arguments, in place of the action's own function. Its return value is the action's
 result; None lets the action run after all."""
-
-WRAPPED = ("supervisor_fn", "action_agent_fn", "_mail_agent")
-"""Attributes in which known wrappers keep the agent function that they wrap."""
-
-
-@runtime_checkable
-class CallsModel(Protocol):
-    """An agent function that calls a language model."""
-
-    llm: str
-
-    def but(self, *, llm: str | None = None, system: str | None = None) -> AgentFunction:
-        """Return a copy of the agent with another model or system prompt."""
-
-
-def with_model(agent: str, function: AgentFunction, llm: str | None, system: str | None) -> AgentFunction:
-    """Return the function with another model or system prompt, if given. Raises BadRequest if it calls no model."""
-    if llm is None and system is None:
-        return function
-    if not isinstance(function, CallsModel):
-        raise BadRequest(f"agent {agent!r} takes no other model or system prompt: it calls no language model")
-    return function.but(llm=llm, system=system)
-
-
-def silent(function: AgentFunction) -> AgentFunction:
-    """Return a copy of the function that prints no streams; the functions that it wraps are silenced too."""
-    quiet: Any = copy(function)
-    if hasattr(quiet, "print_llm_streams"):
-        quiet.print_llm_streams = False
-    for name in WRAPPED:
-        if callable(getattr(quiet, name, None)):
-            setattr(quiet, name, silent(getattr(quiet, name)))
-    return quiet  # type: ignore[no-any-return]
 
 
 def silent_swarm(swarm: SwarmCore) -> SwarmCore:

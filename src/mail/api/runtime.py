@@ -7,21 +7,19 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Generator,
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args, overload
 
 from pydantic import ValidationError
 
-from mail.api.compression import compressor
-from mail.api.engine import EmbeddedEngine, Mode
+from mail.api.embedded import EmbeddedSwarm
 from mail.api.interswarm import InterswarmLink
-from mail.api.overrides import ActionOverrideFunction, with_model
+from mail.api.overrides import ActionOverrideFunction
 from mail.core.decisions.manual import ResponseType, Step
 from mail.core.decisions.submit import Submission
 from mail.core.engine.manual import StepOptions, take_step
@@ -38,6 +36,8 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
+from mail.factories.compression import compressor
+from mail.factories.variants import with_model
 from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT
 
 if TYPE_CHECKING:
@@ -61,17 +61,14 @@ MAX_TASKS = 1000
 """Number of recent tasks that a runtime remembers; the store has all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeOptions:
+class RuntimeOptions(TypedDict, total=False):
     """The settings of a runtime apart from its swarm; see `MAILRuntime`."""
 
-    user_id: str
-    user_role: UserRole
-    swarm_registry: "SwarmRegistry | None" = None
-    enable_interswarm: bool = False
-    enable_db_agent_histories: bool = False
-    print_llm_streams: bool = True
-    database: Store | str = IN_MEMORY
+    swarm_registry: "SwarmRegistry | None"
+    enable_interswarm: bool
+    enable_db_agent_histories: bool
+    print_llm_streams: bool
+    database: Store | str
 
 
 class EventsAhead:
@@ -90,7 +87,7 @@ class EventsAhead:
                 yield event
 
 
-class MAILRuntime:
+class MAILRuntime(EmbeddedSwarm):
     """The runtime of one user's tasks on a swarm, in this process.
 
     Args:
@@ -143,53 +140,50 @@ class MAILRuntime:
             if task_message_limit is None
             else task_message_limit,
         )
-        options = RuntimeOptions(
-            user_id=user_id,
-            user_role=user_role,
+        self._set_up(
+            swarm,
+            user_id,
+            user_role,
             swarm_registry=swarm_registry,
             enable_interswarm=enable_interswarm,
             enable_db_agent_histories=enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             database=database,
         )
-        self._set_up(swarm, options)
 
     @classmethod
-    def from_core(cls, swarm: SwarmCore, options: RuntimeOptions) -> Self:
+    def from_core(
+        cls, swarm: SwarmCore, user_id: str, user_role: UserRole, **options: Unpack[RuntimeOptions]
+    ) -> Self:
         """Return the runtime of a swarm that is already assembled."""
         runtime = cls.__new__(cls)
-        runtime._set_up(swarm, options)
+        runtime._set_up(swarm, user_id, user_role, **options)
         return runtime
 
-    def _set_up(self, swarm: SwarmCore, options: RuntimeOptions) -> None:
-        self._engine = EmbeddedEngine(swarm, options.database, print_llm_streams=options.print_llm_streams)
-        self.user_id = options.user_id
-        self.user_role = options.user_role
-        self.enable_interswarm = options.enable_interswarm
-        self.enable_db_agent_histories = options.enable_db_agent_histories
-        self.principal = _principal(options.user_id, options.user_role, swarm.name)
+    def _set_up(
+        self,
+        swarm: SwarmCore,
+        user_id: str,
+        user_role: UserRole,
+        *,
+        swarm_registry: "SwarmRegistry | None" = None,
+        enable_interswarm: bool = False,
+        enable_db_agent_histories: bool = False,
+        print_llm_streams: bool = True,
+        database: Store | str = IN_MEMORY,
+    ) -> None:
+        super().__init__(swarm, database, print_llm_streams=print_llm_streams)
+        self.user_id = user_id
+        self.user_role: UserRole = user_role
+        self.enable_interswarm = enable_interswarm
+        self.enable_db_agent_histories = enable_db_agent_histories
+        self.principal = _principal(user_id, user_role, swarm.name)
         self.pending_requests: dict[str, asyncio.Future[MAILMessage]] = {}
         self.response_queue: deque[tuple[str, MAILMessage]] = deque(maxlen=MAX_TASKS)
         self._task_ids: deque[str] = deque(maxlen=MAX_TASKS)
         self._unanswered: deque[Submitted] = deque(maxlen=MAX_TASKS)
         self._stepping: set[tuple[TaskKey, str]] = set()
-        self._link = InterswarmLink(
-            self._engine, self.principal, options.swarm_registry, self._handle_local_message
-        )
-
-    @property
-    def swarm(self) -> SwarmCore:
-        """The swarm; if it is replaced, running tasks continue with the new one."""
-        return self._engine.swarm
-
-    @swarm.setter
-    def swarm(self, swarm: SwarmCore) -> None:
-        self._engine.swarm = swarm
-
-    @property
-    def print_llm_streams(self) -> bool:
-        """Whether agents print their models' output."""
-        return self._engine.print_llm_streams
+        self._link = InterswarmLink(self, self.principal, swarm_registry, self._handle_local_message)
 
     # ------------------------------------------------------------------------------------------- submitting
 
@@ -220,10 +214,10 @@ class MAILRuntime:
             if value is not None
         }
         try:
-            submission = Submission(**given, manual=self._engine.mode == "manual")
+            submission = Submission(**given, manual=self.mode == "manual")
         except ValidationError as error:
             raise BadRequest(describe(error, Submission, {"steps": "max_steps"})) from error
-        submitted = await self._engine.engine.submit(self.principal, submission)
+        submitted = await self.engine.submit(self.principal, submission)
         task_id = submitted.key.task_id
         if task_id in self._task_ids:
             self._task_ids.remove(task_id)
@@ -233,16 +227,16 @@ class MAILRuntime:
 
     async def find(self, task_id: str, message_id: str) -> Submitted | None:
         """Return the submission of a message to a task, by any process; None if there was none."""
-        return await self._engine.engine.find(TaskKey(str(self.principal), task_id), message_id)
+        return await self.engine.find(TaskKey(str(self.principal), task_id), message_id)
 
     async def load_task(self, task_id: str) -> Task | None:
         """Return the present state of a task, by any process; None for an unknown one."""
-        return await self._engine.engine.store.load(TaskKey(str(self.principal), task_id))
+        return await self.engine.store.load(TaskKey(str(self.principal), task_id))
 
     async def read_messages(self, task_id: str, *, after: int = 0) -> list[MAILMessage]:
         """Return the messages of a task whose seq is higher than `after`, in order."""
         key = TaskKey(str(self.principal), task_id)
-        events = await self._engine.engine.store.read_events(key, after=after)
+        events = await self.engine.store.read_events(key, after=after)
         return [event.message for event in events if event.message is not None]
 
     async def submit_and_wait(
@@ -278,7 +272,7 @@ class MAILRuntime:
 
     async def wait(self, submitted: Submitted, timeout: float | None = ANSWER_SECONDS) -> MAILMessage:
         """Wait for the answer to a submission and return it; see `submit_and_wait`."""
-        await self._engine.ensure()
+        await self.start()
         task_id = submitted.key.task_id
         waiting = asyncio.ensure_future(self._answer(submitted, timeout))
         self.pending_requests[task_id] = waiting
@@ -299,7 +293,7 @@ class MAILRuntime:
 
         from mail.http.sse import HEADERS, NEVER_PING
 
-        await self._engine.ensure()
+        await self.start()
         frames = self._frames(submitted, timeout, ping_interval)
         return EventSourceResponse(frames, headers=HEADERS, ping=NEVER_PING)
 
@@ -325,7 +319,7 @@ class MAILRuntime:
 
         With `live`, live events are among them, also the pieces of models' replies. Ends early after `timeout` seconds.
         """
-        engine = self._engine.engine
+        engine = self.engine
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         async with aclosing(
             engine.watch(
@@ -353,7 +347,7 @@ class MAILRuntime:
     ) -> "AsyncGenerator[ServerSentEvent]":
         from mail.http.sse import encode, frame
 
-        task_id, clock = submitted.key.task_id, self._engine.engine.clock
+        task_id, clock = submitted.key.task_id, self.engine.clock
         async with aclosing(self.watch(submitted, timeout, heartbeat)) as events:
             async for event in events:
                 if event is not None:
@@ -362,7 +356,7 @@ class MAILRuntime:
                     yield encode("ping", {"timestamp": clock.now().isoformat(), "task_id": task_id})
 
     async def _answer(self, submitted: Submitted, timeout: float | None) -> MAILMessage:
-        answer = await self._engine.engine.wait(submitted, timeout)
+        answer = await self.engine.wait(submitted, timeout)
         if answer is None:
             raise TimeoutError(f"task {submitted.key.task_id!r} gave no answer within {timeout:g} seconds")
         if submitted in self._unanswered:
@@ -379,56 +373,22 @@ class MAILRuntime:
         """
         answer = None
         self.require_continuous()
-        with self._engine.overriding(action_override):
-            async with self._engine.at_work():
+        with self.overriding(action_override):
+            async with self.at_work():
                 while self._unanswered:
                     answer = await self.wait(self._unanswered[0], None)
         return answer
-
-    def run_continuous(
-        self,
-        action_override: ActionOverrideFunction | None = None,
-        mode: Mode = "continuous",
-        *,
-        max_steps: int | None = None,
-    ) -> Coroutine[Any, Any, None]:
-        """Run until `shutdown`; see `MAILSwarm.run_continuous`."""
-        if max_steps is not None:
-            self.swarm = replace(self.swarm, task_message_limit=max_steps)
-        running = self._engine.run(mode)
-        self._engine.override_actions(action_override)
-        return running
 
     async def run_and_wait(
         self, submitted: Submitted, timeout: float | None, action_override: ActionOverrideFunction | None
     ) -> MAILMessage:
         """Run until a submission is answered; if the swarm was running before, it keeps running."""
-        with self._engine.overriding(action_override):
-            async with self._engine.at_work():
+        with self.overriding(action_override):
+            async with self.at_work():
                 return await self.wait(submitted, timeout)
 
-    async def start(self) -> None:
-        """Let agents take turns, until `shutdown`."""
-        await self._engine.ensure()
-
-    def at_work(self) -> AbstractAsyncContextManager[None]:
-        """Let agents take turns during a block; if they did before, they continue."""
-        return self._engine.at_work()
-
-    def require_continuous(self) -> None:
-        """Raise BadRequest in manual mode, in which agents don't answer by themselves."""
-        self._engine.require_continuous()
-
-    async def await_queue_empty(self) -> None:
-        """Wait until all mail is processed; in manual mode return immediately, as mail waits for steps."""
-        await self._engine.idle()
-
-    async def shutdown(self) -> None:
-        """Start no new turn, let running ones finish for some seconds, and close all connections."""
-        await self._graceful_shutdown()
-
     async def _graceful_shutdown(self) -> None:
-        await self._engine.shut_down()
+        await super()._graceful_shutdown()
         await self.stop_interswarm()
         await self._link.close()
 
@@ -457,11 +417,11 @@ class MAILRuntime:
         audience = ("all",) if response_targets is None else tuple(response_targets)
         step = Step(target, audience, response_type, payload or "")
         step.check(self.swarm)
-        engine = self._engine.engine
+        engine = self.engine
         function = with_model(target, engine.swarm.agent(target).function, _llm, _system)
         options = StepOptions(function, compressor(function, dynamic_ctx_ratio))
         key = TaskKey(str(self.principal), task_id or self._task_ids[-1])
-        self._engine.require_manual()
+        self.require_manual()
         if (key, target) in self._stepping:
             raise StepFailed(f"agent {target!r} is busy: another step of it is under way")
         self._stepping.add((key, target))
@@ -495,7 +455,7 @@ class MAILRuntime:
         """Return the events of a task so far; none for an unknown task."""
         from mail.http.sse import frame
 
-        key, store = TaskKey(str(self.principal), task_id), self._engine.engine.store
+        key, store = TaskKey(str(self.principal), task_id), self.engine.store
         if await store.load(key) is None:
             return []
         return [frame(event, task_id, logged=True) for event in await store.read_events(key)]
@@ -505,7 +465,7 @@ class MAILRuntime:
         from mail.http.sse import frame
 
         frames = []
-        for event in await self._engine.engine.store.read_events(submitted.key, after=submitted.after):
+        for event in await self.engine.store.read_events(submitted.key, after=submitted.after):
             frames.append(frame(event, submitted.key.task_id, logged=True))
             if event.answers(submitted.seq):
                 break

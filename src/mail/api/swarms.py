@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from mail import bootstrap
 from mail.api.actions import MAILAction
-from mail.api.agents import MAILAgent, MAILAgentTemplate, template_for
-from mail.api.engine import Mode
+from mail.api.agents import MAILAgent, MAILAgentTemplate, Setting, template_for
+from mail.api.embedded import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
 from mail.api.runtime import ANSWER_SECONDS, PING_SECONDS, AnyMessage, MAILRuntime, RuntimeOptions, UserRole
@@ -33,18 +32,17 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import schema_of
 from mail.core.task.ports import Store
-from mail.core.task.swarm import SwarmCore
+from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import BadRequest, ConfigurationError
 from mail.swarms_json.build import (
     DEFAULT_TASK_MESSAGE_LIMIT,
     assemble,
     build_actions,
-    mcp_servers,
-    swarm_spec,
+    resolve_swarm,
 )
-from mail.swarms_json.entries import SwarmEntry, SwarmSpec
 from mail.swarms_json.load import DEFAULT_SOURCE, load_swarm, load_swarm_json
 from mail.swarms_json.references import resolver
+from mail.swarms_json.specs import SwarmOptions, SwarmSpec
 from mail.swarms_json.validation import check_swarm, validate_swarm_from_swarms_json
 from mail.utils.parsing import target_address_is_interswarm
 
@@ -81,51 +79,36 @@ class PostOptions(TypedDict, total=False):
 
 
 class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
-    """Base class of swarms and their templates: the settings, as public attributes.
+    """Base class of swarms and their templates, with the fields of their spec as attributes.
 
     Raises ConfigurationError for invalid settings.
     """
 
+    name = Setting[str]()
+    version = Setting[str]()
+    entrypoint = Setting[str]()
+    enable_interswarm = Setting[bool]()
+    breakpoint_tools = Setting[list[str]]()
+    exclude_tools = Setting[list[str]]()
+    task_message_limit = Setting[int | None]()
+    failing_call_limit = Setting[int | None]()
+    description = Setting[str]()
+    keywords = Setting[list[str]]()
+    public = Setting[bool]()
+    enable_db_agent_histories = Setting[bool]()
+    strict_tools = Setting[bool]()
+    output_type = Setting[Any]()
+
     def __init__(self, spec: SwarmSpec, agents: Sequence[Agent], actions: Sequence[MAILAction]) -> None:
-        self.name = spec.name
-        self.version = spec.version
+        self._spec = spec
         self.agents: list[Agent] = list(agents)
         self.actions = list(actions)
-        self.entrypoint = spec.entrypoint
-        self.enable_interswarm = spec.enable_interswarm
-        self.breakpoint_tools = list(spec.breakpoint_tools)
-        self.exclude_tools = list(spec.exclude_tools)
-        self.task_message_limit = spec.task_message_limit
-        self.failing_call_limit = spec.failing_call_limit
-        self.description = spec.description
-        self.keywords = list(spec.keywords)
-        self.public = spec.public
-        self.enable_db_agent_histories = spec.enable_db_agent_histories
-        self.strict_tools = spec.strict_tools
-        self.output_type = spec.output_type
         self._validate()
 
     @property
     def spec(self) -> SwarmSpec:
-        """The present settings of the swarm and its agents."""
-        return SwarmSpec(
-            name=self.name,
-            version=self.version,
-            entrypoint=self.entrypoint,
-            agents=[agent.spec for agent in self.agents],
-            actions=[action.to_core() for action in self._all_actions()],
-            enable_interswarm=self.enable_interswarm,
-            breakpoint_tools=self.breakpoint_tools,
-            exclude_tools=self.exclude_tools,
-            task_message_limit=self.task_message_limit,
-            failing_call_limit=self.failing_call_limit,
-            description=self.description,
-            keywords=self.keywords,
-            public=self.public,
-            enable_db_agent_histories=self.enable_db_agent_histories,
-            strict_tools=self.strict_tools,
-            output_type=self.output_type,
-        )
+        """The present settings of the swarm and its agents; its actions are in `actions`."""
+        return self._spec.but(agents=[agent.spec for agent in self.agents])
 
     def get_subswarm(
         self, names: Sequence[str], name_suffix: str, entrypoint: str | None = None
@@ -145,8 +128,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
         actions = {id(action): action for agent in kept for action in agent.actions}
         own_tools = {action.name for action in actions.values()}
         lost_tools = {action.name for action in self._all_actions()} - own_tools
-        spec = replace(
-            self.spec,
+        spec = self.spec.but(
             name=f"{self.name}-{name_suffix}",
             entrypoint=entrypoint or self._entrypoint_of(kept),
             breakpoint_tools=[tool for tool in self.breakpoint_tools if tool not in lost_tools],
@@ -156,7 +138,11 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
 
     def _validate(self) -> None:
         """Raise ConfigurationError for invalid settings, with a hint at mistyped names."""
-        check_swarm(self.spec)
+        check_swarm(self.spec, self._cores())
+
+    def _cores(self) -> list[ActionCore]:
+        """Return the actions of the swarm and of its agents in the form that the engine runs."""
+        return [action.to_core() for action in self._all_actions()]
 
     def _all_actions(self) -> list[MAILAction]:
         """Return the actions of the swarm and of its agents, without duplicates."""
@@ -217,6 +203,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
         enable_db_agent_histories: has no effect; histories are always kept in the store.
         print_llm_streams: False silences every agent that prints its model's output.
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
+        failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
+            fails; 0 for no limit, None for the default.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
         output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 
@@ -243,11 +231,13 @@ class MAILSwarm(_Swarm[MAILAgent]):
         print_llm_streams: bool = True,
         *,
         database: Store | str = IN_MEMORY,
-        strict_tools: bool = False,
         output_type: Any = None,
+        **settings: Unpack[SwarmOptions],
     ) -> None:
-        spec = SwarmSpec(
-            name=name,
+        spec = read_swarm(
+            name,
+            agents,
+            output_type,
             version=version,
             entrypoint=entrypoint,
             enable_interswarm=enable_interswarm,
@@ -257,20 +247,16 @@ class MAILSwarm(_Swarm[MAILAgent]):
             description=description,
             keywords=list(keywords),
             enable_db_agent_histories=enable_db_agent_histories,
-            strict_tools=strict_tools,
-            output_type=output_type,
+            **settings,
         )
         super().__init__(spec, agents, actions)
-        options = RuntimeOptions(
-            user_id=user_id,
-            user_role=user_role,
+        self._set_up(
+            user_id,
+            user_role,
             swarm_registry=swarm_registry,
-            enable_interswarm=enable_interswarm,
-            enable_db_agent_histories=enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             database=database,
         )
-        self._set_up(options)
 
     @classmethod
     def from_spec(
@@ -278,18 +264,22 @@ class MAILSwarm(_Swarm[MAILAgent]):
         spec: SwarmSpec,
         agents: Sequence[MAILAgent],
         actions: Sequence[MAILAction],
-        options: RuntimeOptions,
+        user_id: str,
+        user_role: UserRole,
+        **options: Unpack[RuntimeOptions],
     ) -> Self:
         """Return the swarm with these settings; the agents and actions replace those of `spec`."""
         swarm = cls.__new__(cls)
         _Swarm.__init__(swarm, spec, agents, actions)
-        swarm._set_up(options)
+        swarm._set_up(user_id, user_role, **options)
         return swarm
 
-    def _set_up(self, options: RuntimeOptions) -> None:
-        self.user_id = options.user_id
-        self.user_role: UserRole = options.user_role
-        self._runtime = MAILRuntime.from_core(self._core(), options)
+    def _set_up(self, user_id: str, user_role: UserRole, **options: Unpack[RuntimeOptions]) -> None:
+        self.user_id = user_id
+        self.user_role: UserRole = user_role
+        options["enable_interswarm"] = self.enable_interswarm
+        options["enable_db_agent_histories"] = self.enable_db_agent_histories
+        self._runtime = MAILRuntime.from_core(self._core(), user_id, user_role, **options)
 
     @property
     def runtime(self) -> MAILRuntime:
@@ -589,7 +579,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
     # --------------------------------------------------------------------------------------- internals
 
     def _core(self) -> SwarmCore:
-        return assemble(self.spec, {agent.name: agent.function for agent in self.agents})
+        return assemble(self.spec, self._cores(), {agent.name: agent.function for agent in self.agents})
 
     def _require_agent(self, address: str) -> None:
         """Raise BadRequest for an address that names an unknown agent of this swarm."""
@@ -667,12 +657,13 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         public: bool = False,
         enable_db_agent_histories: bool = False,
         *,
-        failing_call_limit: int | None = None,
-        strict_tools: bool = False,
         output_type: Any = None,
+        **settings: Unpack[SwarmOptions],
     ) -> None:
-        spec = SwarmSpec(
-            name=name,
+        spec = read_swarm(
+            name,
+            agents,
+            output_type,
             version=version,
             entrypoint=entrypoint,
             enable_interswarm=enable_interswarm,
@@ -683,9 +674,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             keywords=list(keywords),
             public=public,
             enable_db_agent_histories=enable_db_agent_histories,
-            failing_call_limit=failing_call_limit,
-            strict_tools=strict_tools,
-            output_type=output_type,
+            **settings,
         )
         super().__init__(spec, agents, actions)
 
@@ -709,26 +698,25 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         `json_str`. Raises ConfigurationError.
         """
         swarm = load_swarm_json(json_str or json_dump)
-        return cls._from_entry(validate_swarm_from_swarms_json(swarm), allowed_prefixes=allowed_prefixes)
+        return cls._of_file(validate_swarm_from_swarms_json(swarm), allowed_prefixes=allowed_prefixes)
 
     @classmethod
     @without_frames
     def from_swarm_json_file(cls, swarm_name: str, json_filepath: str | Path = DEFAULT_SOURCE) -> Self:
         """Return the template of the swarm of that name in a swarms.json file. Raises ConfigurationError."""
-        return cls._from_entry(load_swarm(swarm_name, json_filepath))
+        return cls._of_file(load_swarm(swarm_name, json_filepath))
 
     @classmethod
-    def _from_entry(cls, entry: SwarmEntry, *, allowed_prefixes: Collection[str] | None = None) -> Self:
-        cores = build_actions(entry, resolver(allowed_prefixes))
-        actions = {core.name: MAILAction.from_core(core) for core in cores}
-        servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
+    def _of_file(cls, swarm: SwarmSpec, *, allowed_prefixes: Collection[str] | None = None) -> Self:
+        resolve = resolver(allowed_prefixes)
+        actions = {core.name: MAILAction.from_core(core) for core in build_actions(swarm, resolve)}
         agents = [
-            MAILAgentTemplate.from_entry(
-                agent, actions, allowed_prefixes=allowed_prefixes, mcp=servers[agent.name]
+            MAILAgentTemplate.of_file(
+                agent, actions, swarm_servers=swarm.mcp, allowed_prefixes=allowed_prefixes
             )
-            for agent in entry.agents
+            for agent in swarm.agents
         ]
-        spec = swarm_spec(entry, [agent.spec for agent in agents], cores, resolver(allowed_prefixes))
+        spec = resolve_swarm(swarm, [agent.spec for agent in agents], resolve)
         return cls.from_spec(spec, agents, list(actions.values()))
 
     @without_frames
@@ -766,17 +754,16 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
                 keywords=self.keywords,
                 public=self.public,
             )
-        options = RuntimeOptions(
-            user_id=user_id,
-            user_role=user_role,
+        return MAILSwarm.from_spec(
+            self.spec,
+            self._instantiate_agents(instance_params, print_llm_streams=print_llm_streams),
+            self.actions,
+            user_id,
+            user_role,
             swarm_registry=registry,
-            enable_interswarm=self.enable_interswarm,
-            enable_db_agent_histories=self.enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             database=database,
         )
-        agents = self._instantiate_agents(instance_params, print_llm_streams=print_llm_streams)
-        return MAILSwarm.from_spec(self.spec, agents, self.actions, options)
 
     def to_core(
         self,
@@ -794,6 +781,7 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         functions = {agent.name: agent.function for agent in agents}
         return assemble(
             self.spec,
+            self._cores(),
             functions,
             task_message_limit=task_message_limit,
             failing_call_limit=failing_call_limit,
@@ -852,6 +840,16 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
             open_browser=open_browser,
             database=database,
         )
+
+
+def read_swarm(
+    name: str, agents: Sequence[MAILAgent | MAILAgentTemplate], output_type: Any, **settings: Any
+) -> SwarmSpec:
+    """Return the spec of a swarm that is defined in Python. Raises ConfigurationError."""
+    specs = [agent.spec for agent in agents]
+    return SwarmSpec.read(
+        f"swarm {name!r}", {**settings, "name": name, "agents": specs, "output_type": output_type}
+    )
 
 
 def _sender(sender_type: SenderType, address: str) -> MAILAddress:

@@ -126,9 +126,7 @@ def embedded(swarm: SwarmCore, *, database: Store | str = IN_MEMORY) -> LocalSys
         backend = replace(backend, store=database)
     unlimited = {"running_tasks": 0, "mailbox_depth": 0, "task_bytes": 0}
     config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
-    system = System(with_protocol(swarm), backend, config, clock=SYSTEM_CLOCK)
-    system.close_with_last_reference()
-    return system
+    return System(with_protocol(swarm), backend, config, clock=SYSTEM_CLOCK, is_embedded=True)
 
 
 def aws(

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from mail.core.task.swarm import SwarmCore
 from mail.mcp.tools import MCPTools
-from mail.swarms_json import SwarmEntry
+from mail.swarms_json import SwarmSpec
 
 NEEDED: Mapping[str, str] = MappingProxyType({"mail.stdlib.mcp": "mcp"})
 """Modules of ready-made actions, and the packages without which these fail."""
@@ -33,7 +33,7 @@ class CheckedAgent:
     problems: tuple[str, ...]
 
 
-def check_agents(swarm: SwarmCore, entry: SwarmEntry | None = None) -> Iterator[CheckedAgent]:
+def check_agents(swarm: SwarmCore, entry: SwarmSpec | None = None) -> Iterator[CheckedAgent]:
     """Check each agent; `entry` is the entry that the swarm was built from, if any."""
     missing = {} if entry is None else _missing_packages(entry)
     for name, agent in swarm.agents.items():
@@ -50,7 +50,7 @@ def check_agents(swarm: SwarmCore, entry: SwarmEntry | None = None) -> Iterator[
         yield CheckedAgent(name, model or None, tuple(agent.actions), tuple(problems))
 
 
-def _missing_packages(entry: SwarmEntry) -> dict[str, str]:
+def _missing_packages(entry: SwarmSpec) -> dict[str, str]:
     """Return the packages that actions need and that are not installed, by the actions' names."""
     references = {action.name: action.function for action in entry.actions if action.function is not None}
     references |= {reference.rpartition(":")[2]: reference for reference in entry.action_imports}

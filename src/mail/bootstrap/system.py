@@ -29,7 +29,7 @@ from mail.core.task.task import TaskStatus
 from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.webhooks import HTTPWebhooks
-from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
+from mail.swarms_json import SwarmSpec, build_swarm, load_swarm
 from mail.swarms_json.build import describe_swarm
 from mail.swarms_json.current import CurrentSwarm
 from mail.swarms_json.load import find_source
@@ -64,6 +64,8 @@ class System[Q: TurnQueue]:
         observers: measure the runtime, besides those of `telemetry`.
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_url: the base URL of a function that streams, where this one can't.
+        is_embedded: whether it belongs to a program, which may start it again: its database stays open after `stop`,
+            until `close` or the last reference to the system.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class System[Q: TurnQueue]:
         backend: Backend[Q],
         config: ServerConfig,
         *,
-        entry: SwarmEntry | None = None,
+        entry: SwarmSpec | None = None,
         clock: Clock = SYSTEM_CLOCK,
         router: InterswarmRouter | None = None,
         webhooks: HTTPWebhooks | None = None,
@@ -80,6 +82,7 @@ class System[Q: TurnQueue]:
         telemetry: Telemetry | None = None,
         observers: Observers = (),
         stream_url: str = "",
+        is_embedded: bool = False,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -117,7 +120,8 @@ class System[Q: TurnQueue]:
         self.authenticator = self._make_authenticator(auth_endpoints)
         self._workers: LocalWorkers | None = None
         self._warming: asyncio.Task[None] | None = None
-        self._closer: weakref.finalize[[], System[Q]] | None = None
+        self._is_embedded = is_embedded
+        self._close = weakref.finalize(self, backend.abandon) if is_embedded else None
 
     @property
     def swarm(self) -> SwarmCore:
@@ -160,14 +164,11 @@ class System[Q: TurnQueue]:
             await self.served.refresh()
             await self.router.start()
         await self._workers.start()
-        if self._closer is None and any(agent.tool_source for agent in self.swarm.agents.values()):
+        if not self._is_embedded and any(agent.tool_source for agent in self.swarm.agents.values()):
             self._warming = asyncio.create_task(self.swarm.warm_up())
 
     async def stop(self, grace: float = TURN_GRACE_SECONDS) -> None:
-        """Begin no new turn, give running ones `grace` seconds, and close everything.
-
-        A database that a program has opened stays open until `close`: there, the system may be started again.
-        """
+        """Begin no new turn, give running ones `grace` seconds, and close everything but a program's database."""
         workers, self._workers = self._workers, None
         try:
             if workers is not None:
@@ -180,11 +181,11 @@ class System[Q: TurnQueue]:
                 self._warming.cancel()
                 await asyncio.wait({self._warming})
             await self.swarm.aclose()
-            if self._closer is None:
+            if not self._is_embedded:
                 await _close_models()
         finally:
             await self._resources.aclose()
-            if self._closer is None:
+            if not self._is_embedded:
                 await self._backend.close()
                 await asyncio.to_thread(self.telemetry.close)
 
@@ -212,14 +213,10 @@ class System[Q: TurnQueue]:
         if self._workers is not None:
             await self._workers.idle()
 
-    def close_with_last_reference(self) -> None:
-        """Close the database by `close`, or with the last reference to this system, and not by `stop`."""
-        self._closer = weakref.finalize(self, self._backend.abandon)
-
     def close(self) -> None:
-        """Close a database that was opened for a program."""
-        if self._closer is not None:
-            self._closer()
+        """Close a program's database."""
+        if self._close is not None:
+            self._close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -242,7 +239,7 @@ class System[Q: TurnQueue]:
         return CachedAuthenticator(AuthService(client, *endpoints))
 
 
-def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmEntry | None]:
+def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmSpec | None]:
     """Build the configured swarm, and return it with its entry if it comes from swarms.json.
 
     It may import any module. It gets the text of the protocol for agents' `help`. Raises ConfigurationError.
@@ -287,11 +284,11 @@ def _python_swarm(config: SwarmConfig, settings: dict[str, Any]) -> SwarmCore:
 
 
 def current_swarm(
-    runtime: Runtime, documents: ServerDocuments, config: ServerConfig, entry: SwarmEntry
+    runtime: Runtime, documents: ServerDocuments, config: ServerConfig, entry: SwarmSpec
 ) -> CurrentSwarm:
     """Make the runtime's swarm replaceable; `entry` is the entry that it was built from."""
 
-    def build(loaded: SwarmEntry) -> SwarmCore:
+    def build(loaded: SwarmSpec) -> SwarmCore:
         swarm = build_swarm(
             loaded,
             task_message_limit=config.settings.task_message_limit,

@@ -17,6 +17,8 @@ Creating one is cheap; litellm is imported on the first call of a model (`mail.f
     items, history             the items of a reply, and tool calls from them; replies sent back as history
     models, providers          litellm, its tables of models, requests and replies; the providers of models
     options, tools             the options of a call; tool declarations
+    prompts                    how MAIL works, in the system prompts of a `Swarm`'s agents
+    variants, compression      a function with another model, or without output; summaries of long histories
     rules                      agents that follow rules, without a model
 """
 

@@ -63,10 +63,12 @@ class MCPServer(Value):
     )
 
 
+class LoadedMCPServer(MCPServer):
+    """A server that a loaded swarm names: not the operator, but an admin has written its settings."""
+
+
 def _by_name(value: Any) -> Any:
-    """Return a list of operator's servers, or the servers of an agent, as a mapping from their names."""
-    if isinstance(value, tuple) and all(isinstance(server, ToolServer) for server in value):
-        return {server.name: server.settings for server in value}
+    """Return a list of operator's servers as a mapping from their names."""
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return {name: {} for name in value}
     return value
@@ -138,15 +140,15 @@ Server = StdioServer | HTTPServer | ForeignServer
 
 @value
 class ToolServer:
-    """A server of an agent's `mcp`.
-
-    Attributes:
-        is_trusted: whether the operator has written its settings, rather than an admin who loads a swarm.
-    """
+    """A server of an agent's `mcp`."""
 
     name: str
     settings: MCPServer
-    is_trusted: bool = True
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return whether the operator has written its settings, rather than an admin who loads a swarm."""
+        return not isinstance(self.settings, LoadedMCPServer)
 
     def find(self) -> Server:
         """Return the server to connect to, with its variables filled in. Raises ConfigurationError."""
@@ -168,15 +170,17 @@ class ToolServer:
         return _read(HTTPServer, where, entry)
 
 
-def tool_servers(where: str, servers: Mapping[str, MCPServer], *, is_trusted: bool) -> tuple[ToolServer, ...]:
-    """Return the servers of an agent.
+def tool_servers(servers: Mapping[str, MCPServer]) -> tuple[ToolServer, ...]:
+    """Return the servers of an agent that are in use."""
+    return tuple(ToolServer(name, server) for name, server in servers.items() if not server.disabled)
 
-    Those of a swarm that is not trusted may be public URLs, and servers of the operator by name. Raises
-    ConfigurationError for others: a program could do anything, and a variable can be secret.
+
+def loaded_servers(where: str, servers: Mapping[str, MCPServer]) -> dict[str, MCPServer]:
+    """Return the servers of an agent of a loaded swarm: public URLs, and servers of the operator by name.
+
+    Raises ConfigurationError for others: a program could do anything, and a variable can be secret.
     """
     for name, server in servers.items():
-        if is_trusted:
-            continue
         if server.command is not None:
             raise ConfigurationError(
                 f"{where}: MCP server {name!r}: a swarm that is loaded over HTTP may not start programs; configure the "
@@ -187,9 +191,7 @@ def tool_servers(where: str, servers: Mapping[str, MCPServer], *, is_trusted: bo
                 f"{where}: MCP server {name!r}: a swarm that is loaded over HTTP may not read environment variables; "
                 f'configure the server in {SERVERS} and name it: "mcp": ["{name}"]'
             )
-    return tuple(
-        ToolServer(name, server, is_trusted) for name, server in servers.items() if not server.disabled
-    )
+    return {name: LoadedMCPServer.model_validate(dict(server)) for name, server in servers.items()}
 
 
 class _MCP(Value):
@@ -198,8 +200,8 @@ class _MCP(Value):
     mcp: MCPServers
 
 
-def read_servers(where: str, option: MCPOption) -> tuple[ToolServer, ...]:
-    """Return the servers of an agent that is defined in Python.
+def read_servers(where: str, option: MCPOption) -> dict[str, MCPServer]:
+    """Return the servers, by name, of an agent that is defined in Python.
 
     Args:
         option: as in swarms.json; or a list of URLs, commands (lists of their words), `MCPServer` objects, mappings as
@@ -207,8 +209,6 @@ def read_servers(where: str, option: MCPOption) -> tuple[ToolServer, ...]:
 
     Raises ConfigurationError.
     """
-    if isinstance(option, tuple) and all(isinstance(server, ToolServer) for server in option):
-        return option  # checked already
     servers: dict[str, Any] = {}
     for item in [option] if isinstance(option, str | Mapping | MCPServer) else option:
         found = dict(item) if isinstance(item, Mapping) else dict([_named(where, item)])
@@ -219,10 +219,9 @@ def read_servers(where: str, option: MCPOption) -> tuple[ToolServer, ...]:
                 )
             servers[name] = server
     try:
-        checked = _MCP.model_validate({"mcp": servers}).mcp
+        return _MCP.model_validate({"mcp": servers}).mcp
     except ValidationError as error:
         raise ConfigurationError(f"{where}: {describe(error, _MCP)}") from None
-    return tool_servers(where, checked, is_trusted=True)
 
 
 def _named(where: str, item: Any) -> tuple[str, Any]:

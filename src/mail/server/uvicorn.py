@@ -41,7 +41,7 @@ from mail.server.connections import raise_descriptor_limit
 from mail.server.logs import set_up_logging
 from mail.server.malloc import return_freed_memory
 from mail.server.uvicorn_parts import BACKLOG, CONNECTION_GRACE_SECONDS, GracefulServer, Reloader
-from mail.swarms_json import SwarmEntry
+from mail.swarms_json import SwarmSpec
 from mail.utils.parsing import PYTHON_PREFIX
 
 LOOPBACK = "127.0.0.1"
@@ -274,7 +274,7 @@ def _advice(config: ServerConfig, host: str) -> str:
     )
 
 
-def _check_in_background(swarm: SwarmCore, entry: SwarmEntry | None) -> None:
+def _check_in_background(swarm: SwarmCore, entry: SwarmSpec | None) -> None:
     """Print what would keep the agents from working. A thread does it, as it imports litellm for agents with a model.
 
     The first turn of such an agent needs that import anyway, and no request waits for it.

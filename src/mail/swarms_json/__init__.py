@@ -1,10 +1,9 @@
 """swarms.json: the description of a swarm as data, and its conversion to agents that run.
 
-entries           the fields of the file, and the specs made of them
+specs             the settings of swarms, agents and actions
 load, validation  reading a file and validating it, without importing anything that it refers to
 references        resolving `python::` and `url::` strings
 build             calling the factories and importing the actions
-signatures        schemas of actions from the signatures of their functions
 current           the swarm that a server runs, and how an admin replaces it
 schema            the JSON Schema
 """
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from mail.lazy import lazy_exports
 from mail.swarms_json.build import build_swarm
-from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
 from mail.swarms_json.load import (
     find_source,
     load_swarm,
@@ -21,15 +19,16 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
+from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 if TYPE_CHECKING:
     from mail.swarms_json.utils import *  # noqa: F403
 
 __all__ = [
-    "ActionEntry",
-    "AgentEntry",
-    "SwarmEntry",
+    "ActionSpec",
+    "AgentSpec",
+    "SwarmSpec",
     "build_swarm",
     "find_source",
     "load_swarm",

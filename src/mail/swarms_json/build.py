@@ -1,59 +1,46 @@
-"""From a spec to a swarm that runs: references are imported, factories called, functions wrapped as actions.
+"""From a spec to a swarm that runs: references are imported, factories called, actions built.
 
 Most rules on how agents and actions fit together are checked by `SwarmCore`. `assemble` checks the ones that need
 lists: `SwarmCore` has mappings, in which a duplicate name would be lost.
 """
 
 import inspect
-import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
-
-from mail.core.engine.action_threads import ACTION_THREADS
-from mail.core.protocol.error_text import did_you_mean, explain
+from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.signatures import signature_of
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
-from mail.core.task.context import current_context
+from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
     ActionCore,
-    ActionFunction,
     AgentFunction,
     ApprovalPredicate,
     SwarmCore,
 )
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
-from mail.mcp.servers import ToolServer, tool_servers
+from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
-from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
-from mail.swarms_json.signatures import Signature, TypedArguments, signature_of, typed_arguments
+from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TASK_MESSAGE_LIMIT = 15
 
-BUILT_IN_PYTHON = "(built in Python)"
-"""Placeholder for a factory without a name."""
-
-MAX_SHOWN = 2000
-"""Maximum number of characters of a schema that an error message repeats to an agent."""
-
-
 # ------------------------------------------------------------------------------------------------- swarms
 
 
 def build_swarm(
-    entry: SwarmEntry,
+    entry: SwarmSpec,
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
     failing_call_limit: int = FAILING_CALL_LIMIT,
@@ -73,13 +60,12 @@ def build_swarm(
     """
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
-    servers = mcp_servers(entry, is_trusted=allowed_prefixes is None)
     agents = [
-        agent_spec(
+        resolve_agent(
+            f"swarm {entry.name!r}, agent {agent.name!r}",
             agent,
             _located(entry, agent, resolve),
-            servers[agent.name],
-            swarm=entry.name,
+            swarm_servers=entry.mcp,
             is_trusted=allowed_prefixes is None,
         )
         for agent in entry.agents
@@ -88,20 +74,18 @@ def build_swarm(
     functions = {
         agent.name: build_function(
             f"swarm {entry.name!r}, agent {agent.name!r}",
-            replace(
-                agent,
-                factory=_located(entry, each, resolve)(each.factory),
-                exclude_tools=[*entry.exclude_tools, *agent.exclude_tools],
-            ),
+            agent.but(exclude_tools=[*entry.exclude_tools, *agent.exclude_tools]),
             # An unknown name is reported by `assemble`, with a hint.
             [tools[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in tools],
+            resolve=_located(entry, agent, resolve),
             instance_params={"user_token": user_token},
             print_llm_streams=print_llm_streams,
         )
-        for each, agent in zip(entry.agents, agents, strict=True)
+        for agent in agents
     }
     return assemble(
-        swarm_spec(entry, agents, actions, resolve),
+        resolve_swarm(entry, agents, resolve),
+        actions,
         functions,
         task_message_limit=task_message_limit,
         failing_call_limit=failing_call_limit,
@@ -133,7 +117,7 @@ def read_params(
     return found
 
 
-def _located(entry: SwarmEntry, agent: AgentEntry, resolve: Resolve) -> Resolve:
+def _located(entry: SwarmSpec, agent: AgentSpec, resolve: Resolve) -> Resolve:
     """Return `resolve` with errors that name the agent."""
 
     def located(reference: str) -> Any:
@@ -145,97 +129,58 @@ def _located(entry: SwarmEntry, agent: AgentEntry, resolve: Resolve) -> Resolve:
     return located
 
 
-def swarm_spec(
-    entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionCore], resolve: Resolve | None = None
-) -> SwarmSpec:
-    """Return the spec of an entry whose agents' references are resolved and whose actions are built.
+def resolve_swarm(swarm: SwarmSpec, agents: Sequence[AgentSpec], resolve: Resolve) -> SwarmSpec:
+    """Return a swarm of a file with its `output_type` resolved.
 
-    Without `resolve`, its `output_type` is left out.
+    `agents` have its MCP servers already, and its actions are built apart, so it names neither any more.
     """
-    if entry.output_schema is not None and entry.output_type is not None:
-        raise ConfigurationError(f"swarm {entry.name!r}: give output_schema or output_type, not both")
-    output_type: Any = entry.output_schema
-    if entry.output_type is not None and resolve is not None:
-        output_type = resolve(entry.output_type)
-    return SwarmSpec(
-        name=entry.name,
-        version=entry.version,
-        entrypoint=entry.entrypoint,
-        agents=agents,
-        actions=actions,
-        enable_interswarm=entry.enable_interswarm,
-        breakpoint_tools=entry.breakpoint_tools,
-        exclude_tools=entry.exclude_tools,
-        task_message_limit=entry.task_message_limit,
-        failing_call_limit=entry.failing_call_limit,
-        description=entry.description,
-        keywords=entry.keywords,
-        public=entry.public,
-        enable_db_agent_histories=entry.enable_db_agent_histories,
-        strict_tools=entry.strict_tools,
-        output_type=output_type,
+    output_type = swarm.output_type
+    return swarm.but(
+        agents=list(agents),
+        actions=[],
+        action_imports=[],
+        mcp={},
+        output_type=resolve(output_type) if isinstance(output_type, str) else output_type,
     )
 
 
-def mcp_servers(entry: SwarmEntry, *, is_trusted: bool) -> dict[str, tuple[ToolServer, ...]]:
-    """Return the MCP servers of each agent: the swarm's, and its own. Raises ConfigurationError."""
-    return {
-        agent.name: tool_servers(
-            f"swarm {entry.name!r}, agent {agent.name!r}", {**entry.mcp, **agent.mcp}, is_trusted=is_trusted
-        )
-        for agent in entry.agents
-    }
-
-
-def agent_spec(
-    entry: AgentEntry,
-    resolve: Resolve | None = None,
-    mcp: tuple[ToolServer, ...] = (),
+def resolve_agent(
+    where: str,
+    agent: AgentSpec,
+    resolve: Resolve,
     *,
-    swarm: str = "",
+    swarm_servers: Mapping[str, MCPServer] = MappingProxyType({}),
     is_trusted: bool = True,
 ) -> AgentSpec:
-    """Return the spec of an entry; without `resolve`, its `agent_params` stay as they are (see `read_params`).
+    """Return an agent of a file with the references in its `agent_params` resolved, and the MCP servers of its swarm.
 
-    `swarm` is the name of its swarm, for messages.
+    Unless the operator has written the file (`is_trusted`), raises ConfigurationError for what could read the server's
+    secrets or start programs; see `read_params` and `loaded_servers`. `where` is the agent, for messages.
     """
-    where = f"swarm {swarm!r}, agent {entry.name!r}" if swarm else f"agent {entry.name!r}"
-    params = entry.agent_params
-    return AgentSpec(
-        name=entry.name,
-        factory=entry.factory,
-        comm_targets=entry.comm_targets,
-        actions=entry.actions,
-        agent_params=read_params(where, params, resolve, is_trusted=is_trusted) if resolve else params,
-        enable_entrypoint=entry.enable_entrypoint,
-        enable_interswarm=entry.enable_interswarm,
-        can_complete_tasks=entry.can_complete_tasks,
-        tool_format=entry.tool_format,
-        exclude_tools=entry.exclude_tools,
-        sequential=entry.sequential,
-        mcp=mcp,
-        strict_tools=entry.strict_tools,
-        approve=entry.approve,
-        description=entry.description,
+    servers = {**swarm_servers, **agent.mcp}
+    return agent.but(
+        agent_params=read_params(where, agent.agent_params, resolve, is_trusted=is_trusted),
+        mcp=servers if is_trusted else loaded_servers(where, servers),
     )
 
 
 def assemble(
     spec: SwarmSpec,
+    actions: Sequence[ActionCore],
     functions: Mapping[str, AgentFunction],
     *,
     task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
     failing_call_limit: int = FAILING_CALL_LIMIT,
 ) -> SwarmCore:
-    """Return the swarm of a spec, given its agents' functions.
+    """Return the swarm of a spec, given its actions and its agents' functions.
 
     `task_message_limit` and `failing_call_limit` are the server's settings; the spec's own take precedence. Raises
     ConfigurationError if the settings contradict each other.
     """
-    where = f"swarm {spec.name!r}"
+    where = spec.where
     _require_unique(f"{where}: agents", (agent.name for agent in spec.agents))
-    _require_unique(f"{where}: actions", (action.name for action in spec.actions))
-    by_name = {action.name: action for action in spec.actions}
+    _require_unique(f"{where}: actions", (action.name for action in actions))
+    by_name = {action.name: action for action in actions}
     for tool in spec.breakpoint_tools:
         if tool not in by_name and tool not in MAIL_TOOLS:
             hint = did_you_mean(tool, [*by_name, *MAIL_TOOLS])
@@ -243,18 +188,22 @@ def assemble(
                 f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint or '; declare it in actions, where it needs no function'}"
             )
     for agent in spec.agents:
-        _check_approve(f"{where}, agent {agent.name!r}", agent, spec)
+        _check_approve(f"{where}, agent {agent.name!r}", agent, spec.breakpoint_tools, by_name)
+    if spec.output_schema is not None and spec.output_type is not None:
+        raise ConfigurationError(f"{where}: give output_schema or output_type, not both")
     source = tool_sources()
     return SwarmCore(
         name=spec.name,
         version=spec.version,
         entrypoint=spec.entrypoint,
         agents={
-            agent.name: replace(
-                agent,
+            agent.name: agent.but(
                 exclude_tools=[*spec.exclude_tools, *agent.exclude_tools],
                 strict_tools=spec.strict_tools if agent.strict_tools is None else agent.strict_tools,
-            ).to_core(functions[agent.name], source(agent.mcp, {*agent.actions, *MAIL_TOOLS}, agent.approve))
+            ).to_core(
+                functions[agent.name],
+                source(tool_servers(agent.mcp), {*agent.actions, *MAIL_TOOLS}, agent.approve),
+            )
             for agent in spec.agents
         },
         actions=by_name,
@@ -264,28 +213,30 @@ def assemble(
         description=spec.description,
         keywords=tuple(spec.keywords),
         public=spec.public,
-        output_schema=output_schema(where, spec.output_type),
-        output_check=check_of(spec.output_type),
+        output_schema=output_schema(where, spec.answer_type),
+        output_check=check_of(spec.answer_type),
     )
 
 
-def _check_approve(where: str, agent: AgentSpec, swarm: SwarmSpec) -> None:
+def _check_approve(
+    where: str, agent: AgentSpec, breakpoint_tools: Collection[str], actions: Mapping[str, ActionCore]
+) -> None:
     """Raise ConfigurationError if `approve` names a tool that the agent lacks, or that the engine doesn't run.
 
     Names may be those of MCP tools if these are not listed in the settings.
     """
     if isinstance(agent.approve, bool):
         return
-    forms = {action.name for action in swarm.actions if action.form is not None}
+    forms = {name for name, action in actions.items() if action.form is not None}
     listed = {
         name
-        for server in agent.mcp
+        for server in tool_servers(agent.mcp)
         for tool in server.settings.tools or ()
         for name in names_of(server, tool)
     }
-    is_open = any(server.settings.tools is None for server in agent.mcp)
+    is_open = any(server.settings.tools is None for server in tool_servers(agent.mcp))
     for name in agent.approve:
-        if name in swarm.breakpoint_tools or name in forms:
+        if name in breakpoint_tools or name in forms:
             raise ConfigurationError(
                 f"{where}: approve names {name!r}, whose calls are not run: it is a {'form' if name in forms else 'breakpoint tool'}"
             )
@@ -311,32 +262,15 @@ def _require_unique(what: str, names: Iterable[str]) -> None:
         )
 
 
-def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
+def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
     """Return an entry for a swarm built in Python: its agents and their permissions, but not their factories."""
-    return SwarmEntry(
+    return SwarmSpec(
         name=swarm.name,
         version=swarm.version,
         entrypoint=swarm.entrypoint,
-        agents=[
-            AgentEntry(
-                name=name,
-                factory=BUILT_IN_PYTHON,
-                comm_targets=list(agent.comm_targets),
-                actions=list(agent.actions),
-                enable_entrypoint=agent.enable_entrypoint,
-                enable_interswarm=agent.enable_interswarm,
-                can_complete_tasks=agent.can_complete_tasks,
-                tool_format=agent.tool_format,
-                exclude_tools=sorted(agent.exclude_tools),
-                sequential=agent.sequential,
-                strict_tools=agent.strict_tools or None,
-                approve=agent.approve if isinstance(agent.approve, bool) else sorted(agent.approve),
-                description=agent.description,
-            )
-            for name, agent in swarm.agents.items()
-        ],
+        agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[
-            ActionEntry(
+            ActionSpec(
                 name=action.name,
                 description=action.description,
                 parameters=dict(action.parameters),
@@ -366,6 +300,7 @@ def build_function(
     spec: AgentSpec,
     tools: Sequence[Mapping[str, Any]],
     *,
+    resolve: Resolve,
     instance_params: Mapping[str, Any],
     print_llm_streams: bool = True,
 ) -> AgentFunction:
@@ -373,15 +308,15 @@ def build_function(
 
     Args:
         where: the agent, for messages.
-        spec: the agent, its factory imported.
         tools: declare the agent's actions.
+        resolve: imports a factory that is given as an import string.
         instance_params: parameters that every agent of this instance gets, such as `user_token`. The agent's own
             `agent_params` take precedence over them, and the wiring over both.
         print_llm_streams: False silences every factory that takes the parameter.
 
     Raises ConfigurationError if the factory rejects its parameters or returns no function.
     """
-    factory: Any = spec.factory
+    factory: Any = resolve(spec.factory) if isinstance(spec.factory, str) else spec.factory
     wiring = spec.wiring(tools)
     _warn(where, wiring, spec.agent_params)
     given = {"user_token": "", **instance_params, **spec.agent_params, **wiring}
@@ -461,7 +396,7 @@ class ConvertsToAction(Protocol):
         """Return the action in the form that the engine runs."""
 
 
-def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
+def build_actions(entry: SwarmSpec, resolve: Resolve) -> list[ActionCore]:
     """Build all actions of the swarm, declared and imported. Raises ConfigurationError if one can't be built."""
     for action in entry.actions:
         if action.function is None and action.name not in entry.breakpoint_tools:
@@ -472,7 +407,7 @@ def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
     return declared + [import_action(reference, resolve) for reference in entry.action_imports]
 
 
-def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> ActionCore:
+def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> ActionCore:
     """Build a declared action; without a function it can only be a breakpoint tool.
 
     Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes it.
@@ -523,7 +458,7 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
     return replace(declared, function=as_action_function(action.name, found, action.parameters))
 
 
-def _needs_approval(action: ActionEntry, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
+def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> bool | ApprovalPredicate:
     if isinstance(action.needs_approval, bool):
         return action.needs_approval
     found = resolve(action.needs_approval)
@@ -549,103 +484,3 @@ def import_action(reference: str, resolve: Resolve) -> ActionCore:
 async def _no_function(_arguments: dict[str, Any]) -> str:
     """Stand in for the function of a breakpoint tool, which has none."""
     raise ToolCallFault("the user gives the result of this tool; it has no function")
-
-
-# --------------------------------------------------------------------------------- functions as actions
-
-
-def as_action_function(
-    name: str,
-    function: Callable[..., Any],
-    parameters: Mapping[str, Any],
-    model: type[BaseModel] | None = None,
-) -> ActionFunction:
-    """Wrap a function as the function of the action `name`, with its arguments checked before each call.
-
-    `function` takes one argument, a dictionary or the pydantic model of its annotation, or none at all, and perhaps an
-    `ActionContext`; it may be a coroutine function. Arguments are validated by `model`, or by the schema `parameters`
-    without one. A function that takes a dictionary gets JSON values: with a model its defaults are filled in, without
-    one they are as the agent sent them.
-
-    The wrapper raises ToolCallFault with the problem and the expected schema. A result that is not text becomes JSON.
-    Raises ConfigurationError if `parameters` is not the schema of an object.
-    """
-    run = as_async(function)
-    signature = signature_of(function)
-    wanted = signature.model
-    takes_nothing = not signature.by_position
-    described = model or model_of(name, parameters)
-    checks = model or wanted or described
-
-    async def call(arguments: dict[str, Any]) -> str:
-        checked = _check(name, checks, arguments, parameters)
-        given: Any = checked
-        if wanted is None:
-            given = checked.model_dump(mode="json", by_alias=True) if model else arguments
-        elif not isinstance(checked, wanted):
-            given = _check(name, wanted, arguments, parameters)
-        if signature.context is None:
-            return as_text(name, await (run() if takes_nothing else run(given)))
-        named = {signature.context: current_context()}
-        if not takes_nothing:
-            named[signature.by_position[0].name] = given
-        return as_text(name, await run(**named))
-
-    return call
-
-
-def typed_action(
-    name: str, function: Callable[..., Any], signature: Signature
-) -> tuple[ActionFunction, dict[str, Any], TypedArguments]:
-    """Wrap a function with typed parameters as the function of the action `name`; see `as_action_function`.
-
-    Returns it with its arguments and their JSON Schema.
-    """
-    run = as_async(function)
-    arguments = typed_arguments(name, function, signature)
-    parameters: dict[str, Any] = pydantic_model_to_tool(arguments.model, name, "", "responses")["parameters"]
-
-    async def call(given: dict[str, Any]) -> str:
-        by_position, by_name = arguments.unpack(_check(name, arguments.model, given, parameters))
-        if signature.context is not None:
-            by_name[signature.context] = current_context()
-        return as_text(name, await run(*by_position, **by_name))
-
-    return call, parameters, arguments
-
-
-def as_text(name: str, result: Any) -> str:
-    """Return the result of an action as text: JSON, unless it is text. Raises TypeError for what JSON can't express."""
-    if isinstance(result, str):
-        return str.__str__(result)
-    try:
-        return to_json(result, by_alias=True, inf_nan_mode="null").decode()
-    except (PydanticSerializationError, ValueError) as error:
-        kind = type(result).__name__
-        raise TypeError(f"{name} must return text or what JSON can express, but returned {kind}") from error
-
-
-def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as a coroutine function; a plain one runs in a thread (`ACTION_THREADS`)."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return function
-
-    async def run(*arguments: Any, **named: Any) -> Any:
-        result = await ACTION_THREADS.run(partial(function, *arguments, **named))
-        return await result if inspect.isawaitable(result) else result
-
-    return run
-
-
-def _check(
-    name: str, model: type[BaseModel], arguments: dict[str, Any], parameters: Mapping[str, Any]
-) -> BaseModel:
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as error:
-        expected = json.dumps(dict(parameters), ensure_ascii=False, default=str)
-        if len(expected) > MAX_SHOWN:
-            expected = f"{expected[:MAX_SHOWN]}…"
-        raise ToolCallFault(
-            f"{name} was not run, its arguments are wrong: {explain(error)}. Expected: {expected}"
-        ) from error

@@ -18,8 +18,8 @@ from mail.core.engine.runtime import Runtime
 from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError, SwarmInvalid
-from mail.swarms_json.entries import SwarmEntry
 from mail.swarms_json.load import load_swarm_json
+from mail.swarms_json.specs import SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 logger = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class CurrentSwarm:
         self,
         runtime: Runtime,
         documents: ServerDocuments,
-        configured: SwarmEntry,
-        build: Callable[[SwarmEntry], SwarmCore],
+        configured: SwarmSpec,
+        build: Callable[[SwarmSpec], SwarmCore],
     ) -> None:
         self._runtime = runtime
         self._documents = documents
@@ -55,7 +55,7 @@ class CurrentSwarm:
         self._fresh_until = 0.0
 
     @property
-    def entry(self) -> SwarmEntry:
+    def entry(self) -> SwarmSpec:
         """The entry that the swarm was built from."""
         return self._entry
 
@@ -64,7 +64,7 @@ class CurrentSwarm:
         """When an admin loaded the swarm, in ISO 8601; None for the configured one."""
         return self._loaded
 
-    async def load(self, text: str) -> SwarmEntry:
+    async def load(self, text: str) -> SwarmSpec:
         """Replace the swarm, in every process of the server; running tasks continue with it.
 
         It must keep the name of the present swarm, under which tasks are stored. Raises BadRequest for a swarm that
@@ -82,7 +82,7 @@ class CurrentSwarm:
         logger.warning("an admin has loaded another version of swarm %s: %s", entry.name, entry.version)
         return entry
 
-    async def check(self, text: str) -> tuple[SwarmEntry, SwarmCore]:
+    async def check(self, text: str) -> tuple[SwarmSpec, SwarmCore]:
         """Build the swarm that `load` would use, and change nothing. Raises ConfigurationError."""
         given = load_swarm_json(text)
         if hidden := [(path, f"replace {HIDDEN} with the value") for path in _hidden(given)]:
@@ -125,11 +125,11 @@ class CurrentSwarm:
         logger.info("swarm %s: %s", self._entry.name, json.dumps(shown, ensure_ascii=False))
         return shown
 
-    async def _built(self, entry: SwarmEntry) -> SwarmCore:
+    async def _built(self, entry: SwarmSpec) -> SwarmCore:
         """Build a swarm in a thread: imports run code, and references may fetch URLs."""
         return await asyncio.to_thread(self._build, entry)
 
-    def _adopt(self, entry: SwarmEntry, core: SwarmCore, text: str | None, loaded: str | None = None) -> None:
+    def _adopt(self, entry: SwarmSpec, core: SwarmCore, text: str | None, loaded: str | None = None) -> None:
         self._entry, self._text, self._loaded = entry, text, loaded
         self._runtime.swarm = core
 

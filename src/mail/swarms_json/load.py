@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from mail.core.protocol.error_text import did_you_mean
 from mail.errors import ConfigurationError
-from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.specs import SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 DEFAULT_SOURCE = "swarms.json"
@@ -18,7 +18,7 @@ PACKAGED_SOURCE = Path(__file__).parent.parent / "examples" / "swarms.json"
 """Fallback for the default source when the current directory has no such file."""
 
 
-def load_swarm(name: str, source: str | Path = DEFAULT_SOURCE) -> SwarmEntry:
+def load_swarm(name: str, source: str | Path = DEFAULT_SOURCE) -> SwarmSpec:
     """Return the swarm of that name in a file, checked. Raises ConfigurationError that names the file."""
     path = find_source(source)
     swarms = load_swarms_json_from_file(path)
@@ -76,7 +76,7 @@ def _read_json(text: str) -> Any:
     return value
 
 
-def pick_swarm(swarms: Sequence[Mapping[str, Any]], name: str) -> SwarmEntry:
+def pick_swarm(swarms: Sequence[Mapping[str, Any]], name: str) -> SwarmSpec:
     """Return the swarm of that name, checked. Raises ConfigurationError unless exactly one valid swarm has it."""
     found = [swarm for swarm in swarms if swarm.get("name") == name]
     if not found:

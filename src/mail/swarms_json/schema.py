@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.specs import SwarmSpec
 
 
 class PlainSchema(GenerateJsonSchema):
@@ -27,7 +27,7 @@ def swarms_schema() -> dict[str, Any]:
         "$schema": PlainSchema.schema_dialect,
         "title": "swarms.json",
         "description": "Swarms of agents, as MAIL servers load them.",
-        **TypeAdapter(list[SwarmEntry]).json_schema(schema_generator=PlainSchema),
+        **TypeAdapter(list[SwarmSpec]).json_schema(schema_generator=PlainSchema),
     }
 
 

@@ -3,11 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
-from mail.core.protocol.error_text import describe
-from mail.errors import ConfigurationError
-from mail.swarms_json.entries import ActionEntry, AgentEntry, Entry, SwarmEntry
 from mail.swarms_json.load import (
     DEFAULT_SOURCE,
     PACKAGED_SOURCE,
@@ -18,6 +13,7 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
+from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 
 __all__ = [
@@ -42,10 +38,10 @@ __all__ = [
     "validate_swarm_from_swarms_json",
 ]
 
-SwarmsJSONAction = ActionEntry
-SwarmsJSONAgent = AgentEntry
-SwarmsJSONSwarm = SwarmEntry
-SwarmsJSONFile = list[SwarmEntry]
+SwarmsJSONAction = ActionSpec
+SwarmsJSONAgent = AgentSpec
+SwarmsJSONSwarm = SwarmSpec
+SwarmsJSONFile = list[SwarmSpec]
 """The documented names of the entries of swarms.json."""
 
 build_swarm_from_swarms_json = validate_swarm_from_swarms_json
@@ -58,7 +54,7 @@ def build_swarms_from_swarms_json(swarms: Sequence[Any]) -> SwarmsJSONFile:
 
 def build_agent_from_swarms_json(agent: Any) -> SwarmsJSONAgent:
     """Return an entry of `agents`. Raises ConfigurationError."""
-    return _read(SwarmsJSONAgent, "agent", agent)
+    return SwarmsJSONAgent.read("agent", agent)
 
 
 def build_agents_from_swarms_json(agents: Sequence[Any]) -> list[SwarmsJSONAgent]:
@@ -68,16 +64,9 @@ def build_agents_from_swarms_json(agents: Sequence[Any]) -> list[SwarmsJSONAgent
 
 def build_action_from_swarms_json(action: Any) -> SwarmsJSONAction:
     """Return an entry of `actions`. Raises ConfigurationError."""
-    return _read(SwarmsJSONAction, "action", action)
+    return SwarmsJSONAction.read("action", action)
 
 
 def build_actions_from_swarms_json(actions: Sequence[Any]) -> list[SwarmsJSONAction]:
     """Return the entries of `actions`. Raises ConfigurationError."""
     return [build_action_from_swarms_json(action) for action in actions]
-
-
-def _read[Read: Entry](kind: type[Read], what: str, value: Any) -> Read:
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        raise ConfigurationError(f"{what}: {describe(error, kind)}") from error

@@ -1,64 +1,46 @@
 """Checking the settings of agents and swarms, without importing anything that they refer to."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
 from mail.core.protocol.error_text import describe, problems
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.swarm import ActionCore, AgentOutput, History, ToolChoice
-from mail.errors import ConfigurationError, SwarmInvalid
-from mail.swarms_json.build import agent_spec, assemble, swarm_spec
-from mail.swarms_json.entries import AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
+from mail.errors import SwarmInvalid
+from mail.swarms_json.build import assemble
+from mail.swarms_json.specs import SwarmSpec
 
 
-def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:
+def validate_swarm_from_swarms_json(swarm: Any) -> SwarmSpec:
     """Check a swarm in the format of swarms.json: every field, and how they fit together. Imports nothing.
 
     Agents' actions that may come from `action_imports` are only checked by `build_swarm`. Raises
     ConfigurationError that says what to change; it is a SwarmInvalid if it knows where.
     """
     try:
-        entry = SwarmEntry.model_validate(swarm)
+        entry = SwarmSpec.model_validate(swarm)
     except ValidationError as error:
         name = f"swarm {swarm['name']!r}: " if isinstance(swarm, Mapping) and "name" in swarm else ""
-        raise SwarmInvalid(f"{name}{describe(error, SwarmEntry)}", problems(error, SwarmEntry)) from None
-    actions = [ActionCore(name, _not_imported) for name in _action_names(entry)]
-    _require_fit(swarm_spec(entry, [agent_spec(agent) for agent in entry.agents], actions))
+        raise SwarmInvalid(f"{name}{describe(error, SwarmSpec)}", problems(error, SwarmSpec)) from None
+    if not isinstance(entry.output_type, str | None):
+        problem = "must be the import string of a type; give a JSON Schema as output_schema"
+        raise SwarmInvalid(f"{entry.where}: output_type: {problem}", [("output_type", problem)])
+    check_swarm(
+        entry if entry.output_type is None else entry.but(output_type=_NotImported),
+        [ActionCore(name, _not_imported) for name in _action_names(entry)],
+    )
     return entry
 
 
-def check_agent(spec: AgentSpec) -> None:
-    """Raise ConfigurationError for an agent whose settings have wrong types or values."""
-    try:
-        AgentEntry.model_validate(_as_written(spec), from_attributes=True)
-    except ValidationError as error:
-        raise ConfigurationError(f"agent {spec.name!r}: {describe(error, AgentEntry)}") from None
-
-
-def check_swarm(spec: SwarmSpec) -> None:
-    """Raise ConfigurationError for a swarm whose settings are wrong or don't fit together."""
-    written = replace(
-        spec, agents=[_as_written(agent) for agent in spec.agents], actions=[], output_type=None
-    )
-    try:
-        SwarmEntry.model_validate(written, from_attributes=True)
-    except ValidationError as error:
-        raise ConfigurationError(f"swarm {spec.name!r}: {describe(error, SwarmEntry)}") from None
-    _require_fit(spec)
-
-
-def _as_written(spec: AgentSpec) -> AgentSpec:
-    """Return the settings of an agent as a file could contain them, a callable factory replaced by its name."""
-    factory = spec.factory if isinstance(spec.factory, str) else repr(spec.factory)
-    return replace(spec, factory=factory, agent_params={})
-
-
-def _require_fit(spec: SwarmSpec) -> None:
+def check_swarm(spec: SwarmSpec, actions: Sequence[ActionCore]) -> None:
     """Raise ConfigurationError if agents and actions don't fit together, with a hint at mistyped names."""
-    assemble(spec, {agent.name: _not_built for agent in spec.agents})
+    assemble(spec, actions, {agent.name: _not_built for agent in spec.agents})
+
+
+class _NotImported(TypedDict):
+    """Stands in for the type of answers."""
 
 
 async def _not_built(_history: History, _choice: ToolChoice) -> AgentOutput:
@@ -71,7 +53,7 @@ async def _not_imported(_arguments: dict[str, Any]) -> str:
     raise NotImplementedError
 
 
-def _action_names(entry: SwarmEntry) -> list[str]:
+def _action_names(entry: SwarmSpec) -> list[str]:
     declared = [action.name for action in entry.actions]
     if not entry.action_imports:
         return declared

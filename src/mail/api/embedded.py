@@ -1,4 +1,4 @@
-"""The engine of an embedded swarm: opens its store, and starts and stops its workers."""
+"""A swarm that a program runs in its own process: opens its store, and starts and stops its workers."""
 
 import asyncio
 import weakref
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 Mode = Literal["continuous", "manual"]
 
 
-class EmbeddedEngine:
-    """A swarm on the engine, in this process. Its database is opened on first use."""
+class EmbeddedSwarm:
+    """A swarm on the engine, in this process. Its database is opened on first use.
+
+    Attributes:
+        print_llm_streams: whether agents print their models' output.
+    """
 
     def __init__(self, swarm: SwarmCore, database: Store | str, *, print_llm_streams: bool) -> None:
         self.print_llm_streams = print_llm_streams
@@ -41,7 +45,7 @@ class EmbeddedEngine:
 
     @property
     def swarm(self) -> SwarmCore:
-        """The swarm, without overrides; it may be replaced."""
+        """The swarm, without overrides; if it is replaced, running tasks continue with the new one."""
         return self._swarm
 
     @swarm.setter
@@ -64,13 +68,8 @@ class EmbeddedEngine:
 
     @property
     def engine(self) -> Runtime:
-        """The engine. Raises MAILError after `shut_down`."""
+        """The engine. Raises MAILError after `shutdown`."""
         return self._open().runtime
-
-    def override_actions(self, override: ActionOverrideFunction | None) -> None:
-        """Replace the functions of all actions by a function of the caller; None restores them."""
-        self._override = override
-        self.swarm = self._swarm
 
     @contextmanager
     def overriding(self, override: ActionOverrideFunction | None) -> Iterator[None]:
@@ -89,15 +88,25 @@ class EmbeddedEngine:
             self._overrides.remove(override)
             self.swarm = self._swarm
 
-    def run(self, mode: Mode) -> Coroutine[Any, Any, None]:
-        """Run until `shut_down`. The mode takes effect immediately, even before the coroutine is awaited."""
+    def run_continuous(
+        self,
+        action_override: ActionOverrideFunction | None = None,
+        mode: Mode = "continuous",
+        *,
+        max_steps: int | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        """Run until `shutdown`; see `MAILSwarm.run_continuous`."""
         if mode not in ("continuous", "manual"):
             raise BadRequest(f"mode must be 'continuous' or 'manual', not {mode!r}")
         before = None if self._run is None else self._run()
         if before is not None and getcoroutinestate(before) != CORO_CLOSED:
             raise MAILError("run_continuous is running already")
+        swarm = self._swarm
+        if max_steps is not None:
+            swarm = replace(swarm, task_message_limit=max_steps)
         self._open()
-        self.mode = mode
+        self.mode, self._override = mode, action_override
+        self.swarm = swarm
         running = self._run_until_stopped()
         self._run = weakref.ref(running)
         return running
@@ -134,33 +143,36 @@ class EmbeddedEngine:
                 "and let agents respond with manual_step"
             )
 
-    async def ensure(self) -> None:
-        """Start the workers, except in manual mode."""
+    async def start(self) -> None:
+        """Let agents take turns until `shutdown`, except in manual mode."""
         if self.mode == "continuous":
             await self._open().start()
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Run the workers during the block, and afterwards only if they ran before or other blocks need them."""
+        """Let agents take turns during the block, and afterwards only if they did before or other blocks need it."""
         system = self._open()
         if self._blocks == 0:
             self._stops_with_blocks = not system.is_working
         self._blocks += 1
         try:
-            await self.ensure()
+            await self.start()
             yield
         finally:
             self._blocks -= 1
             if self._blocks == 0 and self._stops_with_blocks:
                 await system.stop()
 
-    async def idle(self) -> None:
-        """Wait until all mail is processed."""
-        await self.ensure()
+    async def await_queue_empty(self) -> None:
+        """Wait until all mail is processed; in manual mode return immediately, as mail waits for steps."""
+        await self.start()
         await self._open().idle()
 
-    async def shut_down(self) -> None:
-        """Start no new turn, let running ones finish for some seconds, and close the store."""
+    async def shutdown(self) -> None:
+        """Start no new turn, let running ones finish for some seconds, and close all connections."""
+        await self._graceful_shutdown()
+
+    async def _graceful_shutdown(self) -> None:
         if self._stopping is not None and not self._stopping.done():
             self._stopping.set_result(None)
         self._is_shut_down = True

@@ -1,24 +1,46 @@
-"""The entries of swarms.json, and the specs that agents and swarms are built from.
+"""What swarms.json says of swarms, agents and actions, and what programs pass in Python.
 
-`AgentEntry` and `SwarmEntry` are what a file says: typed, frozen, and closed to unknown fields. `AgentSpec` and
-`SwarmSpec` are the same settings with their references resolved, whether they came from a file or from Python. The
-descriptions of the entries appear in the JSON Schema, `docs/swarms-schema.json`.
+A spec is typed, frozen, and closed to unknown settings. References in a file are text until `build` resolves them; in
+Python, a setting may be an object where a file has its import string. The descriptions appear in the JSON Schema,
+`docs/swarms-schema.json`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Any
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
-from pydantic import ConfigDict, Field
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.protocol.values import Value, is_none, value
-from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ToolSource
-from mail.mcp.servers import MCPServers, ToolServer
+from mail.core.protocol.values import Value, is_none
+from mail.core.task.swarm import AgentCore, AgentFunction, ToolSource
+from mail.errors import ConfigurationError
+from mail.mcp.servers import MCPOption, MCPServers, tool_servers
+
+BUILT_IN_PYTHON = "(built in Python)"
+"""Placeholder for an object without an import string."""
 
 Factory = str | Callable[..., Any]
 """A callable that builds an agent's function, or its import string."""
+
+
+def _read_factory(given: object) -> object:
+    if isinstance(given, str) or callable(given):
+        return given
+    raise ValueError("must be a function or its import string, such as python::package.module:name")
+
+
+def _write_reference(given: object) -> str:
+    return given if isinstance(given, str) else BUILT_IN_PYTHON
 
 
 def _is_empty(value: Any) -> bool:
@@ -26,14 +48,35 @@ def _is_empty(value: Any) -> bool:
     return not value
 
 
-class Entry(Value):
-    """Base class of all entries."""
+class Spec(Value):
+    """Base class of all specs. Settings may be secret, so errors don't quote them."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+    KIND: ClassVar[str]
+
+    @property
+    def where(self) -> str:
+        """The spec's name, as errors about it begin."""
+        return f"{self.KIND} {self['name']!r}"
+
+    def but(self, **changes: Any) -> Self:
+        """Return these settings with changes. Raises ConfigurationError."""
+        return self.read(self.where, {**dict(self), **changes})
+
+    @classmethod
+    def read(cls, where: str, settings: Mapping[str, Any]) -> Self:
+        """Check settings; `where` begins the text of an error. Raises ConfigurationError that says what to change."""
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise ConfigurationError(f"{where}: {describe(error, cls)}") from None
 
 
-class ActionEntry(Entry):
+class ActionSpec(Spec):
     """An action that agents of the swarm may call."""
+
+    KIND = "action"
 
     name: str = Field(min_length=1, description="The tool's name.")
     description: str = Field(default="", description="The description that language models see.")
@@ -72,11 +115,17 @@ class ActionEntry(Entry):
     )
 
 
-class AgentEntry(Entry):
+class AgentSpec(Spec):
     """An agent of the swarm."""
 
+    KIND = "agent"
+
     name: str = Field(min_length=1, description="Its address; not 'all', and without '@' and '#'.")
-    factory: str = Field(description="The factory of the agent's function, as python::package.module:name.")
+    factory: Annotated[
+        Factory,
+        PlainValidator(_read_factory, json_schema_input_type=str),
+        PlainSerializer(_write_reference),
+    ] = Field(description="The factory of the agent's function, as python::package.module:name.")
     comm_targets: list[str] = Field(
         default_factory=list, description="Agents it may write to, agent@swarm for those of other swarms."
     )
@@ -120,9 +169,65 @@ class AgentEntry(Entry):
         description="What it does, for people and for the agents that may write to it.",
     )
 
+    def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the parameters that every factory gets; `tools` declare the agent's actions."""
+        return {
+            "name": self.name,
+            "comm_targets": list(self.comm_targets),
+            "tools": list(tools),
+            "enable_entrypoint": self.enable_entrypoint,
+            "enable_interswarm": self.enable_interswarm,
+            "can_complete_tasks": self.can_complete_tasks,
+            "tool_format": self.tool_format,
+            "exclude_tools": sorted(set(self.exclude_tools)),
+        }
 
-class SwarmEntry(Entry):
+    def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
+        """Return the agent in the form that the engine runs."""
+        return AgentCore(
+            function=function,
+            comm_targets=tuple(self.comm_targets),
+            actions=tuple(self.actions),
+            enable_entrypoint=self.enable_entrypoint,
+            enable_interswarm=self.enable_interswarm,
+            can_complete_tasks=self.can_complete_tasks,
+            tool_format=self.tool_format,
+            exclude_tools=frozenset(self.exclude_tools),
+            sequential=self.sequential,
+            tool_source=tool_source,
+            mcp_servers=tuple(server.name for server in tool_servers(self.mcp)),
+            strict_tools=bool(self.strict_tools),
+            approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
+            description=self.description,
+        )
+
+    @classmethod
+    def of_core(cls, name: str, agent: AgentCore) -> Self:
+        """Return the settings that show in an agent that runs: without its factory and what this got."""
+        settings: dict[str, Any] = {
+            key: getattr(agent, key) for key in cls.model_fields if hasattr(agent, key)
+        }
+        for key, setting in settings.items():
+            if isinstance(setting, frozenset | tuple):
+                settings[key] = sorted(setting) if isinstance(setting, frozenset) else list(setting)
+        settings["strict_tools"] = agent.strict_tools or None
+        return cls.model_validate({"name": name, "factory": BUILT_IN_PYTHON, **settings})
+
+
+class AgentOptions(TypedDict, total=False):
+    """The settings of an agent that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `AgentSpec`."""
+
+    sequential: bool
+    mcp: MCPOption
+    strict_tools: bool | None
+    approve: bool | Sequence[str]
+    description: str
+
+
+class SwarmSpec(Spec):
     """A swarm."""
+
+    KIND = "swarm"
 
     name: str = Field(pattern=r"^[^:@]+$", description="Its name among swarms, without ':' and '@'.")
     version: str = Field(
@@ -131,10 +236,10 @@ class SwarmEntry(Entry):
         description="Its own version; by default that of the protocol.",
     )
     entrypoint: str = Field(description="The agent that users write to; it needs enable_entrypoint.")
-    agents: list[AgentEntry] = Field(
+    agents: list[AgentSpec] = Field(
         min_length=1, description="At least one of them needs can_complete_tasks."
     )
-    actions: list[ActionEntry] = Field(default_factory=list, description="Actions declared here.")
+    actions: list[ActionSpec] = Field(default_factory=list, description="Actions declared here.")
     action_imports: list[str] = Field(
         default_factory=list,
         description="Ready-made actions, as python::package.module:name of an object made by @mail.action.",
@@ -168,7 +273,9 @@ class SwarmEntry(Entry):
         exclude_if=is_none,
         description="The JSON Schema that final answers must fit; a message may give another.",
     )
-    output_type: str | None = Field(
+    output_type: Annotated[
+        Any, PlainSerializer(_write_reference), WithJsonSchema(TypeAdapter(str | None).json_schema())
+    ] = Field(
         default=None,
         exclude_if=is_none,
         description="Instead of output_schema: a pydantic model, dataclass or other type, as "
@@ -182,92 +289,14 @@ class SwarmEntry(Entry):
         default=False, description="Has no effect: agents' histories are always kept in the database."
     )
 
-
-@value(kw_only=True)
-class AgentSpec:
-    """The settings of an agent, from a file or from Python.
-
-    Attributes:
-        factory: builds the agent's function from `wiring` and `agent_params`.
-        comm_targets: agents it may write to, `agent@swarm` for remote ones.
-        actions: names of the swarm's actions that it may call.
-        agent_params: further parameters of the factory, references resolved.
-        sequential: whether its actions run one after the other.
-        mcp: the servers whose tools it may call, with those of the swarm.
-        strict_tools: whether text without a tool call is an error; None for the swarm's setting.
-        approve: the actions and MCP tools whose calls a person must approve; True for all.
-        description: what it does, for people and for the agents that may write to it.
-    """
-
-    name: str
-    factory: Factory
-    comm_targets: list[str] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)
-    agent_params: dict[str, Any] = field(default_factory=dict, repr=False)  # may hold keys
-    enable_entrypoint: bool = False
-    enable_interswarm: bool = False
-    can_complete_tasks: bool = False
-    tool_format: ToolFormat = "responses"
-    exclude_tools: list[str] = field(default_factory=list)
-    sequential: bool = False
-    mcp: tuple[ToolServer, ...] = ()
-    strict_tools: bool | None = None
-    approve: bool | list[str] = False
-    description: str = ""
-
-    def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the parameters that every factory gets; `tools` declare the agent's actions."""
-        return {
-            "name": self.name,
-            "comm_targets": list(self.comm_targets),
-            "tools": list(tools),
-            "enable_entrypoint": self.enable_entrypoint,
-            "enable_interswarm": self.enable_interswarm,
-            "can_complete_tasks": self.can_complete_tasks,
-            "tool_format": self.tool_format,
-            "exclude_tools": sorted(set(self.exclude_tools)),
-        }
-
-    def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
-        """Return the agent in the form that the engine runs."""
-        return AgentCore(
-            function=function,
-            comm_targets=tuple(self.comm_targets),
-            actions=tuple(self.actions),
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
-            exclude_tools=frozenset(self.exclude_tools),
-            sequential=self.sequential,
-            tool_source=tool_source,
-            mcp_servers=tuple(server.name for server in self.mcp),
-            strict_tools=bool(self.strict_tools),
-            approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
-            description=self.description,
-        )
+    @property
+    def answer_type(self) -> Any:
+        """The type of answers, or their JSON Schema; None if they are text."""
+        return self.output_schema if self.output_type is None else self.output_type
 
 
-@value(kw_only=True)
-class SwarmSpec:
-    """The settings of a swarm, from a file or from Python; the fields are those of `SwarmEntry`.
+class SwarmOptions(TypedDict, total=False):
+    """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
-    `output_type` is the schema of answers, as a type or as the JSON Schema itself.
-    """
-
-    name: str
-    version: str
-    entrypoint: str
-    agents: list[AgentSpec] = field(default_factory=list)
-    actions: list[ActionCore] = field(default_factory=list)
-    enable_interswarm: bool = False
-    breakpoint_tools: list[str] = field(default_factory=list)
-    exclude_tools: list[str] = field(default_factory=list)
-    task_message_limit: int | None = None
-    failing_call_limit: int | None = None
-    description: str = ""
-    keywords: list[str] = field(default_factory=list)
-    public: bool = False
-    enable_db_agent_histories: bool = False
-    strict_tools: bool = False
-    output_type: Any = None
+    failing_call_limit: int | None
+    strict_tools: bool

@@ -10,11 +10,12 @@ import json
 import logging
 from collections.abc import Sequence
 
-from mail.api.overrides import CallsModel, silent
 from mail.core.engine.manual import Compress
 from mail.core.protocol.xml import render_elements
 from mail.core.task.swarm import AgentFunction, History
 from mail.errors import BadRequest
+from mail.factories import models
+from mail.factories.variants import CallsModel, silent
 
 logger = logging.getLogger(__name__)
 
@@ -154,16 +155,12 @@ class _Summary:
 
 async def context_window(llm: str) -> int:
     """Return the size of the model's context window, in tokens."""
-    from mail.factories import models
-
     await models.get_litellm()
     return models.context_window(llm) or DEFAULT_WINDOW
 
 
 async def count_tokens(llm: str, texts: Sequence[str]) -> list[int]:
     """Return the approximate number of tokens of each text. Counts in a thread, because it takes time."""
-    from mail.factories import models
-
     await models.get_litellm()
 
     def count() -> list[int]:

@@ -1,0 +1,118 @@
+"""Functions as actions: a call's arguments are checked, the function runs, and its result becomes text."""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+
+from mail.actions.signatures import Signature, TypedArguments, signature_of, typed_arguments
+from mail.core.engine.action_threads import ACTION_THREADS
+from mail.core.protocol.error_text import explain
+from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
+from mail.core.task.context import current_context
+from mail.core.task.swarm import ActionFunction
+from mail.errors import ToolCallFault
+
+MAX_SHOWN = 2000
+"""Maximum number of characters of a schema that an error message repeats to an agent."""
+
+
+def as_action_function(
+    name: str,
+    function: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    model: type[BaseModel] | None = None,
+) -> ActionFunction:
+    """Wrap a function as the function of the action `name`, with its arguments checked before each call.
+
+    `function` takes one argument, a dictionary or the pydantic model of its annotation, or none at all, and perhaps an
+    `ActionContext`; it may be a coroutine function. Arguments are validated by `model`, or by the schema `parameters`
+    without one. A function that takes a dictionary gets JSON values: with a model its defaults are filled in, without
+    one they are as the agent sent them.
+
+    The wrapper raises ToolCallFault with the problem and the expected schema. A result that is not text becomes JSON.
+    Raises ConfigurationError if `parameters` is not the schema of an object.
+    """
+    run = as_async(function)
+    signature = signature_of(function)
+    wanted = signature.model
+    takes_nothing = not signature.by_position
+    described = model or model_of(name, parameters)
+    checks = model or wanted or described
+
+    async def call(arguments: dict[str, Any]) -> str:
+        checked = _check(name, checks, arguments, parameters)
+        given: Any = checked
+        if wanted is None:
+            given = checked.model_dump(mode="json", by_alias=True) if model else arguments
+        elif not isinstance(checked, wanted):
+            given = _check(name, wanted, arguments, parameters)
+        if signature.context is None:
+            return as_text(name, await (run() if takes_nothing else run(given)))
+        named = {signature.context: current_context()}
+        if not takes_nothing:
+            named[signature.by_position[0].name] = given
+        return as_text(name, await run(**named))
+
+    return call
+
+
+def typed_action(
+    name: str, function: Callable[..., Any], signature: Signature
+) -> tuple[ActionFunction, dict[str, Any], TypedArguments]:
+    """Wrap a function with typed parameters as the function of the action `name`; see `as_action_function`.
+
+    Returns it with its arguments and their JSON Schema.
+    """
+    run = as_async(function)
+    arguments = typed_arguments(name, function, signature)
+    parameters: dict[str, Any] = pydantic_model_to_tool(arguments.model, name, "", "responses")["parameters"]
+
+    async def call(given: dict[str, Any]) -> str:
+        by_position, by_name = arguments.unpack(_check(name, arguments.model, given, parameters))
+        if signature.context is not None:
+            by_name[signature.context] = current_context()
+        return as_text(name, await run(*by_position, **by_name))
+
+    return call, parameters, arguments
+
+
+def as_text(name: str, result: Any) -> str:
+    """Return the result of an action as text: JSON, unless it is text. Raises TypeError for what JSON can't express."""
+    if isinstance(result, str):
+        return str.__str__(result)
+    try:
+        return to_json(result, by_alias=True, inf_nan_mode="null").decode()
+    except (PydanticSerializationError, ValueError) as error:
+        kind = type(result).__name__
+        raise TypeError(f"{name} must return text or what JSON can express, but returned {kind}") from error
+
+
+def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as a coroutine function; a plain one runs in a thread (`ACTION_THREADS`)."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return function
+
+    async def run(*arguments: Any, **named: Any) -> Any:
+        result = await ACTION_THREADS.run(partial(function, *arguments, **named))
+        return await result if inspect.isawaitable(result) else result
+
+    return run
+
+
+def _check(
+    name: str, model: type[BaseModel], arguments: dict[str, Any], parameters: Mapping[str, Any]
+) -> BaseModel:
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        expected = json.dumps(dict(parameters), ensure_ascii=False, default=str)
+        if len(expected) > MAX_SHOWN:
+            expected = f"{expected[:MAX_SHOWN]}…"
+        raise ToolCallFault(
+            f"{name} was not run, its arguments are wrong: {explain(error)}. Expected: {expected}"
+        ) from error
