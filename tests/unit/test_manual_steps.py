@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mail.core.decisions.manual import SUMMARIZES, Step, compressed, write_summary
-from mail.core.engine.manual import TURNS_TO_RESPOND, StepOptions, take_step
+from mail.core.engine.manual import TURNS_TO_RESPOND, ManualMode, StepOptions
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
@@ -64,7 +64,9 @@ async def begin(rig: Rig, body: str = "the game begins") -> TaskKey:
 
 async def step(rig: Rig, target: str, payload: str = "", **fields: Any) -> MAILMessage:
     key = TaskKey(str(rig.user), TASK)
-    return await take_step(rig.runtime, key, Step(target, payload=payload, **fields))
+    return await ManualMode(rig.runtime, rig.runtime.turns).take_step(
+        key, Step(target, payload=payload, **fields)
+    )
 
 
 class TestSteps:
@@ -392,7 +394,9 @@ class TestSummaries:
                 return 2, "what came before"
 
             options = StepOptions(compress=compress)
-            said = await take_step(rig.runtime, key, Step("GM", payload="second"), options)
+            said = await ManualMode(rig.runtime, rig.runtime.turns).take_step(
+                key, Step("GM", payload="second"), options
+            )
             assert said.message.body == "two"
             await step(rig, "GM", "third")
             assert [entry["content"] for entry in gm.seen[-1][:1]] == ["what came before"]

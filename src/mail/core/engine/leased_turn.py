@@ -42,13 +42,17 @@ class TurnReport:
     """
 
     class Outcome(StrEnum):
-        """BUSY and IDLE: there was no turn to run; LOST: another worker took the turn over."""
+        """BUSY and IDLE: there was no turn to run; LOST: another worker took the turn over.
+
+        FAILED: an error of the engine ended the turn; it is raised, so that only live events report it.
+        """
 
         COMMITTED = "committed"
         HANDED_BACK = "handed_back"
         BUSY = "busy"
         IDLE = "idle"
         LOST = "lost"
+        FAILED = "failed"
 
     outcome: Outcome
     conflicts: int = 0

@@ -169,6 +169,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             asyncio.get_running_loop().time,
             lease.attempt,
             timing,
+            turn.replaced,
         )
 
     def interrupt(self) -> None:

@@ -76,6 +76,7 @@ class TurnActivity:
         time: Callable[[], float],
         attempt: int = 1,
         earlier: TurnTiming | None = None,
+        replaced: Lease | None = None,
     ) -> None:
         self.time = time
         self.begin = time()
@@ -87,6 +88,7 @@ class TurnActivity:
         self._publisher = publisher
         self._attempt = attempt
         self._earlier = earlier
+        self._replaced = replaced
 
     @property
     def began(self) -> str:
@@ -153,14 +155,18 @@ class TurnActivity:
             yield from span.current()
 
     def start(self) -> None:
-        """Publish the start of the turn."""
-        if self._key in self._publisher.watched:
-            self._publisher.publish(self._key, self._started())
+        """Publish the start of the turn, and before it the end of an earlier attempt, whose worker is gone."""
+        if not self.is_watched:
+            return
+        if self._replaced is not None:
+            text = f"the turn of agent {self.agent} was interrupted; it is run again"
+            extra = {"agent": self.agent, "outcome": "taken_over"}
+            now = self.iso(self.time())
+            self.publish(LiveEvent(LiveKind.TURN_ENDED, self._replaced.token, 0, now, text, extra))
+        self.publish(self._started())
 
     def end(self, outcome: str) -> None:
         """Publish the end of the turn, and with it that of all that it was doing."""
-        if self._key not in self._publisher.watched:
-            return
         now = self.time()
         extra = {"outcome": outcome, "seconds": _rounded(now - self.begin)}
         self.publish(
@@ -168,13 +174,6 @@ class TurnActivity:
                 LiveKind.TURN_ENDED, self.next(), now, f"the turn of agent {self.agent} has ended", extra
             )
         )
-
-    def replace(self, turn: str) -> None:
-        """Publish the end of an earlier attempt at the turn, whose worker is gone."""
-        if self._key in self._publisher.watched:
-            text = f"the turn of agent {self.agent} was interrupted; it is run again"
-            event = self.event(LiveKind.TURN_ENDED, 0, self.time(), text, {"outcome": "taken_over"})
-            self.publish(LiveEvent(event.kind, turn, event.n, event.timestamp, event.text, event.extra))
 
     def _started(self) -> LiveEvent:
         extra = {"attempt": self._attempt} if self._attempt > 1 else {}
