@@ -6,15 +6,15 @@ from functools import partial
 
 from mail.core.decisions.manual import (
     Step,
-    StepSettlement,
     StepTurn,
     begin_step,
     compressed,
     portion,
     read_ahead,
+    settle_step,
     write_summary,
 )
-from mail.core.decisions.turn import AgentFailure, TurnOutput
+from mail.core.decisions.turn import TurnOutput
 from mail.core.engine.commit import Committer
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.turn import AgentTurn, TurnPolicy
@@ -72,20 +72,9 @@ class StepResult:
         mail: Sequence[MAILMessage],
         kept: Checkpoint | None,
     ) -> TaskChange:
-        """Decide what the turn's output does; after a failure, the other mail of the turn stays unread."""
-        if isinstance(output, AgentFailure):
-            turn = replace(turn, also_read=())
-        settlement = StepSettlement(task, swarm, turn, clock, mail)
-        settlement.charge(output.usage, output.models)
-        if output.timing is not None:
-            settlement.announce_timing(output.timing)
-        match output:
-            case AgentFailure(reason, attempts=attempts):
-                settlement.agent_failed(reason, attempts)
-            case Checkpoint():
-                settlement.process(output)
-        change = settlement.seal()
-        self.said, self.failed = settlement.said, settlement.failed
+        """Decide what the turn's output does, and keep what it has brought."""
+        change, result = settle_step(task, swarm, turn, output, clock, mail)
+        self.said, self.failed = result.said, result.failed
         return change
 
 
