@@ -20,7 +20,6 @@ from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
-from mail.core.task.context import current_context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import (
@@ -31,6 +30,7 @@ from mail.core.task.swarm import (
     ApprovalPredicate,
     SwarmCore,
 )
+from mail.core.turns.context import current_context
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import ToolServer, tool_servers
 from mail.mcp.tools import names_of, tool_sources

@@ -28,6 +28,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW
@@ -42,7 +43,6 @@ from mail.core.task.swarm import (
 )
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
-from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
 MAX_FAULT_TEXT = 300

@@ -24,12 +24,12 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
-from mail.core.task.context import CURRENT_TASK
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.limits import Budget
 from mail.core.task.ports import wake_ups
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Webhook
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound
 
 logger = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from mail.core.engine.watch import SLICE_BYTES
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
 from mail.core.task.change import TaskChange
-from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.mailboxes import hook_of
 from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError, StoreUnavailable
 
 REDRIVEN_PER_COMMIT = 50

@@ -9,13 +9,13 @@ from mail.core.decisions.turn import abandon
 from mail.core.engine.commit import Committer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
-from mail.core.task.activity import TurnActivity
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.leases import Claim
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
-from mail.core.task.usage import NO_USAGE, Usage
+from mail.core.turns.activity import TurnActivity
 from mail.errors import StoreError
 
 

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.task.activity import Activities, TurnActivity
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import LiveLink
 from mail.core.task.task import TaskKey
+from mail.core.turns.activity import Activities, TurnActivity
 
 WATCH_SECONDS = 60.0
 """Seconds for which other processes publish a task's events after an announcement."""

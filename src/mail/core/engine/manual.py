@@ -23,10 +23,10 @@ from mail.core.engine.wiring import Wiring
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
-from mail.core.task.context import CURRENT_TASK
 from mail.core.task.swarm import AgentFunction, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import StepFailed, TaskNotFound
 
 TURNS_TO_RESPOND = 25

@@ -11,10 +11,10 @@ from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.turns import Turns
 from mail.core.engine.wake_ups import again, publish
 from mail.core.engine.wiring import Wiring
-from mail.core.task.context import CURRENT_TASK
 from mail.core.task.leases import ExpiredLease
 from mail.core.task.ports import wake_ups
 from mail.core.task.task import TaskKey
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError
 
 logger = logging.getLogger(__name__)

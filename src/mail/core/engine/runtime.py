@@ -23,13 +23,13 @@ from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.activity import Working, describe
 from mail.core.task.events import Event
 from mail.core.task.leases import Lease
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.live import LiveEvent
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task, TaskKey
+from mail.core.turns.activity import Working, describe
 
 
 @dataclass(eq=False, repr=False)

@@ -22,13 +22,13 @@ from mail.core.engine.turn import AUTOMATIC, AgentTurn
 from mail.core.engine.wake_ups import after_turn, of_idle, publish
 from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
-from mail.core.task.activity import TurnActivity
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Busy, Idle, WakeUp
 from mail.core.task.task import Task, TaskKey
+from mail.core.turns.activity import TurnActivity
+from mail.core.turns.context import CURRENT_TASK, TURN, TurnContext
 from mail.errors import LeaseLost, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -230,8 +230,8 @@ class Turns:
     ) -> Coroutine[None, None, TurnReport]:
         """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `Runtime.run_turn`."""
         turn = leased.turn
-        CURRENT_AGENT.set(turn.mailbox)
-        CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
+        message_id = turn.entry.message.id if isinstance(turn, Turn) else ""
+        TURN.set(TurnContext(agent=turn.mailbox, message_id=message_id))
         if self._wiring.tracer is NO_TRACER and not self._wiring.observers:
             return self._execute(leased, work, seconds, on_renewal)
         return self._observe_execution(leased, work, seconds, on_renewal)
