@@ -19,9 +19,9 @@ from pydantic_core import PydanticSerializationError, to_json
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.output_schema import OutputSchema, check_of, schema_of
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
-from mail.core.task.output_schema import OutputSchema, check_of, schema_of
 from mail.core.task.swarm import (
     AGENT_FUNCTION,
     ActionCore,

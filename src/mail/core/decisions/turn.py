@@ -25,6 +25,7 @@ from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import MAILTool, TaskComplete, read_call
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
@@ -32,7 +33,6 @@ from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW
-from mail.core.task.output_schema import written
 from mail.core.task.swarm import (
     AgentCore,
     FormContext,

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT
 from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import Value, value
-from mail.core.task.output_schema import OutputSchema
 from mail.errors import BadClientTools
 
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"

@@ -16,6 +16,7 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from mail.core.protocol.message import Tier
+from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.costs import NO_USAGE, Usage
@@ -24,7 +25,6 @@ from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
-from mail.core.task.output_schema import OutputSchema
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
 from mail.core.task.webhooks import TaskWebhook
 

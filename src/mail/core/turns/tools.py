@@ -5,8 +5,8 @@ from typing import Any
 
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.mail_tools import TaskComplete
+from mail.core.protocol.output_schema import answer_tool
 from mail.core.protocol.tool_schemas import declared_name, tool_declaration
-from mail.core.task.output_schema import answer_tool
 from mail.core.turns.context import TURN
 
 
