@@ -379,7 +379,6 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         keep,
         sequential=False,
         has_person=True,
-        caller="ann",
         meter=UsageMeter(),
         tracer=NO_TRACER,
         activity=TurnActivity(
