@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mail.core.protocol.message import MAILRequest as MAILRequest
     from mail.core.protocol.message import MAILResponse as MAILResponse
     from mail.core.protocol.tool_schemas import AgentToolCall as AgentToolCall
+    from mail.core.task.events import Event as Event
     from mail.core.task.live import LiveEvent as LiveEvent
     from mail.core.turns.context import ActionContext as ActionContext
 
@@ -51,8 +52,9 @@ _HOMES = homes_of(
         "mail.core.protocol.interswarm": "MAILInterswarmMessage",
         "mail.core.protocol.message": "MAILBroadcast MAILInterrupt MAILMessage MAILRequest MAILResponse",
         "mail.core.protocol.tool_schemas": "AgentToolCall",
-        "mail.core.turns.context": "ActionContext",
+        "mail.core.task.events": "Event",
         "mail.core.task.live": "LiveEvent",
+        "mail.core.turns.context": "ActionContext",
     }
 )
 

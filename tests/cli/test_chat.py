@@ -75,8 +75,7 @@ def test_a_wrong_key_is_asked_for_again(server: ServerProcess, tmp_path: Path) -
 def test_without_a_key_or_a_server_nobody_can_chat(server: ServerProcess, tmp_path: Path) -> None:
     env = {"MAIL_API_KEY": "", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     with Terminal("chat", server.url, cwd=tmp_path, env=env) as chat:
-        chat.expect("or set MAIL_API_KEY\n")
-        chat.expect("API key: ")
+        chat.expect("or set MAIL_API_KEY\nAPI key: ")
         chat.type("\r")
         assert chat.end() == 1
     with Terminal("chat", "http://127.0.0.1:9", cwd=tmp_path, env=env) as chat:
@@ -124,6 +123,23 @@ def test_approvals_come_before_questions_whose_answers_are_sent_together(tmp_pat
         done = forkserver.run([*MAIL, "chat", "--task-id", "mixed"], cwd=tmp_path, env=env, given=given)
         assert done.stdout.splitlines()[-1] == "ann | at noon | SUCCESS: paid 500 to bob"
         assert (done.returncode, bank.paid) == (0, ["bob 500"])
+
+
+def test_plain_text_streams_as_the_answer(waiting: ServerProcess, tmp_path: Path) -> None:
+    with open_chat(waiting, tmp_path) as chat:
+        chat.expect(PROMPT)
+        chat.type("plainly\r")
+        chat.expect("half of an answer")
+        (waiting.folder / "go").touch()
+        chat.expect("\ngone plainly\n")
+        assert "waiter: half" not in chat.shown
+    (task_id,) = tasks_of(waiting)
+    env = environment({"MAIL_API_KEY": waiting.tokens["user"], "MAIL_SERVER": waiting.url})
+    for shown in (("-e",), ()):
+        done = forkserver.run([*MAIL, "task", "show", "last", *shown], cwd=tmp_path, env=env)
+        assert task_id in done.stdout
+        assert "gone plainly" in done.stdout
+        assert "text" not in done.stdout
 
 
 def test_text_streams_and_ctrl_c_leaves_the_task_running(waiting: ServerProcess, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-import httpx
+import httpx2
 import pytest
 from starlette.requests import Request
 
@@ -22,7 +22,7 @@ async def test_requests_are_answered_while_routes_are_loaded() -> None:
             environ={},
         )
     )
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://server") as client:
         first = list(app.routes)
         assert (await client.get("/health")).status_code == 200
         assert app.routes == first

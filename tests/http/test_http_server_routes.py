@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 from fastapi import APIRouter, Request
-from httpx import ASGITransport, AsyncClient
+from httpx2 import ASGITransport, AsyncClient
 from support.http_server import HTTPServer
 
 from mail.http.app import MAILApp

@@ -195,9 +195,10 @@ class TestSteps:
             assert said.message.body == ""
             assert len(await rig.inbox(key)) == 1
 
-    async def test_text_without_any_call(self) -> None:
+    @pytest.mark.parametrize("words", ["just words", " \n"])
+    async def test_text_without_any_call(self, words: str) -> None:
         async def talk(history: History, choice: ToolChoice) -> Any:
-            return "just words", []
+            return words, []
 
         agent = build_agent(lambda _: [], supervises=True)
         swarm = build_swarm(
@@ -205,8 +206,8 @@ class TestSteps:
         )
         async with Rig(swarm) as rig:
             key = await begin(rig)
-            assert (await step(rig, "GM")).message.body == "just words"
-            assert (await rig.history("GM", key))[-1] == {"role": "assistant", "content": "just words"}
+            assert (await step(rig, "GM")).message.body == words
+            assert (await rig.history("GM", key))[-1] == {"role": "assistant", "content": words}
 
     async def test_breakpoint_tools_give_their_call(self) -> None:
         gm = Player([call("ask")], "then I go on")

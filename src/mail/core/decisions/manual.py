@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from mail.core.decisions.submit import resume
-from mail.core.decisions.turn import AgentFailure, Settlement, TurnOutput
+from mail.core.decisions.turn import AgentFailure, Settlement, TurnOutput, text_alone
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -200,6 +200,10 @@ class StepPolicy:
         self._step = turn.step
         self._subject = turn.step.kind.capitalize()
         self._words: list[str] = []
+
+    def text_of(self, output: Checkpoint) -> str | None:
+        """Return the text as it is if there are no calls: blank text is a response, too."""
+        return text_alone(output) if output.calls else output.text or None
 
     def take_text(self, settlement: Settlement, text: str | None, content: str) -> None:
         """Add the text to the response."""

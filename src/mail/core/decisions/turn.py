@@ -244,6 +244,32 @@ def _waits_for_peers(draft: Draft) -> bool:
     )
 
 
+def text_recipient(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> str:
+    """Return who receives text that the agent writes in this turn, if it calls no tool: an agent, or `user`.
+
+    Live events show it while a model writes. Empty if nobody would receive it: a remark, or an agent that must call tools.
+    """
+    agent = swarm.agent(turn.mailbox)
+    if agent.strict_tools or task.turn_tools(turn.mailbox).is_required:
+        return ""
+    draft = Draft(task, swarm, clock)
+    draft.end_turn(turn, consume=True)
+    try:
+        tool = _read_text("…", draft, turn)
+    except AgentFault:
+        return ""
+    return "" if tool is None else getattr(tool, "target", "user")
+
+
+def _read_text(text: str, draft: Draft, turn: Turn) -> MAILTool | None:
+    """Return the tool call that text stands for, as `interpret` does; after a limit is reached, it ends the task."""
+    if turn.entry.seq == draft.before.generation.limit_notice:
+        return TaskComplete(finish_message=text)
+    name = turn.mailbox
+    agent = draft.swarm.agent(name)
+    return interpret(text, draft, name, agent, turn.entry.message, can_wait=_can_wait(draft))
+
+
 def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
     """Return the limit that forbids this turn, in words; None if it may run.
 
@@ -282,6 +308,9 @@ NO_EXTRA: Mapping[str, object] = MappingProxyType({})
 class SettlementPolicy(Protocol):
     """The rules of a settlement that depend on the mode of the task; `mail.core.decisions.manual` has those of a step."""
 
+    def text_of(self, output: Checkpoint) -> str | None:
+        """Return the text of an output that calls no tool of MAIL; None if there is no text, or such a call."""
+
     def take_text(self, settlement: "Settlement", text: str | None, content: str) -> None:
         """Do what the `content` that an agent wrote stands for; `text` is None if it calls other tools beside it."""
 
@@ -303,6 +332,9 @@ class SettlementPolicy(Protocol):
 
 class _Automatic:
     """The rules of a task whose agents are woken by their mail."""
+
+    def text_of(self, output: Checkpoint) -> str | None:
+        return text_alone(output)
 
     def take_text(self, settlement: "Settlement", text: str | None, content: str) -> None:
         settlement.take_text(text)
@@ -419,7 +451,7 @@ class Settlement:
         history: History = self.turn.prompts
         said: History = []
         self.tools.acts = any(output.receipts)
-        self._text = _text_alone(output)
+        self._text = self._policy.text_of(output)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
@@ -533,7 +565,7 @@ class Settlement:
             must_call = self.agent.strict_tools or self.task.turn_tools(self.name).is_required
             if text is None or must_call:
                 raise ToolCallFault(TEXT_ALONE)
-            tool = self._interpret(text)
+            tool = _read_text(text, self.draft, self.turn)
             taken_as, whom = "a remark", ""
             if tool is not None:
                 whom = getattr(tool, "target", "")
@@ -549,18 +581,6 @@ class Settlement:
                 self.tools.perform(FormResult(tool))
         except AgentFault as fault:
             self._fault(fault)
-
-    def _interpret(self, text: str) -> MAILTool | None:
-        if self.is_last:
-            return TaskComplete(finish_message=text)
-        return interpret(
-            text,
-            self.draft,
-            self.name,
-            self.agent,
-            self.turn.entry.message,
-            can_wait=_can_wait(self.draft),
-        )
 
     def _read(self, call: AgentToolCall) -> FormResult:
         """Return the MAIL tool that a call, perhaps of a form, performs. Raises ToolCallFault."""
@@ -598,7 +618,8 @@ class Settlement:
             about["preamble"] = call.preamble
         if self._unannounced is not None:
             about |= self._take_unannounced()
-        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
+        did = "wrote text" if tool == TEXT_OUTPUT else f"called {tool}"
+        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} {did}", about)
 
     def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
         """Add an event about this agent."""
@@ -728,8 +749,8 @@ def _shortened(error: str) -> str:
     return text if len(text) <= MAX_FAULT_TEXT else f"{text[: MAX_FAULT_TEXT - 1]}…"
 
 
-def _text_alone(output: Checkpoint) -> str | None:
-    """Return the text of an output that calls no tool of MAIL; None if there is no text, or such a call."""
+def text_alone(output: Checkpoint) -> str | None:
+    """Return the text of an output that calls no tool of MAIL; None if there is no visible text, or such a call."""
     said: list[AgentToolCall] = []
     for call in output.calls:
         tool = call.tool_name

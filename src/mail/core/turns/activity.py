@@ -7,6 +7,7 @@ only if somebody watches its task, publishes live events about them.
 from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -77,6 +78,7 @@ class TurnActivity:
         attempt: int = 1,
         earlier: TurnTiming | None = None,
         replaced: Lease | None = None,
+        find_text_recipient: Callable[[], str] | None = None,
     ) -> None:
         self.time = time
         self.begin = time()
@@ -89,6 +91,12 @@ class TurnActivity:
         self._attempt = attempt
         self._earlier = earlier
         self._replaced = replaced
+        self._find_text_recipient = find_text_recipient
+
+    @cached_property
+    def text_recipient(self) -> str:
+        """Who receives text that the model writes, if it calls no tool: an agent, or `user`; empty for nobody."""
+        return self._find_text_recipient() if self._find_text_recipient else ""
 
     @property
     def began(self) -> str:
@@ -316,6 +324,8 @@ class ModelCall(Span):
         """Report a piece of the reply."""
         if (activity := self._activity) is not None and activity.wants_deltas:
             extra = {**self._facts(), "kind": kind, "delta": piece}
+            if kind == "text" and activity.text_recipient:
+                extra["to"] = activity.text_recipient
             activity.publish(activity.event(LiveKind.TEXT_DELTA, activity.next(), activity.time(), "", extra))
 
     def report(self, usage: Usage) -> None:
