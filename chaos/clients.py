@@ -16,8 +16,8 @@ from chaos.process import ConnectionLost
 from chaos.servers import Servers
 from chaos.swarm import NORTH, UNKNOWN, Swarms
 from mail.core.decisions.submit import ResumeFrom, Submission
-from mail.core.engine.dead_letters import discard_dead_letters, redrive_dead_letters
-from mail.core.engine.runtime import Forked, Runtime
+from mail.core.engine.admission import Forked
+from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.task.events import Event
@@ -231,7 +231,7 @@ class Workload:
             if task.dead_letters and self._chance.random() < 0.8:
                 await self._redrive()
             elif task.dead_letters:
-                await self._ask(lambda runtime: discard_dead_letters(runtime, self._caller, self.key))
+                await self._ask(lambda runtime: runtime.dead_letters.discard(self._caller, self.key))
             elif not task.has_outbound_mail:
                 break
 
@@ -247,7 +247,7 @@ class Workload:
         await asyncio.sleep(self._chance.uniform(0, 10))
         self._swarms.mended.add(mark)
         if self._chance.random() < 0.25:
-            await self._ask(lambda runtime: discard_dead_letters(runtime, self._caller, self.key))
+            await self._ask(lambda runtime: runtime.dead_letters.discard(self._caller, self.key))
             self._statuses = {TaskStatus.COMPLETED if delegates else TaskStatus.FAILED}
         else:
             await asyncio.gather(self._redrive(), self._redrive())
@@ -272,12 +272,12 @@ class Workload:
     async def _redrive(self) -> None:
         """Redrive all, or one after the other; who is late finds nothing to do."""
         if self._chance.random() < 0.5:
-            await self._ask(lambda runtime: redrive_dead_letters(runtime, self._caller, self.key))
+            await self._ask(lambda runtime: runtime.dead_letters.redrive(self._caller, self.key))
             return
         for seq in (await self._load()).dead_letters:
             with suppress(DeadLetterNotFound):
                 await self._ask(
-                    lambda runtime, seq=seq: redrive_dead_letters(runtime, self._caller, self.key, seq)  # type: ignore[misc]
+                    lambda runtime, seq=seq: runtime.dead_letters.redrive(self._caller, self.key, seq)  # type: ignore[misc]
                 )
 
     async def _fork(self) -> None:

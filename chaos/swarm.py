@@ -12,8 +12,8 @@ from typing import Any
 
 from chaos.invariants import Run
 from chaos.process import PROCESS
-from mail.core.task.context import CURRENT_CALL, CURRENT_TASK
 from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, History, SwarmCore, ToolChoice
+from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.examples.math_dummy.actions import calculate_expression
 from mail.examples.rule_based import MathAgent, Supervisor, WeatherAgent
 from mail.examples.rule_based.calls import say
@@ -122,7 +122,7 @@ class Swarms:
 
     def _action(self, name: str, result: Callable[[dict[str, Any]], Any]) -> ActionCore:
         async def function(args: dict[str, Any]) -> str:
-            call_id = CURRENT_CALL.get()
+            call_id = TURN.get().call_id
             chance = Random(f"{self._seed} {name} {call_id}")
             pass_point(f"before {name}")
             await asyncio.sleep(chance.choice((0, chance.uniform(0, 3))))

@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.wiring import REASON, RECEIVES, end_init, make_loop, make_system
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.task.context import CURRENT_TASK
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
 
 logger = logging.getLogger("mail.handlers.dead_letter")

@@ -15,8 +15,8 @@ from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
-from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
-from mail.core.task.usage import add_models
+from mail.core.task.costs import add_models
+from mail.core.turns.context import leave_task, log_fields
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics
@@ -29,8 +29,6 @@ NAMESPACE = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "MAIL")
 RAN = (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST)
 """Outcomes of wake-ups that cost an agent's work."""
 
-_ABOUT = {"task_id": CURRENT_TASK, "agent": CURRENT_AGENT, "message_id": CURRENT_MESSAGE}
-
 _formatter = LambdaPowertoolsFormatter(service=SERVICE, utc=True, use_rfc3339=True)
 """Lambda filters lines by `level` only if their `timestamp` is one of RFC 3339."""
 
@@ -42,9 +40,8 @@ class _TaskFilter(logging.Filter):
     """Adds task, agent and message to each log line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        for name, variable in _ABOUT.items():
-            value = variable.get()
-            if value and not hasattr(record, name):
+        for name, value in log_fields().items():
+            if not hasattr(record, name):
                 setattr(record, name, value)
         return True
 
@@ -70,8 +67,7 @@ def begin_invocation(context: Any) -> None:
 
 def begin_request(request_id: str, function_name: str) -> None:
     """Do the same where only these two are known of the invocation."""
-    for variable in _ABOUT.values():
-        variable.set("")
+    leave_task()
     _formatter.append_keys(function_name=function_name, function_request_id=request_id)
 
 

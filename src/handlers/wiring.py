@@ -14,7 +14,7 @@ from mail import bootstrap
 from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.task.context import CURRENT_TASK
+from mail.core.turns.context import CURRENT_TASK
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord

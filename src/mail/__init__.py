@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from mail.core.protocol.message import MAILRequest as MAILRequest
     from mail.core.protocol.message import MAILResponse as MAILResponse
     from mail.core.protocol.tool_schemas import AgentToolCall as AgentToolCall
-    from mail.core.task.context import ActionContext as ActionContext
     from mail.core.task.events import Event as Event
     from mail.core.task.live import LiveEvent as LiveEvent
+    from mail.core.turns.context import ActionContext as ActionContext
 
 __version__ = "1.3.0"
 """The version of this package, which its distribution `mail-serverless` has as well."""
@@ -52,9 +52,9 @@ _HOMES = homes_of(
         "mail.core.protocol.interswarm": "MAILInterswarmMessage",
         "mail.core.protocol.message": "MAILBroadcast MAILInterrupt MAILMessage MAILRequest MAILResponse",
         "mail.core.protocol.tool_schemas": "AgentToolCall",
-        "mail.core.task.context": "ActionContext",
         "mail.core.task.events": "Event",
         "mail.core.task.live": "LiveEvent",
+        "mail.core.turns.context": "ActionContext",
     }
 )
 

@@ -178,9 +178,9 @@ async def test_a_turn_that_nobody_watches_publishes_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published: list[LiveEvent] = []
-    monkeypatch.setattr(stage.turns.live, "publish", lambda _key, event: published.append(event))
+    monkeypatch.setattr(stage.turns.turns.live, "publish", lambda _key, event: published.append(event))
     await stage.submit()
     stage.gate.opened.set()
     await stage.run()
     assert published == []
-    assert not stage.turns.live.watched
+    assert not stage.turns.turns.live.watched

@@ -15,8 +15,9 @@ from mail.adapters.local.queue import LocalQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
+from mail.core.engine.admission import Forked
 from mail.core.engine.past_turn import read_turn
-from mail.core.engine.runtime import Forked, Runtime
+from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.store import DynamoDBStore
-from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
+from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.postgres import leases as postgres_turns
 from mail.adapters.postgres import store as postgres
 from mail.adapters.postgres.schema import task_number
@@ -166,7 +166,7 @@ def unordered_commits() -> Iterator[None]:
 def zombies() -> Iterator[None]:
     """On DynamoDB: a process commits its turn though somebody else has taken it over."""
 
-    async def forgive(self: DynamoDBStore, change: TaskChange, refusal: ConditionFailed) -> StoreError:
+    async def forgive(self: DynamoDBStore, change: TaskChange, *refusal: object) -> StoreError:
         return VersionConflict(await self.load(change.key))
 
     lenient = patch.object(DynamoDBStore, "_refusal", forgive)

@@ -35,9 +35,9 @@ from support.llm_stub import (
 )
 
 from mail import Agent, Swarm
-from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.events import EventKind
 from mail.core.task.live import LiveEvent, LiveKind
+from mail.core.turns.context import TURN, TurnContext
 from mail.errors import (
     AgentUnavailable,
     ContextWindowExceeded,
@@ -354,7 +354,7 @@ async def test_text_that_is_cut_at_the_limit_is_text(stub: LLMStub, dialect: Dia
 
 async def within(seconds: float, agent: LiteLLMAgentFunction) -> Any:
     """Call the agent as a turn with so many seconds does."""
-    TURN_DEADLINE.set(asyncio.get_running_loop().time() + seconds)
+    TURN.set(TurnContext(deadline=asyncio.get_running_loop().time() + seconds))
     return await agent([prompt()])
 
 

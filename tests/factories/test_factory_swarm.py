@@ -13,7 +13,8 @@ from support.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinki
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
 from mail.core.task.events import EventKind
-from mail.core.task.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
+from mail.core.task.usage import NO_USAGE, Usage, UsageMeter, report_usage
+from mail.core.turns import context
 from mail.http.task_json import task_summary
 from mail.testing.rig import Outcome, Rig
 
@@ -178,7 +179,7 @@ def cost_of(llm: str, tokens: Tokens) -> float:
 @of(ALL)
 async def test_a_call_is_accounted_for(stub: LLMStub, dialect: Dialect) -> None:
     meter = UsageMeter()
-    USAGE_METER.set(meter)
+    context.TURN.set(context.TurnContext(meter=meter))
     stub.script(reply(thinking("I must ask."), call("help"), tokens=TURN))
     await supervisor(dialect)([prompt()])
     spent = meter.spent
@@ -192,7 +193,7 @@ async def test_a_call_is_accounted_for(stub: LLMStub, dialect: Dialect) -> None:
 @of([CHAT[0], RESPONSES[1], CLAUDES[0]])
 async def test_every_attempt_that_was_paid_for_counts(stub: LLMStub, dialect: Dialect) -> None:
     meter = UsageMeter()
-    USAGE_METER.set(meter)
+    context.TURN.set(context.TurnContext(meter=meter))
     stub.script(reply(call("help", "no json"), tokens=TURN), reply(call("help"), tokens=TURN))
     await supervisor(dialect)([prompt()])
     assert (meter.spent.calls, meter.spent.input_tokens) == (2, 2000)
@@ -200,7 +201,7 @@ async def test_every_attempt_that_was_paid_for_counts(stub: LLMStub, dialect: Di
 
 async def test_a_model_without_a_price_is_counted_as_such(stub: LLMStub) -> None:
     meter = UsageMeter()
-    USAGE_METER.set(meter)
+    context.TURN.set(context.TurnContext(meter=meter))
     stub.script(reply(call("help"), tokens=TURN))
     await supervisor(Dialect("openai/gpt-of-tomorrow", "completions"))([prompt()])
     assert (meter.spent.input_tokens, meter.spent.cost, meter.spent.unpriced_calls) == (1000, 0.0, 1)
@@ -208,7 +209,7 @@ async def test_a_model_without_a_price_is_counted_as_such(stub: LLMStub) -> None
 
 async def test_a_call_by_way_of_a_proxy_has_the_model_s_price(stub: LLMStub) -> None:
     meter = UsageMeter()
-    USAGE_METER.set(meter)
+    context.TURN.set(context.TurnContext(meter=meter))
     stub.script(*[reply(call("help"), tokens=TURN)] * 2)
     for dialect in (CHAT[0], CLAUDES[0]):
         await supervisor(dialect, use_proxy=True, user_token="token")([prompt()])

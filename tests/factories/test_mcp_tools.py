@@ -22,11 +22,11 @@ from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.activity import TurnActivity
-from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
+from mail.core.turns.activity import TurnActivity
+from mail.core.turns.context import TURN, TurnContext
 from mail.errors import BadApproval, ConfigurationError
 from mail.mcp import sessions, tools
 from mail.mcp.servers import read_servers, tool_servers
@@ -300,10 +300,10 @@ async def test_a_call_ends_with_its_turn(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     tools = tools_of([program(journal)])
     actions = (await tools.tools()).actions
-    deadline = TURN_DEADLINE.set(asyncio.get_running_loop().time() + 1)
+    deadline = TURN.set(TurnContext(deadline=asyncio.get_running_loop().time() + 1))
     with pytest.raises(ActionFailed, match=r"within 0\.\d+ seconds\. The outcome of the call is unknown"):
         await actions["hang"].function({"text": "x"})
-    TURN_DEADLINE.reset(deadline)
+    TURN.reset(deadline)
 
     async def is_cancelled() -> bool:
         return "cancelled x" in journal.read_text()
@@ -383,7 +383,6 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         keep,
         sequential=False,
         has_person=True,
-        caller="ann",
         meter=UsageMeter(),
         tracer=NO_TRACER,
         activity=TurnActivity(

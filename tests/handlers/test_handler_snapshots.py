@@ -37,13 +37,13 @@ class RuntimeClient:
         self.child = os.fork()  # both go on, as do all processes that are restored from one snapshot
 
 client = RuntimeClient()
-name = system.runtime._name
+name = system.runtime.turns._name
 on_init_complete(client, None)
 send()
 seen = {{
     "is_prepared": client.is_prepared,
-    "is_renamed": name != system.runtime._name,
-    "name": system.runtime._name,
+    "is_renamed": name != system.runtime.turns._name,
+    "name": system.runtime.turns._name,
     "random": random.random(),
     "keeps_client": dynamodb is system.store._table._client.botocore,
 }}

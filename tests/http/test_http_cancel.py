@@ -154,7 +154,7 @@ async def test_an_agent_that_does_not_end_is_told_of(server: HTTPServer, gate: G
     """A turn that another process runs can't be interrupted from here: its lease shows that it runs."""
     await begin(server)
     await gate.begun.wait()
-    server.rig.runtime._running_turns.clear()
+    server.rig.runtime.turns._running.clear()
     headers = server.headers("user") | {"Prefer": "wait=0"}
     answer = await server.client.post("/task/cancel", json={"task_id": "t"}, headers=headers)
     assert answer.status_code == 202

@@ -8,7 +8,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall
 from responses_stage import Bridge, problem
 
 from mail.core.protocol.tool_schemas import ToolFormat, declared_name
-from mail.core.task.client_tools import caller_tools
+from mail.core.tools import caller_tools
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 WEATHER: Any = {

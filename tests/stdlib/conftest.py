@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mail import MAILAction
-from mail.core.task.context import CURRENT_CALL
+from mail.core.turns.context import TURN, TurnContext
 from mail.errors import MAILError
 
 Run = Callable[..., Any]
@@ -31,9 +31,9 @@ def private_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_call() -> Iterator[str]:
     """As if the engine ran a tool call with this id."""
-    token = CURRENT_CALL.set("call_7")
+    token = TURN.set(TurnContext(call_id="call_7"))
     yield "call_7"
-    CURRENT_CALL.reset(token)
+    TURN.reset(token)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.http_server import QuickUvicorn
 
-from mail.core.task.context import TURN_DEADLINE
+from mail.core.turns.context import TURN, TurnContext
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.net import public_urls
 from mail.stdlib import http as stdlib_http
@@ -328,11 +328,11 @@ class TestTime:
         assert "within 0.2 seconds" in await told(ActionFailed, http_get, url=f"{web}/slow", timeout=0.2)
 
     async def test_no_longer_than_the_turn(self, web: str, told: Any) -> None:
-        token = TURN_DEADLINE.set(asyncio.get_running_loop().time() + 0.5)
+        token = TURN.set(TurnContext(deadline=asyncio.get_running_loop().time() + 0.5))
         try:
             late = await told(ActionFailed, http_get, url=f"{web}/slow")
         finally:
-            TURN_DEADLINE.reset(token)
+            TURN.reset(token)
         (seconds,) = re.findall(r"did not answer within ([0-9.e-]+) seconds", late)
         assert float(seconds) < 0.5
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from support.http_server import QuickUvicorn, eventually
 from support.mcp_program import COMMAND
 
-from mail.core.task.context import TURN_DEADLINE
+from mail.core.turns.context import TURN, TurnContext
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.mcp import connection, results
 from mail.stdlib.mcp.actions import (
@@ -358,12 +358,12 @@ class TestTime:
 
     async def test_no_longer_than_the_turn(self, endpoint: str, set_up: Any, told: Any) -> None:
         set_up(toolbox={"url": endpoint})
-        token = TURN_DEADLINE.set(asyncio.get_running_loop().time() + 2)
+        token = TURN.set(TurnContext(deadline=asyncio.get_running_loop().time() + 2))
         slow = {"server": "toolbox", "tool": "slow", "arguments": {"seconds": 60}}
         try:
             late = await told(ActionFailed, mcp_call_tool, **slow)
         finally:
-            TURN_DEADLINE.reset(token)
+            TURN.reset(token)
         (seconds,) = re.findall(r"no answer within ([0-9.e-]+) seconds", late)
         assert float(seconds) < 2
 

@@ -1,7 +1,6 @@
 """What tests of dead letters read from a rig."""
 
 from mail.core.decisions.dead_letters import DeadLetter
-from mail.core.engine.dead_letters import dead_letters_of
 from mail.core.task.task import Task, TaskKey
 from mail.testing.rig import Rig
 
@@ -13,7 +12,7 @@ async def loaded(rig: Rig, key: TaskKey) -> Task:
 
 
 async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:
-    return [listed.dead_letter for listed in await dead_letters_of(rig.store, await loaded(rig, key))]
+    return [listed.dead_letter for listed in await rig.runtime.dead_letters.of(await loaded(rig, key))]
 
 
 async def ended(rig: Rig, key: TaskKey, generation: int) -> str:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from mail.core.engine.runtime import HOP_LIMIT
+from mail.core.engine.wiring import HOP_LIMIT
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError, PeerRefused

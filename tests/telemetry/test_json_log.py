@@ -11,7 +11,7 @@ from support.federation import Swallow
 from support.http_server import HTTPServer
 
 from mail.adapters.telemetry.json_log import ActivityLog, JSONFormatter
-from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.core.turns.context import leave_task
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 SECRET = "swordfish"
@@ -135,8 +135,7 @@ async def test_agents_lines_name_what_they_are_about(log: Log) -> None:
 
 
 def test_one_line_for_whatever_is_logged(log: Log) -> None:
-    for variable in (CURRENT_TASK, CURRENT_AGENT, CURRENT_MESSAGE):
-        variable.set("")
+    leave_task()
     logger = logging.getLogger("mail.test")
     try:
         raise ValueError("first\nsecond")

@@ -16,10 +16,6 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.dead_letters import (
     REDRIVEN_PER_COMMIT,
     Sweep,
-    discard_dead_letters,
-    list_dead_letters,
-    redrive_dead_letters,
-    sweep,
 )
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
@@ -93,7 +89,7 @@ class TestBurial:
         async with Rig(build_swarm({"supervisor": answer})) as rig:
             await rig.workers.stop(grace=0)
             submitted = await rig.submit()
-            await rig.runtime.lease(submitted.key, "supervisor", -1.0)  # its worker died
+            await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0)  # its worker died
             await rig.runtime.dead_letter_turn(submitted.key, "supervisor", "it died", upto=9, attempts=5)
             (letter,) = await letters(rig, submitted.key)
         assert (letter.attempts, letter.reason) == (5, "it died")
@@ -111,7 +107,7 @@ class TestBurial:
             await rig.runtime.run_turn(submitted.key, "worker")
             (letter,) = await letters(rig, submitted.key)
             assert letter.mailbox == "worker"
-            (outcome,) = await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
+            (outcome,) = await rig.runtime.dead_letters.redrive(ADMIN, submitted.key)
             assert "no longer has an agent 'worker'" in outcome.refusal
             assert len((await loaded(rig, submitted.key)).dead_letters) == 1
 
@@ -138,8 +134,8 @@ class TestRedriving:
             outcome = await rig.ask("hello", subject="Greeting")
             assert outcome.task.status is TaskStatus.FAILED
             agent.is_broken = False
-            (redriven,) = await redrive_dead_letters(
-                rig.runtime, ADMIN, outcome.key, outcome.task.dead_letters[0]
+            (redriven,) = await rig.runtime.dead_letters.redrive(
+                ADMIN, outcome.key, outcome.task.dead_letters[0]
             )
             assert not redriven.waits
             assert not redriven.refusal
@@ -160,7 +156,7 @@ class TestRedriving:
             outcome = await rig.ask("hello", budget=Budget(seconds=60))
             rig.clock.advance(3_600)  # type: ignore[attr-defined]
             agent.is_broken = False
-            await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+            await rig.runtime.dead_letters.redrive(ADMIN, outcome.key)
             assert (await ended(rig, outcome.key, 2)).endswith("hello")
 
     async def test_an_agent_gets_the_answer_that_it_has_missed(self) -> None:
@@ -177,7 +173,7 @@ class TestRedriving:
             first = await rig.ask()  # the supervisor is told, and finishes with that
             assert first.task.status is TaskStatus.COMPLETED
             worker.is_broken = False
-            (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, first.key)
+            (redriven,) = await rig.runtime.dead_letters.redrive(ADMIN, first.key)
             assert redriven.waits
             assert (await loaded(rig, first.key)).status is TaskStatus.COMPLETED
             assert worker.heard == []
@@ -191,7 +187,7 @@ class TestRedriving:
             agent.is_broken = False
             (seq,) = outcome.task.dead_letters
             done = await asyncio.gather(
-                *(redrive_dead_letters(rig.runtime, ADMIN, outcome.key, seq) for _ in range(5)),
+                *(rig.runtime.dead_letters.redrive(ADMIN, outcome.key, seq) for _ in range(5)),
                 return_exceptions=True,
             )
             assert await ended(rig, outcome.key, 2)
@@ -202,7 +198,7 @@ class TestRedriving:
     async def test_what_fails_again_is_a_new_dead_letter(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
-            await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+            await rig.runtime.dead_letters.redrive(ADMIN, outcome.key)
             await ended(rig, outcome.key, 2)
             task = await loaded(rig, outcome.key)
         assert task.status is TaskStatus.FAILED
@@ -218,7 +214,7 @@ class TestRedriving:
             await rig.runtime.run_turn(submitted.key, "supervisor")
             assert (await loaded(rig, submitted.key)).is_running
             agent.is_broken = False
-            await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
+            await rig.runtime.dead_letters.redrive(ADMIN, submitted.key)
             for _ in range(2):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
             task = await loaded(rig, submitted.key)
@@ -238,7 +234,7 @@ class TestRedriving:
                 await rig.runtime.run_turn(submitted.key, "supervisor")
             assert len((await loaded(rig, submitted.key)).dead_letters) == count
             agent.is_broken = False
-            redriven = await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
+            redriven = await rig.runtime.dead_letters.redrive(ADMIN, submitted.key)
             assert len(redriven) == count
             for _ in range(count):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
@@ -249,7 +245,7 @@ class TestRedriving:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             rig.runtime.quotas = Quotas(running_tasks=0)
-            done = await sweep(rig.runtime, redrive_dead_letters, ADMIN, None, None)
+            done = await rig.runtime.dead_letters.sweep(rig.runtime.dead_letters.redrive, ADMIN, None, None)
             assert done.outcomes == {}
             assert "which is the limit" in done.failures[outcome.key]
             assert (await loaded(rig, outcome.key)).dead_letters == outcome.task.dead_letters
@@ -258,11 +254,11 @@ class TestRedriving:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             with pytest.raises(DeadLetterNotFound, match="no dead letter 1;"):
-                await redrive_dead_letters(rig.runtime, ADMIN, outcome.key, 1)
+                await rig.runtime.dead_letters.redrive(ADMIN, outcome.key, 1)
             with pytest.raises(TaskNotFound):
-                await redrive_dead_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
+                await rig.runtime.dead_letters.redrive(ADMIN, TaskKey(str(ADMIN), "nothing"))
             with pytest.raises(TaskNotFound):
-                await discard_dead_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
+                await rig.runtime.dead_letters.discard(ADMIN, TaskKey(str(ADMIN), "nothing"))
 
 
 class TestDiscarding:
@@ -270,12 +266,12 @@ class TestDiscarding:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             (seq,) = outcome.task.dead_letters
-            assert await discard_dead_letters(rig.runtime, ADMIN, outcome.key, seq) == [seq]
+            assert await rig.runtime.dead_letters.discard(ADMIN, outcome.key, seq) == [seq]
             task = await loaded(rig, outcome.key)
             events = await rig.store.read_events(outcome.key)
             with pytest.raises(DeadLetterNotFound):
-                await discard_dead_letters(rig.runtime, ADMIN, outcome.key, seq)
-            assert await discard_dead_letters(rig.runtime, ADMIN, outcome.key) == []
+                await rig.runtime.dead_letters.discard(ADMIN, outcome.key, seq)
+            assert await rig.runtime.dead_letters.discard(ADMIN, outcome.key) == []
         assert task.dead_letters == ()
         assert task.status is TaskStatus.FAILED
         assert events[-1].kind is EventKind.DEAD_LETTER_DISCARDED
@@ -310,7 +306,7 @@ class TestDiscarding:
             runtime = Runtime(swarm, store, LocalQueue(), clock)
             key = (await runtime.submit(ADMIN, Submission(body="hi"))).key
             old = await dead_letter(store, "old")
-            assert await discard_dead_letters(runtime, ADMIN, key) == [old]
+            assert await runtime.dead_letters.discard(ADMIN, key) == [old]
             task = await store.load(key)
         assert task is not None
         assert store.is_overtaken
@@ -322,8 +318,8 @@ class TestListing:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             bob = Principal(role="user", id="bob", swarm=rig.swarm.name)
             hers, his = await rig.ask("a"), await rig.ask("b", caller=bob)
-            of_ann = await list_dead_letters(rig.runtime, str(rig.user), limit=10, cursor=None)
-            of_all = await list_dead_letters(rig.runtime, None, limit=10, cursor=None)
+            of_ann = await rig.runtime.dead_letters.page(str(rig.user), limit=10, cursor=None)
+            of_all = await rig.runtime.dead_letters.page(None, limit=10, cursor=None)
         assert [listed.dead_letter.key for listed in of_ann.dead_letters] == [hers.key]
         assert {listed.dead_letter.key for listed in of_all.dead_letters} == {hers.key, his.key}
         assert of_ann.dead_letters[0].status is TaskStatus.FAILED
@@ -338,7 +334,7 @@ class TestListing:
                     await rig.ask("again", task_id=outcome.key.task_id)
             seen, cursor, sizes = [], None, []
             while True:
-                page = await list_dead_letters(rig.runtime, None, limit=3, cursor=cursor)
+                page = await rig.runtime.dead_letters.page(None, limit=3, cursor=cursor)
                 seen += [listed.dead_letter for listed in page.dead_letters]
                 sizes.append(len(page.dead_letters))
                 cursor = page.cursor
@@ -367,14 +363,16 @@ class TestListing:
             monkeypatch.setattr(rig.store, "read_events", count)
             assert len(await letters(rig, outcome.key)) == 1
             assert [len(events) for events in read] == [1]
-            (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+            (redriven,) = await rig.runtime.dead_letters.redrive(ADMIN, outcome.key)
             assert redriven.seq
             assert [len(events) for events in read] == [1, 1, 1]
 
     async def test_other_swarms_tasks_in_the_same_store(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             await rig.ask(caller=Principal(role="user", id="ann", swarm="other"))
-            page = await list_dead_letters(rig.runtime, None, limit=10, cursor=None)
-            done: Sweep[int] = await sweep(rig.runtime, discard_dead_letters, ADMIN, None, None)
+            page = await rig.runtime.dead_letters.page(None, limit=10, cursor=None)
+            done: Sweep[int] = await rig.runtime.dead_letters.sweep(
+                rig.runtime.dead_letters.discard, ADMIN, None, None
+            )
         assert page.dead_letters == []
         assert done.outcomes == {}

@@ -9,7 +9,6 @@ from support.federation import Federation
 
 from mail.core.decisions import interswarm as outbound
 from mail.core.decisions.dead_letters import read_dead_letters, redrive, with_messages
-from mail.core.engine.dead_letters import redrive_dead_letters
 from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.tool_schemas import AgentToolCall
@@ -86,7 +85,7 @@ async def test_what_a_swarm_that_was_down_did_not_get_is_answered_once_it_is_bac
         (letter,) = await letters(rig, first.key)
         assert (letter.mailbox, letter.attempts, letter.sender) == ("@b", 12, "supervisor")
         line.error = None
-        (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, first.key, letter.seq)
+        (redriven,) = await rig.runtime.dead_letters.redrive(ADMIN, first.key, letter.seq)
         assert not redriven.waits
         await both.settle()
         task = await loaded(rig, first.key)
@@ -105,7 +104,7 @@ async def test_a_persons_task_that_failed_goes_on_and_is_answered() -> None:
         outcome = await rig.ask("hello", targets=("worker@b",))
         assert outcome.task.status is TaskStatus.FAILED
         line.error = None
-        (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+        (redriven,) = await rig.runtime.dead_letters.redrive(ADMIN, outcome.key)
         assert redriven.letter.attempts == 12
         assert await ended(rig, outcome.key, 2) == "hello, said the worker"
         await both.settle()
@@ -138,7 +137,7 @@ async def test_what_a_swarm_has_refused_may_be_refused_again() -> None:
         rig = both["a"]
         outcome = await rig.ask("hello")
         (first,) = await letters(rig, outcome.key)
-        await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+        await rig.runtime.dead_letters.redrive(ADMIN, outcome.key)
         await both.settle()
         (second,) = await letters(rig, outcome.key)
     assert (first.attempts, first.reason) == (1, "403: not you")
@@ -154,7 +153,7 @@ async def test_what_a_swarm_has_taken_unheard_it_takes_once() -> None:
         outcome = await rig.ask("hello")
         key = TaskKey("swarm:a@b", outcome.key.task_id)
         line.error = None
-        await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+        await rig.runtime.dead_letters.redrive(ADMIN, outcome.key)
         await both.settle()
         heard = [entry for entry in await both["b"].history("worker", key) if entry.get("role") == "user"]
     assert len(heard) == 1
@@ -174,7 +173,7 @@ async def test_an_answer_for_which_nobody_waits_any_more() -> None:
         assert (letter.mailbox, letter.sender, letter.msg_type) == ("supervisor", "worker@b", "response")
         assert letter.message_seq == letter.seq
         assert "after the task had stopped" in letter.reason
-        (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+        (redriven,) = await rig.runtime.dead_letters.redrive(ADMIN, outcome.key)
         assert redriven.waits
         task = await loaded(rig, outcome.key)
         assert task.pending.keys() == {"supervisor"}
@@ -208,5 +207,5 @@ async def test_news_for_all_swarms_where_there_is_none() -> None:
         outcome = await alone["a"].ask("hello")
         (letter,) = await letters(alone["a"], outcome.key)
         assert (letter.mailbox, letter.subject) == ("@", "News")
-        (redriven,) = await redrive_dead_letters(alone["a"].runtime, ADMIN, outcome.key)
+        (redriven,) = await alone["a"].runtime.dead_letters.redrive(ADMIN, outcome.key)
         assert not redriven.refusal

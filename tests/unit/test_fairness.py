@@ -15,10 +15,10 @@ from mail.core.engine.action_threads import DEFAULT_SIZE, ActionThreads
 from mail.core.engine.fairness import RoundRobin, Shares
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
-from mail.core.task.context import CURRENT_CALLER
 from mail.core.task.ports import WakeUp
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
+from mail.core.turns.context import TURN, TurnContext
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import Rig
 
@@ -161,7 +161,7 @@ class TestActionThreads:
 
     async def test_no_more_run_at_once_and_none_is_lost(self) -> None:
         threads = ActionThreads(4)
-        CURRENT_CALLER.set("a")
+        TURN.set(TurnContext(caller="a"))
         now, most, lock = 0, 0, threading.Lock()
 
         def work(number: int) -> int:
@@ -180,10 +180,10 @@ class TestActionThreads:
     async def test_blocked_functions_of_one_caller_do_not_delay_anothers(self) -> None:
         threads = ActionThreads(4)
         blocked = threading.Event()
-        CURRENT_CALLER.set("greedy")
+        TURN.set(TurnContext(caller="greedy"))
         greedy = [asyncio.create_task(threads.run(blocked.wait, 20)) for _ in range(50)]
         await asyncio.sleep(0)
-        CURRENT_CALLER.set("other")
+        TURN.set(TurnContext(caller="other"))
         assert await asyncio.gather(*(threads.run(int, "7") for _ in range(20))) == [7] * 20
         blocked.set()
         assert await asyncio.gather(*greedy) == [True] * 50
@@ -208,7 +208,7 @@ class TestActionThreads:
         def act(arguments: dict[str, Any]) -> str:
             if arguments["block"]:
                 blocked.wait(20)
-            return f"{asyncio.run(asyncio.sleep(0, 'acted'))} {CURRENT_CALLER.get()}"
+            return f"{asyncio.run(asyncio.sleep(0, 'acted'))} {TURN.get().caller}"
 
         schema = {"type": "object", "properties": {"block": {"type": "boolean"}}}
         action = ActionCore("act", as_action_function("act", act, schema))

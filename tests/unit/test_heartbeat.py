@@ -196,7 +196,7 @@ async def test_a_frozen_worker_loses_its_turn_once_and_its_death_is_told_once(
             return await never
 
         rig.store.renew = hang  # type: ignore[method-assign, assignment]
-        rig.runtime._heartbeat._stop_expired = lambda due: None  # type: ignore[method-assign]
+        rig.runtime.turns._heartbeat._stop_expired = lambda due: None  # type: ignore[method-assign]
         await asyncio.sleep(LEASE + 0.05)
         counted, others = Counted(), [another(rig), another(rig)]
         survivor = another(rig, counted)
@@ -280,13 +280,13 @@ async def test_a_turn_that_kills_its_workers_becomes_a_dead_letter() -> None:
         rig.queue.publish = publish  # type: ignore[method-assign]
         attempt = 1
         for _ in range(2):
-            await rig.runtime.lease(submitted.key, "supervisor", -1.0, attempt)  # and its worker dies
+            await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0, attempt)  # and its worker dies
             assert await rig.runtime.take_over(max_attempts=3, reason="it died") == 1
             (again,) = published
             assert (again.attempt, again.overtakes) == (attempt + 1, True)
             attempt = again.attempt
             published.clear()
-        await rig.runtime.lease(submitted.key, "supervisor", -1.0, attempt)
+        await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0, attempt)
         await rig.runtime.take_over(max_attempts=3, reason="it died")
         assert "it died" in (await rig.outcome(submitted)).answer
         assert counted.taken_over == ["supervisor"] * 3

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.federation import Swallow
 
-from mail.core.engine.runtime import Received
+from mail.core.engine.admission import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from mail.core.decisions.submit import Submission
-from mail.core.task.activity import TURN_ACTIVITY, model_call
+from mail.core.task.activity import model_call
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
 from mail.core.task.usage import Usage
+from mail.core.turns.context import TURN
 from mail.testing.agents import (
     Call,
     View,
@@ -32,13 +33,13 @@ async def test_a_watcher_sees_that_a_turn_is_taken_over() -> None:
     async with Rig(swarm, clock=clock, concurrency=0) as rig:
         await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
         key = TaskKey(str(rig.user), "t")
-        opened = await rig.runtime.lease(
+        opened = await rig.runtime.turns.lease(
             key, "supervisor", -1.0
         )  # a worker that dies, and its lease has expired
         assert isinstance(opened, tuple)
         lost = opened[0].lease.token
         live: list[LiveEvent] = []
-        async with rig.runtime.live.subscribe(key) as subscription:
+        async with rig.runtime.turns.live.subscribe(key) as subscription:
             await rig.runtime.run_turn(key, "supervisor", attempt=2)
             live = subscription.take()
     assert [(event.kind, event.turn == lost) for event in live] == [
@@ -59,7 +60,7 @@ async def test_the_error_of_an_action_is_its_first_line_cut() -> None:
     async with Rig(build_swarm({"supervisor": agent}, actions={"search": search}), concurrency=0) as rig:
         await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
         key = TaskKey(str(rig.user), "t")
-        async with rig.runtime.live.subscribe(key) as subscription:
+        async with rig.runtime.turns.live.subscribe(key) as subscription:
             await rig.runtime.run_turn(key, "supervisor")
             live = subscription.take()
     assert [event.extra["error"] for event in live if event.kind is LiveKind.ACTION_ENDED] == ["x" * 200]
@@ -71,8 +72,8 @@ async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:
         submitted = await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
         async with aclosing(rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True)) as batches:
             async for _ in batches:
-                assert submitted.key in rig.runtime.live.watched
-        assert not rig.runtime.live.watched
+                assert submitted.key in rig.runtime.turns.live.watched
+        assert not rig.runtime.turns.live.watched
 
 
 def test_a_model_can_be_called_outside_of_a_turn() -> None:
@@ -103,7 +104,7 @@ async def test_plain_text_is_for_nobody_if_the_agent_must_call_a_tool_or_waits()
     recipients: list[str] = []
 
     async def supervise(_view: View) -> list[Call]:
-        activity = TURN_ACTIVITY.get()
+        activity = TURN.get().activity
         assert activity is not None
         recipients.append(activity.text_recipient)
         return [request("worker"), wait()] if len(recipients) == 1 else [complete("done")]

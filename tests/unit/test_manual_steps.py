@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mail.core.decisions.manual import SUMMARIZES, Step, compressed, write_summary
-from mail.core.engine.manual import TURNS_TO_RESPOND, StepOptions, take_step
+from mail.core.engine.manual import TURNS_TO_RESPOND, ManualMode, StepOptions
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
@@ -64,7 +64,9 @@ async def begin(rig: Rig, body: str = "the game begins") -> TaskKey:
 
 async def step(rig: Rig, target: str, payload: str = "", **fields: Any) -> MAILMessage:
     key = TaskKey(str(rig.user), TASK)
-    return await take_step(rig.runtime, key, Step(target, payload=payload, **fields))
+    return await ManualMode(rig.runtime, rig.runtime.turns).take_step(
+        key, Step(target, payload=payload, **fields)
+    )
 
 
 class TestSteps:
@@ -193,9 +195,10 @@ class TestSteps:
             assert said.message.body == ""
             assert len(await rig.inbox(key)) == 1
 
-    async def test_text_without_any_call(self) -> None:
+    @pytest.mark.parametrize("words", ["just words", " \n"])
+    async def test_text_without_any_call(self, words: str) -> None:
         async def talk(history: History, choice: ToolChoice) -> Any:
-            return "just words", []
+            return words, []
 
         agent = build_agent(lambda _: [], supervises=True)
         swarm = build_swarm(
@@ -203,8 +206,8 @@ class TestSteps:
         )
         async with Rig(swarm) as rig:
             key = await begin(rig)
-            assert (await step(rig, "GM")).message.body == "just words"
-            assert (await rig.history("GM", key))[-1] == {"role": "assistant", "content": "just words"}
+            assert (await step(rig, "GM")).message.body == words
+            assert (await rig.history("GM", key))[-1] == {"role": "assistant", "content": words}
 
     async def test_breakpoint_tools_give_their_call(self) -> None:
         gm = Player([call("ask")], "then I go on")
@@ -392,7 +395,9 @@ class TestSummaries:
                 return 2, "what came before"
 
             options = StepOptions(compress=compress)
-            said = await take_step(rig.runtime, key, Step("GM", payload="second"), options)
+            said = await ManualMode(rig.runtime, rig.runtime.turns).take_step(
+                key, Step("GM", payload="second"), options
+            )
             assert said.message.body == "two"
             await step(rig, "GM", "third")
             assert [entry["content"] for entry in gm.seen[-1][:1]] == ["what came before"]

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel
 
-from mail.core.task.output_schema import (
+from mail.core.protocol.output_schema import (
     MAX_SCHEMA_BYTES,
     answer_tool,
     check_schema,

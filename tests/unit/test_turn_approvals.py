@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mail.core.decisions.manual import Step
-from mail.core.engine.manual import take_step
+from mail.core.engine.manual import ManualMode
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
@@ -423,7 +423,7 @@ async def test_manual_mode() -> None:
     rig, bank = paying(call("pay", to="bob"))
     async with rig:
         begun = await rig.submit(manual=True)
-        said = await take_step(rig.runtime, begun.key, Step("supervisor"))
+        said = await ManualMode(rig.runtime, rig.runtime.turns).take_step(begun.key, Step("supervisor"))
         assert said.message.subject == "::breakpoint_tool_call::"
         await rig.submit(
             "",
@@ -433,7 +433,7 @@ async def test_manual_mode() -> None:
             manual=True,
         )
         assert bank.paid == []  # agents take turns on request only
-        said = await take_step(rig.runtime, begun.key, Step("supervisor"))
+        said = await ManualMode(rig.runtime, rig.runtime.turns).take_step(begun.key, Step("supervisor"))
         assert said.message.body == "SUCCESS: paid bob"
         history = await rig.history("supervisor", begun.key)
     assert [entry["role"] for entry in history][:4] == ["user", "assistant", "tool", "user"]

@@ -130,7 +130,7 @@ class TestRaising:
     )
     async def test_whatever_it_raises(self, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
         # the log quotes the error; pytest-xdist can't carry a captured log with half a surrogate pair in it
-        monkeypatch.setattr(logging.getLogger("mail.core.engine.runtime"), "disabled", True)
+        monkeypatch.setattr(logging.getLogger("mail.core.engine.turns"), "disabled", True)
         async with Rig(build_swarm({"supervisor": told, "worker": raising(error)})) as rig:
             outcome = await rig.ask()
         assert outcome.answer.startswith("system ::agent_error:: ")

@@ -398,7 +398,7 @@ class TestGivingUp:
             submitted = await rig.submit()
             await rig.runtime.run_turn(submitted.key, "supervisor")
             (entry,) = await rig.inbox(submitted.key)
-            await rig.runtime.lease(submitted.key, "worker", -1.0)  # its worker died
+            await rig.runtime.turns.lease(submitted.key, "worker", -1.0)  # its worker died
             report = await rig.runtime.dead_letter_turn(submitted.key, "worker", "it died", upto=entry.seq)
             assert report.outcome is TurnReport.Outcome.COMMITTED
             await rig.runtime.run_turn(submitted.key, "supervisor")
@@ -424,7 +424,7 @@ class TestGivingUp:
             (entry,) = await rig.inbox(submitted.key)
             while rig.queue:
                 await rig.queue.take()
-            await rig.runtime.lease(submitted.key, "supervisor", -1.0)  # its worker died
+            await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0)  # its worker died
             report = await rig.runtime.dead_letter_turn(
                 submitted.key, "supervisor", "it died", upto=entry.seq - 1
             )

@@ -11,7 +11,6 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, attach, rewind, settle
-from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.webhooks import EVENTS_PER_READ
@@ -219,7 +218,7 @@ async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
         await engine.run_turn(key, MAILBOX)
         before = await _load(store, key)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
-        held = await store.claim(key, MAILBOX, engine._lease(0.0, 60, 1), now=clock.now().timestamp())
+        held = await store.claim(key, MAILBOX, engine.turns._lease(0.0, 60, 1), now=clock.now().timestamp())
         draft = Draft(await _load(store, key), SWARM, clock)
         draft.emit(EventKind.DEAD_LETTER_REDRIVEN, "again")
         rewind(draft, EVERY.id, 2)
@@ -245,10 +244,10 @@ async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tm
         engine, _ = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
-        held = await store.claim(key, MAILBOX, engine._lease(0.0, 60, 1), now=clock.now().timestamp())
+        held = await store.claim(key, MAILBOX, engine.turns._lease(0.0, 60, 1), now=clock.now().timestamp())
         assert isinstance(held, WebhookClaim)
         failed = held.task.webhooks[EVERY.id].upto
-        await redrive_dead_letters(engine, ANN, key)
+        await engine.dead_letters.redrive(ANN, key)
         task = await _load(store, key)
         assert (task.webhooks[EVERY.id].after, task.dead_letters) == (0, ())
         gone = Batch((), None, failed, Reply(410, "it answered 410"))
@@ -276,10 +275,10 @@ async def test_redriving_sends_events_and_no_mail(tmp_path: Path, fails: bool) -
         key = (await engine.submit(ANN, Submission(body="hi", task_id="t", webhook=EVERY))).key
         await work_off(engine, queue)
         before = await _load(store, key)
-        letters = [listed.dead_letter for listed in await dead_letters_of(store, before)]
+        letters = [listed.dead_letter for listed in await engine.dead_letters.of(before)]
         (letter,) = [letter for letter in letters if letter.mailbox == MAILBOX]
         assert letter.message_seq == 1
-        (redriven,) = await redrive_dead_letters(engine, ANN, key, letter.seq)
+        (redriven,) = await engine.dead_letters.redrive(ANN, key, letter.seq)
         assert (redriven.seq, redriven.refusal) == (None, "")
         await work_off(engine, queue)
         task = await _load(store, key)

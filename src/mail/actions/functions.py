@@ -13,8 +13,8 @@ from mail.actions.signatures import Signature, TypedArguments, signature_of, typ
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import explain
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
-from mail.core.task.context import current_context
 from mail.core.task.swarm import ActionFunction
+from mail.core.turns.context import current_context
 from mail.errors import ToolCallFault
 
 MAX_SHOWN = 2000

@@ -14,7 +14,7 @@ from pydantic.json_schema import PydanticJsonSchemaWarning
 from pydantic_core import PydanticUndefined, SchemaError
 
 from mail.core.protocol.values import value
-from mail.core.task.context import ActionContext
+from mail.core.turns.context import ActionContext
 from mail.errors import ConfigurationError
 
 Parameter = inspect.Parameter

@@ -13,8 +13,8 @@ from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
-from mail.core.task.context import CURRENT_CALL, SWARM_DEPS
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
+from mail.core.turns.context import TURN, lend_deps
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import ConvertsToAction, build_action
 from mail.swarms_json.references import resolver
@@ -38,7 +38,7 @@ def idempotency_key() -> str:
 
     Pass it to the systems that the action changes, so that a repeated call changes nothing. Empty outside actions.
     """
-    return CURRENT_CALL.get()
+    return TURN.get().call_id
 
 
 class MAILAction:
@@ -220,7 +220,7 @@ class MAILAction:
         run, action = self.function, copy(self)
 
         async def call(arguments: dict[str, Any]) -> str:
-            SWARM_DEPS.set(deps)
+            lend_deps(deps)
             return await run(arguments)
 
         action.function = call

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import PausedCall
-from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import TaskFailed
 
 

@@ -29,8 +29,8 @@ from mail.api.tracebacks import without_frames, without_frames_async
 from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
+from mail.core.protocol.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import BadApproval, ConfigurationError, MAILError, QuestionOpen, TaskFailed

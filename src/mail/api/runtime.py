@@ -22,7 +22,7 @@ from mail.api.interswarm import InterswarmLink
 from mail.api.overrides import ActionOverrideFunction
 from mail.core.decisions.manual import ResponseType, Step
 from mail.core.decisions.submit import Submission
-from mail.core.engine.manual import StepOptions, take_step
+from mail.core.engine.manual import ManualMode, StepOptions
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.awaitables import Flag
@@ -426,7 +426,7 @@ class MAILRuntime(EmbeddedSwarm):
             raise StepFailed(f"agent {target!r} is busy: another step of it is under way")
         self._stepping.add((key, target))
         try:
-            return await take_step(engine, key, step, options)
+            return await ManualMode(engine, engine.turns).take_step(key, step, options)
         finally:
             self._stepping.remove((key, target))
 

@@ -28,9 +28,9 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.output_schema import schema_of
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
-from mail.core.task.output_schema import schema_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import BadRequest, ConfigurationError

@@ -31,10 +31,10 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, MAILRequest
-from mail.core.task.context import CURRENT_TASK
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.idempotency import find as find_submission
 from mail.core.task.turn_state import PausedCall
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, PayloadTooLarge
 from mail.exchange.durable import DurableExchange
 from mail.exchange.exchange import Exchange

@@ -3,7 +3,7 @@
 from pydantic_core import from_json
 
 from mail.core.protocol.mail_tools import TaskComplete
-from mail.core.task.activity import ModelCall
+from mail.core.turns.activity import ModelCall
 
 LAG = 256
 """Arguments are read again when they have grown by one part in this many, so that the time for long ones is linear."""

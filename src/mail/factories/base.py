@@ -10,9 +10,9 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.task.client_tools import TURN_TOOLS, caller_tools, task_tools
-from mail.core.task.provided_tools import PROVIDED_TOOLS, provided_tools
 from mail.core.task.swarm import History, ToolChoice
+from mail.core.turns.context import TURN
+from mail.core.turns.tools import caller_tools, provided_tools, task_tools
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
@@ -86,7 +86,7 @@ class MAILAgentFunction(ABC):
         If the client requires a call of one of its tools, return only these.
         """
         from_client = caller_tools(self.tool_format)
-        if TURN_TOOLS.get().is_required:
+        if TURN.get().tools.is_required:
             return from_client
         return [*task_tools(self.tools, self.tool_format), *provided_tools(self.tool_format), *from_client]
 
@@ -191,7 +191,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
         """Run one step of the agent; `messages` stay unchanged. Raises AgentUnavailable with a text for agents."""
-        is_free = tool_choice == "required" and not TURN_TOOLS.get().is_required
+        is_free = tool_choice == "required" and not TURN.get().tools.is_required
         if is_free and self.default_tool_choice is not None:
             tool_choice = self.default_tool_choice
         return self._run(messages, tool_choice)
@@ -257,7 +257,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def _system(self) -> str:
         """Return the system prompt, with a note on tools that are missing in this turn."""
-        return "\n\n".join(filter(None, (self.system, *PROVIDED_TOOLS.get().problems)))
+        return "\n\n".join(filter(None, (self.system, *TURN.get().provided.problems)))
 
     def _proxy(self) -> str:
         base = os.environ.get(PROXY_VARIABLE)

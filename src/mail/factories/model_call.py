@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
-from mail.core.task.activity import ModelCall, model_call
-from mail.core.task.context import TURN_DEADLINE
-from mail.core.task.usage import Usage
+from mail.core.task.costs import Usage
+from mail.core.turns.activity import ModelCall
+from mail.core.turns.context import TURN, model_call
 from mail.factories.answer import AnswerReader
 from mail.factories.chat import call_chat
 from mail.factories.failures import CallFailed, classify
@@ -124,7 +124,7 @@ def _detail(usage: Any, group: str, name: str) -> int:
 
 def _deadline() -> float | None:
     """Return the time of the event loop at which to stop; None outside a turn."""
-    end = TURN_DEADLINE.get()
+    end = TURN.get().deadline
     if end is None:
         return None
     left = end - asyncio.get_running_loop().time()

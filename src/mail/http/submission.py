@@ -14,10 +14,10 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.core.protocol.values import value
-from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
 from mail.core.task.limits import Budget
+from mail.core.turns.context import CURRENT_TRACE
 from mail.errors import BadRequest, MAILError
 from mail.http.service import header, service_of
 

@@ -18,17 +18,17 @@ from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.output_schema import read_output
 from mail.core.task.change import InboxEntry, Snapshot
-from mail.core.task.context import CURRENT_TASK
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.output_schema import read_output
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import OpenUserQuestion, PausedCall
-from mail.core.task.usage import NO_USAGE, Usage
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import TaskNotFound
 from mail.http.access import named_instance
 from mail.http.bodies import Answered

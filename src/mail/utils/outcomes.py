@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mail.core.task.context import TURN_DEADLINE
+from mail.core.turns.context import TURN
 from mail.errors import AgentFault, ConfigurationError, Subject
 
 
@@ -41,7 +41,7 @@ Timeout = Annotated[float, Field(gt=0, le=300, description="Seconds to wait at m
 
 def seconds_left(wanted: float) -> float:
     """Return the seconds that an action may wait: `wanted`, or less if its turn ends earlier. For coroutines."""
-    end = TURN_DEADLINE.get()
+    end = TURN.get().deadline
     if end is None:
         return wanted
     left = end - asyncio.get_running_loop().time()

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import goes_out
+from mail.core.turns.context import log_fields
 
 logger = logging.getLogger("mail.activity")
 
@@ -31,12 +31,7 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        about = {
-            "task_id": CURRENT_TASK.get(),
-            "agent": CURRENT_AGENT.get(),
-            "message_id": CURRENT_MESSAGE.get(),
-        }
-        line |= {name: value for name, value in about.items() if value}
+        line |= log_fields()
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -21,7 +21,7 @@ from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import Turn
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.usage import UsageMeter
+from mail.core.turns.usage import UsageMeter
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -6,9 +6,9 @@ from datetime import datetime
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.usage import NO_USAGE, Usage
 
 logger = logging.getLogger("mail.activity")
 

@@ -24,12 +24,12 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import Value
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.costs import NO_MODELS, NO_USAGE
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
 from mail.core.task.turn_state import Approval, Breakpoint, Checkpoint, PausedCall, Receipt
-from mail.core.task.usage import NO_MODELS, NO_USAGE
 from mail.errors import AlreadyDecided, BadApproval, BadBreakpointResult, Subject
 
 

@@ -13,6 +13,7 @@ from mail.core.protocol.address import Principal, create_system_address
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.costs import Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Claim, Lease
@@ -20,7 +21,6 @@ from mail.core.task.mailboxes import goes_out
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Cancellation, Task, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Prepaid
-from mail.core.task.usage import Usage
 from mail.errors import NotCancellable, Subject
 
 MAX_REASON = 1000

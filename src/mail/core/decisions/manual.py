@@ -9,19 +9,18 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
 
 from mail.core.decisions.submit import resume
-from mail.core.decisions.turn import Settlement
+from mail.core.decisions.turn import AgentFailure, Settlement, TurnOutput, text_alone
 from mail.core.protocol.address import EVERYONE, create_agent_address
-from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
+from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import (
-    MAIL_TOOLS,
     AcknowledgeBroadcast,
     AwaitMessage,
     DirectMessage,
@@ -36,11 +35,11 @@ from mail.core.protocol.xml import STEP, Markup, render_by_audience
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.limits import FAULTS_IN_A_ROW, MAIL_PER_READING, READING_BYTES
-from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
+from mail.core.task.swarm import FormResult, History, SwarmCore
 from mail.core.task.task import Task, TaskStatus
-from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.errors import AgentFault, BadRequest, Subject
+from mail.core.task.turn_state import Checkpoint
+from mail.errors import BadRequest, Subject
 
 ResponseType = Literal["broadcast", "response", "request"]
 
@@ -186,108 +185,98 @@ def _split_at_summary(history: History) -> tuple[int | None, list[int]]:
     return (summaries[-1] if summaries else None), kept
 
 
-class StepSettlement(Settlement):
-    """The settlement of a step's turn.
+class StepPolicy:
+    """The rules of a step's turn: what its agent says is the response, and failures are for the caller.
 
     Attributes:
         said: the response, or an empty one if the agent chose to say nothing; None until then.
         failed: why there will be no response.
     """
 
-    def __init__(
-        self, task: Task, swarm: SwarmCore, turn: StepTurn, clock: Clock, mail: Sequence[MAILMessage] = ()
-    ) -> None:
-        super().__init__(task, swarm, turn, clock, mail)
+    def __init__(self, turn: StepTurn) -> None:
         self.said: MAILMessage | None = None
         self.failed: str | None = None
+        self._turn = turn
         self._step = turn.step
         self._subject = turn.step.kind.capitalize()
         self._words: list[str] = []
-        self._text: str | None = None
 
-    def process(self, output: Checkpoint) -> None:
-        """Process the agent's output: send its response, or wake it for another turn."""
-        self._text = output.text
-        if output.calls or not output.text:
-            super().process(output)
-        else:
-            self._words.append(output.text)
-            said = {"role": "assistant", "content": output.text}
-            self.draft.remember(self.name, [*self.turn.prompts, said])
-        if self._words:
-            self._respond("\n\n".join(self._words))
-        elif not self.draft.wakes(self.name):
-            self.said = self._message(self._step.audience[0], "", None)
+    def text_of(self, output: Checkpoint) -> str | None:
+        """Return the text as it is if there are no calls: blank text is a response, too."""
+        return text_alone(output) if output.calls else output.text or None
 
-    def agent_failed(self, reason: str, attempts: int) -> None:
-        """Record that the agent function failed, for the caller of the step."""
-        self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-        self._dead_letter(reason, attempts)
-        self.failed = reason
+    def take_text(self, settlement: Settlement, text: str | None, content: str) -> None:
+        """Add the text to the response."""
+        self._words.append(text or content)
 
-    def seal(self) -> TaskChange:
-        """Return the complete change."""
-        change = super().seal()
-        if change.task.status is TaskStatus.PAUSED:
-            self.said = change.response
-        return change
-
-    def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
-        if receipt is None and call.tool_name == TEXT_OUTPUT:
-            self._words.append(self._text or str(call.tool_args.get("content", "")))
-            return None
-        is_form = self.swarm.form(self.agent, call.tool_name) is not None
-        if receipt is None and (is_form or call.tool_name in MAIL_TOOLS):
-            try:
-                return f"SUCCESS: {self._use(call)}"
-            except AgentFault as fault:
-                self._fault(fault)
-                return f"ERROR: {fault.detail}"
-        return super()._perform(call, receipt)
-
-    def _use(self, call: AgentToolCall) -> str:
+    def perform(self, settlement: Settlement, call: AgentToolCall, result: FormResult) -> str | None:
         """Perform a MAIL tool in a step: tools that send a message add to the response, tools that wait don't."""
-        called = self._read(call)
-        match called.tool:
+        match result.tool:
             case DirectMessage(subject=subject, body=body) | SendBroadcast(subject=subject, body=body):
                 self._subject = subject or self._subject
                 self._words.append(body)
-                return f"said to {', '.join(self._step.audience)}"
+                return f"SUCCESS: said to {', '.join(self._step.audience)}"
             case TaskComplete(finish_message=words):
-                result = self.tools.perform(called)
+                done = settlement.tools.perform(result)
                 self._words.append(words)
-                return result
+                return f"SUCCESS: {done}"
             case AwaitMessage() | AcknowledgeBroadcast() | IgnoreBroadcast():
-                return "you have said nothing"
+                return "SUCCESS: you have said nothing"
             case SendInterswarmBroadcast() | _:
-                return self.tools.perform(called)
+                return f"SUCCESS: {settlement.tools.perform(result)}"
 
-    def _respond(self, words: str) -> None:
-        """Send the response to its recipients."""
-        recipients = self._step.recipients(self.swarm)
-        if self._step.kind == "broadcast":
-            self.said = self._message(self._step.audience[0], words, None)
-            self.draft.send(self.said, recipients)
+    def end_output(self, settlement: Settlement, output: Checkpoint) -> None:
+        """Send the agent's response, or wake it for another turn."""
+        if self._words:
+            self._respond(settlement, "\n\n".join(self._words))
             return
-        messages = [(name, self._message(name, words, self._asked_by(name))) for name in recipients]
-        self.said = messages[0][1] if messages else self._message(self._step.audience[0], words, None)
-        for name, message in messages:
-            self.draft.send(message, (name,))
-        if not messages:
-            self.draft.send(self.said, ())  # for the timeline only
+        if settlement.tools.acts:
+            settlement.wake_after_actions(output)
+        if not settlement.draft.wakes(settlement.name):
+            self.said = self._message(settlement.draft, self._step.audience[0], "", None)
 
-    def _message(self, recipient: str, words: str, request_id: str | None) -> MAILMessage:
+    def agent_failed(self, settlement: Settlement, reason: str) -> None:
+        """Keep the reason for the caller of the step."""
+        self.failed = reason
+
+    def may_give_up(self, settlement: Settlement) -> bool:
+        """Return whether there is no response yet."""
+        return self.said is None
+
+    def end_turn(self, settlement: Settlement, *, gave_up: bool) -> None:
+        """Keep the reason of a failure for the caller of the step, which is in control of stalled tasks."""
+        if gave_up:
+            self.failed = settlement.faults_in_words
+        elif settlement.failed_call is not None:
+            self.failed = settlement.failed_call[0]
+
+    def _respond(self, settlement: Settlement, words: str) -> None:
+        """Send the response to its recipients."""
+        draft = settlement.draft
+        recipients = self._step.recipients(settlement.swarm)
+        if self._step.kind == "broadcast":
+            self.said = self._message(draft, self._step.audience[0], words, None)
+            draft.send(self.said, recipients)
+            return
+        messages = [(name, self._message(draft, name, words, self._asked_by(name))) for name in recipients]
+        self.said = messages[0][1] if messages else self._message(draft, self._step.audience[0], words, None)
+        for name, message in messages:
+            draft.send(message, (name,))
+        if not messages:
+            draft.send(self.said, ())  # for the timeline only
+
+    def _message(self, draft: Draft, recipient: str, words: str, request_id: str | None) -> MAILMessage:
         recipients: Sequence[str] = [recipient]
         if self._step.kind == "broadcast":
             recipients = [EVERYONE] if EVERYONE in self._step.audience else self._step.audience
         return compose_message(
             self._step.kind,
-            task_id=self.draft.task_id,
-            sender=create_agent_address(self.name),
+            task_id=draft.task_id,
+            sender=create_agent_address(self._turn.mailbox),
             recipients=[create_agent_address(name) for name in recipients],
             subject=self._subject,
             body=words,
-            clock=self.draft.clock,
+            clock=draft.clock,
             request_id=request_id,
         )
 
@@ -295,18 +284,28 @@ class StepSettlement(Settlement):
         """Return the id of the newest request from this agent among the messages just read."""
         asked = [
             entry.message.message.request_id
-            for entry in (self.turn.entry, *self.turn.also_read)
+            for entry in (self._turn.entry, *self._turn.also_read)
             if isinstance(entry.message.message, MAILRequest) and entry.message.sender.address == name
         ]
         return asked[-1] if asked else None
 
-    def _keep_going(self, faults: dict[str, int]) -> None:
-        if faults.get(self.name, 0) >= FAULTS_IN_A_ROW and self.said is None:
-            del faults[self.name]
-            self.failed = self._describe_faults()
-        elif self._failed_call is not None:
-            self.failed = self._failed_call[0]
 
-    def _wake_after_actions(self, output: Checkpoint) -> None:
-        if not self._words:
-            super()._wake_after_actions(output)
+def settle_step(
+    task: Task,
+    swarm: SwarmCore,
+    turn: StepTurn,
+    output: TurnOutput,
+    clock: Clock,
+    mail: Sequence[MAILMessage] = (),
+) -> tuple[TaskChange, StepPolicy]:
+    """Decide the effect of a step's turn, and return with it what the step has brought.
+
+    After a failure, the other mail of the turn stays unread.
+    """
+    if isinstance(output, AgentFailure):
+        turn = replace(turn, also_read=())
+    policy = StepPolicy(turn)
+    change = Settlement(task, swarm, turn, clock, policy, mail).settle(output)
+    if change.task.status is TaskStatus.PAUSED:
+        policy.said = change.response
+    return change, policy

@@ -48,6 +48,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.output_schema import check_schema
 from mail.core.protocol.values import Value
 from mail.core.task.change import TaskChange
 from mail.core.task.client_tools import ClientTools
@@ -56,7 +57,6 @@ from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
 from mail.core.task.mailboxes import goes_out, peer_mailbox
-from mail.core.task.output_schema import check_schema
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskStatus, Transition
 from mail.core.task.webhooks import Webhook

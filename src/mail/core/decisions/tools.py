@@ -31,12 +31,12 @@ from mail.core.protocol.mail_tools import (
     write_message,
 )
 from mail.core.protocol.message import MAILMessage, MAILRequest
+from mail.core.protocol.output_schema import fit
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
-from mail.core.task.output_schema import fit
 from mail.core.task.swarm import AgentCore, FormResult
 from mail.core.task.task import TaskStatus, Transition
 from mail.errors import (

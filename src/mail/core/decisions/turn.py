@@ -12,6 +12,7 @@ Rules first (SPEC, section 5):
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
+from typing import Protocol
 
 from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
@@ -24,13 +25,14 @@ from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import MAILTool, TaskComplete, read_call
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW
-from mail.core.task.output_schema import written
 from mail.core.task.swarm import (
     AgentCore,
     FormContext,
@@ -41,7 +43,6 @@ from mail.core.task.swarm import (
 )
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
-from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
 MAX_FAULT_TEXT = 300
@@ -85,16 +86,7 @@ def settle(
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)
-    settlement = Settlement(task, swarm, turn, clock, mail)
-    settlement.charge(output.usage, output.models)
-    if output.timing is not None:
-        settlement.announce_timing(output.timing)
-    match output:
-        case AgentFailure(reason, attempts=attempts):
-            settlement.agent_failed(reason, attempts)
-        case Checkpoint():
-            settlement.process(output)
-    return settlement.seal()
+    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail).settle(output)
 
 
 def on_limit_reached(
@@ -144,7 +136,7 @@ def outgrow(
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, usage, models, clock, kept)
-    settlement = Settlement(task, swarm, turn, clock)
+    settlement = Settlement(task, swarm, turn, clock, AUTOMATIC)
     settlement.charge(usage, models)
     settlement.outgrow(
         f"the task may store {limit} bytes and has stored {task.stored_bytes}; the next turn of agent '{turn.mailbox}' "
@@ -313,18 +305,96 @@ def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
 NO_EXTRA: Mapping[str, object] = MappingProxyType({})
 
 
-class Settlement:
-    """The settlement of one turn; `mail.core.decisions.manual` has another for manual steps."""
+class SettlementPolicy(Protocol):
+    """The rules of a settlement that depend on the mode of the task; `mail.core.decisions.manual` has those of a step."""
 
+    def text_of(self, output: Checkpoint) -> str | None:
+        """Return the text of an output that calls no tool of MAIL; None if there is no text, or such a call."""
+
+    def take_text(self, settlement: "Settlement", text: str | None, content: str) -> None:
+        """Do what the `content` that an agent wrote stands for; `text` is None if it calls other tools beside it."""
+
+    def perform(self, settlement: "Settlement", call: AgentToolCall, result: FormResult) -> str | None:
+        """Perform a MAIL tool and return its result; None if the user gives it. Raises AgentFault."""
+
+    def end_output(self, settlement: "Settlement", output: Checkpoint) -> None:
+        """Do what follows from all calls of an output."""
+
+    def agent_failed(self, settlement: "Settlement", reason: str) -> None:
+        """Do what follows from a failure of the agent function, beside the dead letter."""
+
+    def may_give_up(self, settlement: "Settlement") -> bool:
+        """Return whether too many faulty turns in a row count as a failure."""
+
+    def end_turn(self, settlement: "Settlement", *, gave_up: bool) -> None:
+        """Ensure that a task that still runs can end."""
+
+
+class _Automatic:
+    """The rules of a task whose agents are woken by their mail."""
+
+    def text_of(self, output: Checkpoint) -> str | None:
+        return text_alone(output)
+
+    def take_text(self, settlement: "Settlement", text: str | None, content: str) -> None:
+        settlement.take_text(text)
+
+    def perform(self, settlement: "Settlement", call: AgentToolCall, result: FormResult) -> str | None:
+        if isinstance(result, UserQuestion) and not settlement.tools.is_finished:
+            settlement.ask(call, result)
+            return None
+        return f"SUCCESS: {settlement.tools.perform(result)}"
+
+    def end_output(self, settlement: "Settlement", output: Checkpoint) -> None:
+        if settlement.tools.acts:
+            settlement.wake_after_actions(output)
+
+    def agent_failed(self, settlement: "Settlement", reason: str) -> None:
+        if prompts := settlement.turn.prompts:
+            settlement.draft.remember(settlement.name, prompts)
+        settlement.report_failure(reason)
+
+    def may_give_up(self, settlement: "Settlement") -> bool:
+        return not settlement.is_last
+
+    def end_turn(self, settlement: "Settlement", *, gave_up: bool) -> None:
+        if settlement.is_last:
+            limit = settlement.task.generation.limit_reached
+            settlement.draft.fail(f"The task used up its {limit} and was not finished.")
+            return
+        if gave_up:
+            settlement.fail(settlement.faults_in_words, FAULTS_IN_A_ROW)
+        elif settlement.failed_call is not None:
+            settlement.fail(*settlement.failed_call, settlement.waiting_agent())
+        prevent_stall(settlement.draft)
+
+
+AUTOMATIC: SettlementPolicy = _Automatic()
+
+
+class Settlement:
+    """The settlement of one turn.
+
+    Attributes:
+        is_last: whether the turn is the one that has to finish the task, as a limit is reached.
+        failed_call: why a call that keeps failing ends the turn, and how often it has failed.
+    """
+
+    failed_call: tuple[str, int] | None = None
     _faults = 0
     _first_fault = ""
-    _failed_call: tuple[str, int] | None = None
     _text: str | None = None
     _last_reasoning: str | None = None
     _unannounced: dict[str, object] | None = None
 
     def __init__(
-        self, task: Task, swarm: SwarmCore, turn: Turn, clock: Clock, mail: Sequence[MAILMessage] = ()
+        self,
+        task: Task,
+        swarm: SwarmCore,
+        turn: Turn,
+        clock: Clock,
+        policy: SettlementPolicy,
+        mail: Sequence[MAILMessage] = (),
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -333,14 +403,30 @@ class Settlement:
         self.agent: AgentCore = swarm.agent(self.name)
         self.draft = Draft(task, swarm, clock)
         self.draft.end_turn(turn, consume=True)
+        self.is_last = turn.entry.seq == task.generation.limit_notice
         self.is_late = turn.task.generation.number != task.generation.number
         self.tools = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
+        self._policy = policy
         self._mail = mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
         self._user_has_tools = self._client_tools is not None or bool(swarm.breakpoint_tools)
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
         self._failing_calls = task.generation.failing_calls
+
+    def settle(self, output: TurnOutput) -> TaskChange:
+        """Return the change that the turn's output makes."""
+        self.charge(output.usage, output.models)
+        if output.timing is not None:
+            self._unannounced = {**(self._unannounced or {}), "timing": output.timing.as_json()}
+        match output:
+            case AgentFailure(reason, attempts=attempts):
+                self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
+                self._dead_letter(reason, attempts)
+                self._policy.agent_failed(self, reason)
+            case Checkpoint():
+                self._process(output)
+        return self.seal()
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
@@ -353,18 +439,6 @@ class Settlement:
             rest = {agent: paid for agent, paid in self.task.prepaid.items() if agent != self.name}
             self.draft.prepaid = rest
 
-    def announce_timing(self, timing: TurnTiming) -> None:
-        """Show the turn's timing in its first event."""
-        self._unannounced = {**(self._unannounced or {}), "timing": timing.as_json()}
-
-    def agent_failed(self, reason: str, attempts: int) -> None:
-        """Record that the agent function failed."""
-        self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-        self._dead_letter(reason, attempts)
-        if prompts := self.turn.prompts:
-            self.draft.remember(self.name, prompts)
-        self._report_failure(reason)
-
     def outgrow(self, reason: str) -> None:
         """Record that the turn is too large to be stored, and end the task."""
         self._emit(EventKind.AGENT_ERROR, f"the turn of agent '{self.name}' is not stored: {reason}")
@@ -372,12 +446,12 @@ class Settlement:
         if self.draft.is_running:
             self.draft.fail(f"The task was ended: {reason}.")
 
-    def process(self, output: Checkpoint) -> None:
+    def _process(self, output: Checkpoint) -> None:
         """Process the agent's calls, in order."""
         history: History = self.turn.prompts
         said: History = []
         self.tools.acts = any(output.receipts)
-        self._text = _text_alone(output)
+        self._text = self._policy.text_of(output)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
@@ -403,20 +477,21 @@ class Settlement:
                 )
             else:
                 history.append({"role": "assistant", "content": self._text})
-                self._take_text(self._text)
+                self._policy.take_text(self, self._text, self._text)
         if breakpoints:
             history += self._pause(breakpoints)
         if not (self.tools.forgets and len(output.calls) == 1):
             self.draft.remember(self.name, history)
-        if self.tools.acts:
-            self._wake_after_actions(output)
+        self._policy.end_output(self, output)
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
         generation = self.draft.generation
         faults = generation.faults
-        if self._faults:
-            faults = {**faults, self.name: faults.get(self.name, 0) + 1}
+        count = faults.get(self.name, 0) + 1 if self._faults else 0
+        gave_up = count >= FAULTS_IN_A_ROW and self.draft.is_running and self._policy.may_give_up(self)
+        if count and not gave_up:
+            faults = {**faults, self.name: count}
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
         self.draft.generation = generation.after_turn(
@@ -425,36 +500,24 @@ class Settlement:
             failing_calls=self._failing_calls,
         )
         if self.draft.is_running:
-            self._keep_going(faults)
+            self._policy.end_turn(self, gave_up=gave_up)
         return self.draft.seal()
 
-    def _keep_going(self, faults: dict[str, int]) -> None:
-        """Ensure that a task that still runs can end."""
-        if self.turn.entry.seq == self.task.generation.limit_notice:
-            self.draft.fail(
-                f"The task used up its {self.task.generation.limit_reached} and was not finished."
-            )
-            return
-        if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
-            del faults[self.name]
-            reason = self._describe_faults()
-            self._dead_letter(reason, FAULTS_IN_A_ROW)
-            self._report_failure(reason)
-        elif self._failed_call is not None:
-            reason, times = self._failed_call
-            self._dead_letter(reason, times)
-            self._report_failure(reason, self._waiting_agent())
-        prevent_stall(self.draft)
+    def fail(self, reason: str, attempts: int, waiting: str | None = None) -> None:
+        """Record that the agent has failed at its message, and report it to the `waiting` agent; see `report_failure`."""
+        self._dead_letter(reason, attempts)
+        self.report_failure(reason, waiting)
 
-    def _waiting_agent(self) -> str | None:
+    def waiting_agent(self) -> str | None:
         """Return the agent that waits for this one's answer; None for the entrypoint, which answers the task."""
         if self.name == self.task.entrypoint:
             return None
         asked = (each.sender for each in reversed(self.draft.requests) if each.recipient == self.name)
         return next(filter(None, asked), None)
 
-    def _describe_faults(self) -> str:
-        """Return why the agent has failed, with the first error of its last turn, to which others may be due."""
+    @property
+    def faults_in_words(self) -> str:
+        """Why the agent has failed, with the first error of its last turn, to which others may be due."""
         return f"{FAULTS_IN_A_ROW} faulty turns in a row; the last: {_shortened(self._first_fault)}"
 
     def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
@@ -479,19 +542,19 @@ class Settlement:
             self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {tool}")
             return None
         if tool == TEXT_OUTPUT:
-            self._take_text(self._text)
+            self._policy.take_text(self, self._text, str(call.tool_args.get("content", "")))
             return None
         try:
-            result = self._read(call)
-            if isinstance(result, UserQuestion) and not self.tools.is_finished:
-                self._questions[call.tool_call_id] = result
-                return None
-            return f"SUCCESS: {self.tools.perform(result)}"
+            return self._policy.perform(self, call, self._read(call))
         except AgentFault as fault:
             self._fault(fault)
             return f"ERROR: {fault.detail}"
 
-    def _take_text(self, text: str | None) -> None:
+    def ask(self, call: AgentToolCall, question: UserQuestion) -> None:
+        """Let a call wait for the answer to its question."""
+        self._questions[call.tool_call_id] = question
+
+    def take_text(self, text: str | None) -> None:
         """Do what the agent's text stands for (`mail.core.decisions.text_answers`); None for text beside tool calls.
 
         If the agent must call a tool, it is an error.
@@ -591,17 +654,17 @@ class Settlement:
         self._failing_calls, times = count_call(self._failing_calls, self.name, call, error)
         limit = self.swarm.failing_call_limit
         if error is not None and limit and times >= limit:
-            self._failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}", times
+            self.failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}", times
         return note_failures(times, limit)
 
-    def _wake_after_actions(self, output: Checkpoint) -> None:
+    def wake_after_actions(self, output: Checkpoint) -> None:
         """Wake the agent with the results of its actions, which its history contains too.
 
         Do nothing if the task has ended, if a breakpoint of this turn will wake the agent, or if the turn fails.
         """
         if self.tools.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
             return
-        if self._failed_call is not None:
+        if self.failed_call is not None:
             return
         acted = [
             (call, receipt)
@@ -659,7 +722,7 @@ class Settlement:
         entry = self.turn.entry
         self.draft.dead_letter(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
 
-    def _report_failure(self, reason: str, waiting: str | None = None) -> None:
+    def report_failure(self, reason: str, waiting: str | None = None) -> None:
         """Report the agent's failure to the `waiting` agent, the sender of its message or the entrypoint, or end the task.
 
         A turn that began before the task was paused or resumed doesn't end it, as the user has written, or will.
@@ -686,8 +749,8 @@ def _shortened(error: str) -> str:
     return text if len(text) <= MAX_FAULT_TEXT else f"{text[: MAX_FAULT_TEXT - 1]}…"
 
 
-def _text_alone(output: Checkpoint) -> str | None:
-    """Return the text of an output that calls no tool of MAIL; None if there is no text, or such a call."""
+def text_alone(output: Checkpoint) -> str | None:
+    """Return the text of an output that calls no tool of MAIL; None if there is no visible text, or such a call."""
     said: list[AgentToolCall] = []
     for call in output.calls:
         tool = call.tool_name

@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from typing import Any
 
 from mail.core.engine.fairness import RoundRobin, Shares
-from mail.core.task.context import CURRENT_CALLER
+from mail.core.turns.context import TURN
 
 DEFAULT_SIZE = 64
 
@@ -56,7 +56,7 @@ class ActionThreads:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
         work = partial(_perform, loop, outcome, partial(function, *arguments))
-        job = _Job(CURRENT_CALLER.get(), partial(copy_context().run, work))
+        job = _Job(TURN.get().caller, partial(copy_context().run, work))
         self._put(job)
         try:
             return await outcome

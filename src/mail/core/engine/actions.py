@@ -5,14 +5,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.task.activity import ActionRun, TurnActivity
-from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER
 from mail.core.task.swarm import ActionCore
 from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.core.task.usage import UsageMeter
+from mail.core.turns.activity import ActionRun, TurnActivity
+from mail.core.turns.context import begin_call
+from mail.core.turns.usage import UsageMeter
 from mail.errors import StoreError, StoreUnavailable, TaskFull
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,6 @@ class ActionRunner:
     Args:
         find: returns the action that runs for a tool; None for a tool that is no action.
         sequential: whether all actions of the agent run one after the other.
-        caller: the instance of the task.
         keep: stores a checkpoint. Raises TaskFull or StoreError.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
     """
@@ -46,7 +46,6 @@ class ActionRunner:
         *,
         sequential: bool,
         has_person: bool,
-        caller: str,
         meter: UsageMeter,
         tracer: Tracer,
         activity: TurnActivity,
@@ -55,7 +54,6 @@ class ActionRunner:
         self._keep = keep
         self._sequential = sequential
         self._has_person = has_person
-        self._caller = caller
         self._meter = meter
         self._tracer = tracer
         self._activity = activity
@@ -75,12 +73,12 @@ class ActionRunner:
             if action is not None and receipt is None and action.needs_approval is not False:
                 refusal = await self._hold(action, call)
                 if refusal is not None:
-                    checkpoint = checkpoint.with_receipt(index, refusal, self._meter)
+                    checkpoint = self._with(checkpoint, index, refusal)
                     continue
             is_changed = True
             if action is None or (is_begun and not action.idempotent):  # None: its provider lacks it now
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
-                checkpoint = checkpoint.with_receipt(index, unknown, self._meter)
+                checkpoint = self._with(checkpoint, index, unknown)
             elif self._sequential or action.sequential:
                 checkpoint = await self._run_together(group, checkpoint)
                 checkpoint = await self._run_together([(index, action)], checkpoint)
@@ -91,6 +89,11 @@ class ActionRunner:
         if is_changed:
             await self._keep(checkpoint)
         return checkpoint
+
+    def _with(self, checkpoint: Checkpoint, index: int, receipt: Receipt) -> Checkpoint:
+        """Return the checkpoint with the receipt of a call, and with what the turn has cost so far."""
+        spent, models = self._meter.spent, self._meter.spent_by_model
+        return replace(checkpoint.with_receipt(index, receipt), usage=spent, models=models)
 
     async def _hold(self, action: ActionCore, call: AgentToolCall) -> Receipt | None:
         """Return the receipt of a call that may not run before a person has approved it; None if it may."""
@@ -108,12 +111,12 @@ class ActionRunner:
         if not group:
             return checkpoint
         for index, _ in group:
-            checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED), self._meter)
+            checkpoint = self._with(checkpoint, index, Receipt(state=Receipt.State.STARTED))
         await self._keep(checkpoint)
         if len(group) == 1:
             ((index, action),) = group
             receipt = await self._run_action(action, checkpoint.calls[index])
-            return checkpoint.with_receipt(index, receipt, self._meter)
+            return self._with(checkpoint, index, receipt)
         running = {
             asyncio.create_task(self._run_action(action, checkpoint.calls[index])): index
             for index, action in group
@@ -122,14 +125,14 @@ class ActionRunner:
             while running:
                 ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in ended:
-                    checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
+                    checkpoint = self._with(checkpoint, running.pop(task), task.result())
                 if running:
                     # the next write has all receipts: no reason to cancel the others
                     with suppress(StoreUnavailable):
                         await self._keep(checkpoint)
         except asyncio.CancelledError:
             for task in [task for task in running if task.done() and not task.cancelled()]:
-                checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
+                checkpoint = self._with(checkpoint, running.pop(task), task.result())
             # the turn may run again, and these have ended
             with suppress(StoreError, TaskFull):
                 await self._keep(checkpoint)
@@ -148,8 +151,7 @@ class ActionRunner:
         return self._activity.timed(receipt, run)
 
     async def _call(self, action: ActionCore, call: AgentToolCall) -> Receipt:
-        CURRENT_CALL.set(call.tool_call_id)
-        CURRENT_CALLER.set(self._caller)
+        begin_call(call.tool_call_id)
         try:
             with self._tracer.action(call):
                 content = await action.function(deepcopy(call.tool_args))

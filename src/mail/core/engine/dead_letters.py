@@ -14,16 +14,16 @@ from mail.core.decisions.dead_letters import (
     redrive,
     with_messages,
 )
+from mail.core.engine.admission import Admission
 from mail.core.engine.commit import load_task
-from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import SLICE_BYTES
+from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
 from mail.core.task.change import TaskChange
-from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.mailboxes import hook_of
-from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError, StoreUnavailable
 
 REDRIVEN_PER_COMMIT = 50
@@ -53,87 +53,6 @@ class DeadLetterPage:
     cursor: str | None
 
 
-async def dead_letters_of(store: Store, task: Task) -> list[ListedDeadLetter]:
-    """Return the dead letters of a task, the newest first."""
-    return [ListedDeadLetter(each, task.status) for each in await _read(store, task, task.dead_letters)]
-
-
-async def list_dead_letters(
-    runtime: Runtime, instance: str | None, *, limit: int, cursor: str | None
-) -> DeadLetterPage:
-    """Return a page of the dead letters of an instance's tasks, or of all tasks of the swarm.
-
-    The dead letters of one task are never split, so a task with more than `limit` fills a longer page. Raises
-    BadRequest for a cursor that the store did not make.
-    """
-    size = limit
-    while True:
-        page = await runtime.store.list_dead(instance, limit=size, cursor=cursor)
-        dead_letters: list[ListedDeadLetter] = []
-        for count, task in enumerate(page.tasks):
-            found = await dead_letters_of(runtime.store, task) if runtime.serves(task.key) else []
-            if count and len(dead_letters) + len(found) > limit:
-                size = count  # only a page of this many tasks has a cursor behind them
-                break
-            dead_letters += found
-        else:
-            return DeadLetterPage(dead_letters, page.cursor)
-
-
-async def redrive_dead_letters(
-    runtime: Runtime, caller: Principal, key: TaskKey, seq: int | None = None
-) -> list[Redriven]:
-    """Redrive the dead letters of a task, or one of them; a result names the reason if one can't be redriven.
-
-    Raises TaskNotFound, DeadLetterNotFound if that one is no longer listed, or RateLimited.
-    """
-    CURRENT_TASK.set(key.task_id)
-    task = await load_task(runtime.store, key)
-    wanted = choose(task, seq)  # new ones stay, as a redriven message may fail again
-    redriven: list[Redriven] = []
-    for seqs in batched(wanted, REDRIVEN_PER_COMMIT):
-        found = await _read(runtime.store, task, seqs)
-        messages = [each.message_seq for each in found if hook_of(each.mailbox) is None]
-        dead_letters = with_messages(found, await _read_events(runtime.store, key, messages))
-        task, some = await _redrive(runtime, caller, task, dead_letters, seq)
-        redriven += some
-    return redriven
-
-
-async def _redrive(
-    runtime: Runtime, caller: Principal, task: Task, dead_letters: Sequence[DeadLetter], seq: int | None
-) -> tuple[Task, list[Redriven]]:
-    redriven: list[Redriven] = []
-
-    def decide(task: Task) -> TaskChange | None:
-        nonlocal redriven
-        choose(task, seq)
-        change, redriven = redrive(task, dead_letters, runtime.swarm, caller, runtime.clock)
-        return change
-
-    change = await runtime.adopt(task, decide)
-    return (task if change is None else change.task), redriven
-
-
-async def discard_dead_letters(
-    runtime: Runtime, caller: Principal, key: TaskKey, seq: int | None = None
-) -> list[int]:
-    """Discard the dead letters of a task, or one of them; return their seqs. Raises as `redrive_dead_letters`."""
-    CURRENT_TASK.set(key.task_id)
-    task = await load_task(runtime.store, key)
-    wanted = choose(task, seq)  # new ones stay, as the caller has not seen them
-    discarded: list[int] = []
-
-    def decide(task: Task) -> TaskChange | None:
-        nonlocal discarded
-        choose(task, seq)
-        change, discarded = discard(task, wanted, runtime.swarm, caller, runtime.clock)
-        return change
-
-    await runtime.adopt(task, decide)
-    return discarded
-
-
 @dataclass(frozen=True, slots=True)
 class Sweep[Outcome]:
     """The results for the dead letters of several tasks.
@@ -149,47 +68,124 @@ class Sweep[Outcome]:
     cursor: str | None
 
 
-async def sweep[Outcome](
-    runtime: Runtime,
-    work: Callable[[Runtime, Principal, TaskKey], Coroutine[Any, Any, list[Outcome]]],
-    caller: Principal,
-    instance: str | None,
-    cursor: str | None,
-) -> Sweep[Outcome]:
-    """Do the work on the dead letters of an instance, or of the swarm, up to about `SWEEP_SIZE` of them."""
-    outcomes: dict[TaskKey, list[Outcome]] = {}
-    failures: dict[TaskKey, str] = {}
-    while True:
-        page = await runtime.store.list_dead(instance, limit=TASKS_PER_PAGE, cursor=cursor)
-        for task in page.tasks:
-            if not runtime.serves(task.key):
-                continue
-            try:
-                outcomes[task.key] = await work(runtime, caller, task.key)
-            except StoreUnavailable:
-                raise
-            except MAILError as error:  # the failure of one task must not stop the rest
-                failures[task.key] = error.detail
-        cursor = page.cursor
-        if cursor is None or sum(map(len, outcomes.values())) >= SWEEP_SIZE:
-            return Sweep(outcomes, failures, cursor)
+class DeadLetters:
+    """The dead letters of a swarm's tasks."""
 
+    def __init__(self, wiring: Wiring, admission: Admission) -> None:
+        self._wiring = wiring
+        self._admission = admission
 
-async def _read(store: Store, task: Task, seqs: Iterable[int]) -> list[DeadLetter]:
-    """Read dead letters of a task, the newest first."""
-    return read_dead_letters(task, await _read_events(store, task.key, seqs))
+    async def of(self, task: Task) -> list[ListedDeadLetter]:
+        """Return the dead letters of a task, the newest first."""
+        return [ListedDeadLetter(each, task.status) for each in await self._read(task, task.dead_letters)]
 
+    async def page(self, instance: str | None, *, limit: int, cursor: str | None) -> DeadLetterPage:
+        """Return a page of the dead letters of an instance's tasks, or of all tasks of the swarm.
 
-async def _read_events(store: Store, key: TaskKey, seqs: Iterable[int]) -> list[Event]:
-    """Read single events of a timeline, in order; events near each other share one bounded read."""
-    found: dict[int, Event] = {}
-    left = sorted(wanted := set(seqs))
-    while left:
-        first = left[0]
-        near = [seq for seq in left if seq < first + EVENTS_PER_READ]
-        limit = near[-1] - first + 1
-        events = await store.read_events(key, after=first - 1, limit=limit, max_bytes=SLICE_BYTES)
-        found |= {event.seq: event for event in events if event.seq in wanted}
-        read = max(first, events[-1].seq) if events else near[-1]
-        left = [seq for seq in left if seq > read]
-    return list(found.values())
+        The dead letters of one task are never split, so a task with more than `limit` fills a longer page. Raises
+        BadRequest for a cursor that the store did not make.
+        """
+        size = limit
+        while True:
+            page = await self._wiring.store.list_dead(instance, limit=size, cursor=cursor)
+            dead_letters: list[ListedDeadLetter] = []
+            for count, task in enumerate(page.tasks):
+                found = await self.of(task) if self._wiring.serves(task.key) else []
+                if count and len(dead_letters) + len(found) > limit:
+                    size = count  # only a page of this many tasks has a cursor behind them
+                    break
+                dead_letters += found
+            else:
+                return DeadLetterPage(dead_letters, page.cursor)
+
+    async def redrive(self, caller: Principal, key: TaskKey, seq: int | None = None) -> list[Redriven]:
+        """Redrive the dead letters of a task, or one of them; a result names the reason if one can't be redriven.
+
+        Raises TaskNotFound, DeadLetterNotFound if that one is no longer listed, or RateLimited.
+        """
+        CURRENT_TASK.set(key.task_id)
+        task = await load_task(self._wiring.store, key)
+        wanted = choose(task, seq)  # new ones stay, as a redriven message may fail again
+        redriven: list[Redriven] = []
+        for seqs in batched(wanted, REDRIVEN_PER_COMMIT):
+            found = await self._read(task, seqs)
+            messages = [each.message_seq for each in found if hook_of(each.mailbox) is None]
+            dead_letters = with_messages(found, await self._read_events(key, messages))
+            task, some = await self._redrive(caller, task, dead_letters, seq)
+            redriven += some
+        return redriven
+
+    async def _redrive(
+        self, caller: Principal, task: Task, dead_letters: Sequence[DeadLetter], seq: int | None
+    ) -> tuple[Task, list[Redriven]]:
+        redriven: list[Redriven] = []
+
+        def decide(task: Task) -> TaskChange | None:
+            nonlocal redriven
+            choose(task, seq)
+            change, redriven = redrive(task, dead_letters, self._wiring.swarm, caller, self._wiring.clock)
+            return change
+
+        change = await self._admission.adopt(task, decide)
+        return (task if change is None else change.task), redriven
+
+    async def discard(self, caller: Principal, key: TaskKey, seq: int | None = None) -> list[int]:
+        """Discard the dead letters of a task, or one of them; return their seqs. Raises as `redrive`."""
+        CURRENT_TASK.set(key.task_id)
+        task = await load_task(self._wiring.store, key)
+        wanted = choose(task, seq)  # new ones stay, as the caller has not seen them
+        discarded: list[int] = []
+
+        def decide(task: Task) -> TaskChange | None:
+            nonlocal discarded
+            choose(task, seq)
+            change, discarded = discard(task, wanted, self._wiring.swarm, caller, self._wiring.clock)
+            return change
+
+        await self._admission.adopt(task, decide)
+        return discarded
+
+    async def sweep[Outcome](
+        self,
+        work: Callable[[Principal, TaskKey], Coroutine[Any, Any, list[Outcome]]],
+        caller: Principal,
+        instance: str | None,
+        cursor: str | None,
+    ) -> Sweep[Outcome]:
+        """Do the work on the dead letters of an instance, or of the swarm, up to about `SWEEP_SIZE` of them."""
+        outcomes: dict[TaskKey, list[Outcome]] = {}
+        failures: dict[TaskKey, str] = {}
+        while True:
+            page = await self._wiring.store.list_dead(instance, limit=TASKS_PER_PAGE, cursor=cursor)
+            for task in page.tasks:
+                if not self._wiring.serves(task.key):
+                    continue
+                try:
+                    outcomes[task.key] = await work(caller, task.key)
+                except StoreUnavailable:
+                    raise
+                except MAILError as error:  # the failure of one task must not stop the rest
+                    failures[task.key] = error.detail
+            cursor = page.cursor
+            if cursor is None or sum(map(len, outcomes.values())) >= SWEEP_SIZE:
+                return Sweep(outcomes, failures, cursor)
+
+    async def _read(self, task: Task, seqs: Iterable[int]) -> list[DeadLetter]:
+        """Read dead letters of a task, the newest first."""
+        return read_dead_letters(task, await self._read_events(task.key, seqs))
+
+    async def _read_events(self, key: TaskKey, seqs: Iterable[int]) -> list[Event]:
+        """Read single events of a timeline, in order; events near each other share one bounded read."""
+        found: dict[int, Event] = {}
+        left = sorted(wanted := set(seqs))
+        while left:
+            first = left[0]
+            near = [seq for seq in left if seq < first + EVENTS_PER_READ]
+            limit = near[-1] - first + 1
+            events = await self._wiring.store.read_events(
+                key, after=first - 1, limit=limit, max_bytes=SLICE_BYTES
+            )
+            found |= {event.seq: event for event in events if event.seq in wanted}
+            read = max(first, events[-1].seq) if events else near[-1]
+            left = [seq for seq in left if seq > read]
+        return list(found.values())

@@ -12,8 +12,8 @@ from math import inf
 
 from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.protocol.clock import Clock
-from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.ports import Store
+from mail.core.turns.context import leave_task
 from mail.errors import LeaseLost, StoreError, StoreUnavailable
 
 LEASE_SECONDS = 40.0
@@ -123,8 +123,7 @@ class Heartbeat:
         return []
 
     async def _renew(self, due: Sequence[_Held]) -> None:
-        for about in (CURRENT_TASK, CURRENT_AGENT, CURRENT_MESSAGE):  # of the turn that set the timer
-            about.set("")
+        leave_task()  # of the turn that set the timer
         loop = asyncio.get_running_loop()
         begin = loop.time()
         expires = min(self._now() + self._seconds, *(held.latest for held in due))

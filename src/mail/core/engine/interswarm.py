@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from mail.core.decisions.interswarm import (
     delayed,
@@ -15,16 +18,32 @@ from mail.core.decisions.interswarm import (
 from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.ports import Peers, Store
-from mail.core.task.swarm import SwarmCore
+from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import PeerRefused, PeerUnavailable
 
 logger = logging.getLogger(__name__)
 
 NO_CONNECTION = "this server has no connection to other swarms"
+
+
+NO_BUILTINS: Mapping[str, ActionCore] = MappingProxyType({})
+
+
+def builtins_of(peers: Peers | None) -> Mapping[str, ActionCore]:
+    """Return the tool `discover_swarms` as an action, because it works outside of the task; nothing without peers."""
+    if peers is None:
+        return NO_BUILTINS
+
+    async def discover(arguments: dict[str, Any]) -> str:
+        return await peers.discover(DiscoverSwarms.model_validate(arguments).discovery_urls)
+
+    name = DiscoverSwarms.tool_name
+    return {name: ActionCore(name=name, function=discover, idempotent=True, sequential=True)}
 
 
 class PeerTurn(LeasedTurn):

@@ -9,13 +9,13 @@ from mail.core.decisions.turn import abandon
 from mail.core.engine.commit import Committer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
-from mail.core.task.activity import TurnActivity
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.leases import Claim
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
-from mail.core.task.usage import NO_USAGE, Usage
+from mail.core.turns.activity import TurnActivity
 from mail.errors import StoreError
 
 
@@ -42,13 +42,17 @@ class TurnReport:
     """
 
     class Outcome(StrEnum):
-        """BUSY and IDLE: there was no turn to run; LOST: another worker took the turn over."""
+        """BUSY and IDLE: there was no turn to run; LOST: another worker took the turn over.
+
+        FAILED: an error of the engine ended the turn; it is raised, so that only live events report it.
+        """
 
         COMMITTED = "committed"
         HANDED_BACK = "handed_back"
         BUSY = "busy"
         IDLE = "idle"
         LOST = "lost"
+        FAILED = "failed"
 
     outcome: Outcome
     conflicts: int = 0

@@ -6,26 +6,27 @@ from functools import partial
 
 from mail.core.decisions.manual import (
     Step,
-    StepSettlement,
     StepTurn,
     begin_step,
     compressed,
     portion,
     read_ahead,
+    settle_step,
     write_summary,
 )
-from mail.core.decisions.turn import AgentFailure, TurnOutput
+from mail.core.decisions.turn import TurnOutput
 from mail.core.engine.commit import Committer
 from mail.core.engine.leased_turn import TurnReport
-from mail.core.engine.runtime import Runtime
 from mail.core.engine.turn import AgentTurn, TurnPolicy
+from mail.core.engine.turns import Turns
+from mail.core.engine.wiring import Wiring
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
-from mail.core.task.context import CURRENT_TASK
 from mail.core.task.swarm import AgentFunction, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import StepFailed, TaskNotFound
 
 TURNS_TO_RESPOND = 25
@@ -71,20 +72,9 @@ class StepResult:
         mail: Sequence[MAILMessage],
         kept: Checkpoint | None,
     ) -> TaskChange:
-        """Decide what the turn's output does; after a failure, the other mail of the turn stays unread."""
-        if isinstance(output, AgentFailure):
-            turn = replace(turn, also_read=())
-        settlement = StepSettlement(task, swarm, turn, clock, mail)
-        settlement.charge(output.usage, output.models)
-        if output.timing is not None:
-            settlement.announce_timing(output.timing)
-        match output:
-            case AgentFailure(reason, attempts=attempts):
-                settlement.agent_failed(reason, attempts)
-            case Checkpoint():
-                settlement.process(output)
-        change = settlement.seal()
-        self.said, self.failed = settlement.said, settlement.failed
+        """Decide what the turn's output does, and keep what it has brought."""
+        change, result = settle_step(task, swarm, turn, output, clock, mail)
+        self.said, self.failed = result.said, result.failed
         return change
 
 
@@ -105,70 +95,90 @@ def _step_policy(result: StepResult, compress: Compress | None) -> TurnPolicy[St
     )
 
 
-async def take_step(
-    runtime: Runtime, key: TaskKey, step: Step, options: StepOptions = StepOptions()
-) -> MAILMessage:
-    """Let an agent take a step, and return its response.
+class ManualMode:
+    """Takes the steps of manual tasks, on the turns of a runtime."""
 
-    An agent takes one step at a time; a second one that starts meanwhile, on any server, fails.
+    def __init__(self, wiring: Wiring, turns: Turns) -> None:
+        self._wiring = wiring
+        self._turns = turns
 
-    Raises BadRequest for names that are not agents, TaskNotFound, and StepFailed if the agent gives no response; the
-    mail that it has not read then still waits.
-    """
-    CURRENT_TASK.set(key.task_id)
-    step.check(runtime.swarm)
-    task = await runtime.store.load(key)
-    if task is None:
-        raise TaskNotFound(f"there is no task {key.task_id!r}; submit a message with this task_id first")
-    begun = await Committer(runtime.store).commit(
-        lambda task: begin_step(task, runtime.swarm, step, runtime.clock), task
-    )
-    for _ in range(TURNS_TO_RESPOND):
-        said = await _take_turn(runtime, key, step, begun.deliveries[0].seq, options)
-        if said is not None:
-            return said
-    raise StepFailed(f"agent {step.target!r} gave no response within {TURNS_TO_RESPOND} turns")
+    async def take_step(self, key: TaskKey, step: Step, options: StepOptions = StepOptions()) -> MAILMessage:
+        """Let an agent take a step, and return its response.
 
+        An agent takes one step at a time; a second one that starts meanwhile, on any server, fails.
 
-async def _take_turn(
-    runtime: Runtime, key: TaskKey, step: Step, instructions: int, options: StepOptions
-) -> MAILMessage | None:
-    """Run one turn of a step, and return the response that it brought."""
-    while True:
-        turn, known = await _lease(runtime, key, step.target)
-        mail = await _other_mail(runtime, turn)
-        also_read = portion(mail) if mail else ()
-        is_next = turn.checkpoint is not None or turn.task.approved_calls_of(step.target) is not None
-        if len(also_read) == len(mail) or is_next:
-            break
-        first, *rest = portion([entry for entry in mail if entry.seq != instructions])
-        reading = _step_turn(replace(turn, entry=first, also_read=tuple(rest)), step, instructions)
-        leased = _agent_turn(runtime, reading, known, options, StepResult())
-        read = partial(read_ahead, swarm=runtime.swarm, turn=reading, clock=runtime.clock)
-        await _execute(runtime, leased, leased.commit(read))
-    result = StepResult()
-    turn = replace(turn, also_read=also_read)
-    leased = _agent_turn(runtime, _step_turn(turn, step, instructions), known, options, result)
-    await _execute(runtime, leased, leased.run(runtime.turn_seconds))
-    if result.failed is not None:
-        raise StepFailed(f"agent {step.target!r} gave no response: {result.failed}")
-    return result.said
+        Raises BadRequest for names that are not agents, TaskNotFound, and StepFailed if the agent gives no response; the
+        mail that it has not read then still waits.
+        """
+        CURRENT_TASK.set(key.task_id)
+        step.check(self._wiring.swarm)
+        task = await self._wiring.store.load(key)
+        if task is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}; submit a message with this task_id first")
+        begun = await Committer(self._wiring.store).commit(
+            lambda task: begin_step(task, self._wiring.swarm, step, self._wiring.clock), task
+        )
+        for _ in range(TURNS_TO_RESPOND):
+            said = await self._take_turn(key, step, begun.deliveries[0].seq, options)
+            if said is not None:
+                return said
+        raise StepFailed(f"agent {step.target!r} gave no response within {TURNS_TO_RESPOND} turns")
 
+    async def _take_turn(
+        self, key: TaskKey, step: Step, instructions: int, options: StepOptions
+    ) -> MAILMessage | None:
+        """Run one turn of a step, and return the response that it brought."""
+        while True:
+            turn, known = await self._lease(key, step.target)
+            mail = await self._other_mail(turn)
+            also_read = portion(mail) if mail else ()
+            is_next = turn.checkpoint is not None or turn.task.approved_calls_of(step.target) is not None
+            if len(also_read) == len(mail) or is_next:
+                break
+            first, *rest = portion([entry for entry in mail if entry.seq != instructions])
+            reading = _step_turn(replace(turn, entry=first, also_read=tuple(rest)), step, instructions)
+            leased = self._agent_turn(reading, known, options, StepResult())
+            read = partial(read_ahead, swarm=self._wiring.swarm, turn=reading, clock=self._wiring.clock)
+            await self._execute(leased, leased.commit(read))
+        result = StepResult()
+        turn = replace(turn, also_read=also_read)
+        leased = self._agent_turn(_step_turn(turn, step, instructions), known, options, result)
+        await self._execute(leased, leased.run(self._wiring.turn_seconds))
+        if result.failed is not None:
+            raise StepFailed(f"agent {step.target!r} gave no response: {result.failed}")
+        return result.said
 
-async def _lease(runtime: Runtime, key: TaskKey, agent: str) -> tuple[Turn, int]:
-    opened = await runtime.lease(key, agent, runtime.lease_seconds)
-    match opened:
-        case TurnReport.Outcome.BUSY:
-            raise StepFailed(f"agent {agent!r} is busy: another step of it is under way")
-        case TurnReport.Outcome():
-            raise StepFailed(f"task {key.task_id!r} has stopped")
-    return opened
+    async def _lease(self, key: TaskKey, agent: str) -> tuple[Turn, int]:
+        opened = await self._turns.lease(key, agent, self._wiring.lease_seconds)
+        match opened:
+            case TurnReport.Outcome.BUSY:
+                raise StepFailed(f"agent {agent!r} is busy: another step of it is under way")
+            case TurnReport.Outcome():
+                raise StepFailed(f"task {key.task_id!r} has stopped")
+        return opened
 
+    async def _other_mail(self, turn: Turn) -> list[InboxEntry]:
+        """Return the mail of the turn's mailbox, without the message that the turn is for."""
+        mail = await self._wiring.store.read_inbox(turn.task.key)
+        return [entry for entry in mail if entry.mailbox == turn.mailbox and entry.seq != turn.entry.seq]
 
-async def _other_mail(runtime: Runtime, turn: Turn) -> list[InboxEntry]:
-    """Return the mail of the turn's mailbox, without the message that the turn is for."""
-    mail = await runtime.store.read_inbox(turn.task.key)
-    return [entry for entry in mail if entry.mailbox == turn.mailbox and entry.seq != turn.entry.seq]
+    def _agent_turn(
+        self, turn: StepTurn, known: int, options: StepOptions, result: StepResult
+    ) -> AgentTurn[StepTurn]:
+        swarm = self._wiring.swarm
+        if options.function is not None:
+            agent = replace(swarm.agent(turn.mailbox), function=options.function)
+            swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
+        policy = _step_policy(result, options.compress)
+        engine = (swarm, self._wiring.store, self._wiring.clock, self._wiring.histories)
+        return AgentTurn(turn, known, *engine, policy, tracer=self._wiring.tracer, live=self._turns.live)
+
+    async def _execute(
+        self, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | None]
+    ) -> None:
+        report = await self._turns.execute(leased, work)
+        if report.outcome is not TurnReport.Outcome.COMMITTED:
+            raise StepFailed(f"the turn of agent {leased.turn.mailbox!r} was taken over by another worker")
 
 
 def _step_turn(turn: Turn, step: Step, instructions: int) -> StepTurn:
@@ -183,23 +193,3 @@ def _step_turn(turn: Turn, step: Step, instructions: int) -> StepTurn:
         step=step,
         instructions=instructions,
     )
-
-
-def _agent_turn(
-    runtime: Runtime, turn: StepTurn, known: int, options: StepOptions, result: StepResult
-) -> AgentTurn[StepTurn]:
-    swarm = runtime.swarm
-    if options.function is not None:
-        agent = replace(swarm.agent(turn.mailbox), function=options.function)
-        swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-    policy = _step_policy(result, options.compress)
-    engine = (swarm, runtime.store, runtime.clock, runtime.histories)
-    return AgentTurn(turn, known, *engine, policy, tracer=runtime.tracer, live=runtime.live)
-
-
-async def _execute(
-    runtime: Runtime, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | None]
-) -> None:
-    report = await runtime.execute(leased, work)
-    if report.outcome is not TurnReport.Outcome.COMMITTED:
-        raise StepFailed(f"the turn of agent {leased.turn.mailbox!r} was taken over by another worker")

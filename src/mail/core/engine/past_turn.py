@@ -16,12 +16,12 @@ from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.message import tier_of
 from mail.core.protocol.values import value
 from mail.core.task.change import InboxEntry
-from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size
 from mail.core.task.swarm import AgentCore, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.core.turns.context import TURN, TurnContext
 from mail.errors import BadRequest, SnapshotExpired
 
 FIRST_PAGE = 8
@@ -285,7 +285,7 @@ def _setup(swarm: SwarmCore, name: str, task: Task) -> AgentSetup | None:
 
 def _tools(swarm: SwarmCore, agent: AgentCore, name: str, task: Task) -> Sequence[Mapping[str, Any]]:
     """Return the tools of a turn: those that the agent's function offers its model, else its actions."""
-    TURN_TOOLS.set(task.turn_tools(name))
+    TURN.set(TurnContext(agent=name, tools=task.turn_tools(name)))
     if isinstance(agent.function, OffersTools):
         return agent.function.offered_tools()
     return [swarm.actions[action].to_tool_dict(agent.tool_format) for action in agent.actions]

@@ -7,11 +7,11 @@ from typing import Protocol
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Claim
 from mail.core.task.task import TaskStatus
-from mail.core.task.usage import UsageMeter
+from mail.core.turns.context import CURRENT_TRACE
+from mail.core.turns.usage import UsageMeter
 
 
 class Observer:

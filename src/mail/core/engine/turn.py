@@ -29,12 +29,8 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
 from mail.core.protocol.values import value
-from mail.core.task.activity import NOTABLE_SECONDS, TURN_ACTIVITY, LivePublisher, TurnActivity
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.client_tools import TURN_TOOLS
-from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.ports import Store
-from mail.core.task.provided_tools import NOTHING_PROVIDED, PROVIDED_TOOLS
 from mail.core.task.size import text_size
 from mail.core.task.swarm import (
     ActionCore,
@@ -47,7 +43,9 @@ from mail.core.task.swarm import (
 )
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
-from mail.core.task.usage import USAGE_METER, UsageMeter
+from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
+from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
+from mail.core.turns.usage import UsageMeter
 from mail.errors import AgentUnavailable, StoreError, TaskFull
 
 logger = logging.getLogger(__name__)
@@ -83,7 +81,7 @@ def _require_tools(turn: Turn) -> ToolChoice:
     """Require a tool: `task_complete` after a limit is reached, or the one that the caller demands."""
     if turn.entry.seq == turn.task.generation.limit_notice:
         return _only("task_complete")
-    offer = TURN_TOOLS.get()
+    offer = TURN.get().tools
     if offer.is_required and len(offer.tools) == 1:
         return _only(offer.tools[0].name)
     return "required"
@@ -172,6 +170,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             asyncio.get_running_loop().time,
             lease.attempt,
             timing,
+            turn.replaced,
             policy.text_recipient and partial(policy.text_recipient, turn.task, swarm, turn, clock),
         )
 
@@ -300,10 +299,18 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _run(self, history: History, seconds: float) -> TurnOutput:
         """Call the agent and its actions, or resume an interrupted run of this turn at its checkpoint."""
-        TURN_DEADLINE.set(self.activity.begin + seconds)
-        TURN_TOOLS.set(self.turn.task.turn_tools(self.turn.mailbox))
-        USAGE_METER.set(self._meter)
-        TURN_ACTIVITY.set(self.activity)
+        task, mailbox = self.turn.task, self.turn.mailbox
+        TURN.set(
+            TurnContext(
+                agent=mailbox,
+                message_id=self.turn.entry.message.id,
+                caller=task.instance,
+                deadline=self.activity.begin + seconds,
+                tools=task.turn_tools(mailbox),
+                meter=self._meter,
+                activity=self.activity,
+            )
+        )
         if self._stopped_by is not None:
             raise self._stopped_by
         work = asyncio.Task(self._work(history), loop=asyncio.get_running_loop(), eager_start=True)
@@ -340,7 +347,6 @@ class AgentTurn[T: Turn](LeasedTurn):
             self._keep,
             sequential=agent.sequential,
             has_person=self.turn.task.parent_swarm is None,
-            caller=self.turn.task.instance,
             meter=self._meter,
             tracer=self._tracer,
             activity=self.activity,
@@ -348,13 +354,13 @@ class AgentTurn[T: Turn](LeasedTurn):
         return await actions.run(output)
 
     async def _provide(self, source: ToolSource) -> ProvidedTools:
-        """Return the tools of a source, without those whose names the caller's tools have, and set PROVIDED_TOOLS."""
+        """Return the tools of a source, without those whose names the caller's tools have, and lend them to the turn."""
         provided = await source.tools()
-        lent = {tool.name for tool in TURN_TOOLS.get().tools}
+        lent = {tool.name for tool in TURN.get().tools.tools}
         if not lent.isdisjoint(provided.actions):
             kept = {name: action for name, action in provided.actions.items() if name not in lent}
             provided = replace(provided, actions=kept)
-        PROVIDED_TOOLS.set(provided)
+        TURN.set(replace(TURN.get(), provided=provided))
         return provided
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:

@@ -1,20 +1,19 @@
 """Tools that the caller of a task runs: an agent calls them, the task pauses, and the caller returns their results.
 
 They are breakpoint tools of one generation of one task. Only the task's entrypoint may call them, besides its own
-tools; an agent function finds them with `caller_tools`.
+tools; an agent function finds them with `caller_tools` (`mail.core.turns.tools`).
 """
 
-from collections.abc import Collection, Sequence
-from contextvars import ContextVar
+from collections.abc import Collection
+from importlib import import_module
 from typing import Any
 
 from pydantic import Field
 
-from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, ToolFormat
-from mail.core.protocol.mail_tools import MAIL_TOOLS, TaskComplete
-from mail.core.protocol.tool_schemas import declared_name, tool_declaration
+from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import Value, value
-from mail.core.task.output_schema import OutputSchema, answer_tool
 from mail.errors import BadClientTools
 
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -85,36 +84,9 @@ class TurnTools:
 
 NO_CLIENT_TOOLS = TurnTools()
 
-TURN_TOOLS: ContextVar[TurnTools] = ContextVar("TURN_TOOLS", default=NO_CLIENT_TOOLS)
-"""The caller's tools in the turn that is running."""
 
-
-def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
-    """Declare the caller's tools that the agent may call in this turn; none outside of turns.
-
-    A call of one pauses the task until the caller returns the result, which then stands in the agent's history.
-    """
-    declarations = []
-    for tool in TURN_TOOLS.get().tools:
-        declaration = tool_declaration(tool.name, tool.description, tool.parameters, style)
-        if tool.strict is not None:
-            (declaration if style == "responses" else declaration["function"])["strict"] = tool.strict
-        declarations.append(declaration)
-    return declarations
-
-
-def task_tools(tools: Sequence[dict[str, Any]], style: ToolFormat = "completions") -> list[dict[str, Any]]:
-    """Return an agent's tools as this turn's task needs them: with an output schema, `task_complete` has an argument for it."""
-    schema = TURN_TOOLS.get().output_schema
-    if schema is None:
-        return [*tools]
-    name = TaskComplete.tool_name
-    complete = tool_declaration(name, _WITH_OUTPUT, answer_tool(schema), style)
-    return [complete if _names(tool, name) else tool for tool in tools]
-
-
-def _names(tool: dict[str, Any], name: str) -> bool:
-    return tool.get("type", "function") == "function" and declared_name(tool) == name
-
-
-_WITH_OUTPUT = "Finish the task: the output goes to the user as the final answer, and all agents stop."
+def __getattr__(name: str) -> Any:
+    """Return `caller_tools` and `task_tools`, for which this is a documented import path, when they are first used."""
+    if name in ("caller_tools", "task_tools"):
+        return getattr(import_module("mail.core.turns.tools"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

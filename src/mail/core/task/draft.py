@@ -30,6 +30,7 @@ from mail.core.protocol.message import (
 )
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
+from mail.core.task.costs import NO_USAGE, Usage, add_models
 from mail.core.task.events import QUESTION, UNREAD_FROM, Event, EventKind, encode_events
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
@@ -39,7 +40,6 @@ from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Cancellation, Generation, Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
-from mail.core.task.usage import NO_USAGE, Usage, add_models
 from mail.core.task.webhooks import TaskWebhook, add_events
 from mail.errors import Subject
 

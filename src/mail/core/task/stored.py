@@ -15,10 +15,10 @@ from pydantic_core import from_json, to_json
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
-from mail.core.task.usage import NO_USAGE, Usage
 
 _CONFIG = ConfigDict(defer_build=True)
 

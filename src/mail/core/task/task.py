@@ -16,16 +16,16 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from mail.core.protocol.message import Tier
+from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.failing_calls import FailingCall
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
-from mail.core.task.output_schema import OutputSchema
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
-from mail.core.task.usage import NO_USAGE, Usage
 from mail.core.task.webhooks import TaskWebhook
 
 
@@ -187,7 +187,7 @@ class Task:
         approved_calls: calls on which people have decided, and whose results their agents don't have yet. The engine runs
             the approved ones before the agent takes another turn.
         usage: what models have cost in all generations, per agent.
-        models: the same per model (`mail.core.task.usage.add_models`).
+        models: the same per model (`mail.core.task.costs.add_models`).
         peers: the other swarms that take part, by name.
         parent_swarm: the swarm that sent the task here; None if its owner is a caller of this server.
         hops: how many swarms the task has passed through.

@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.question_text import describe_question
 from mail.core.protocol.values import value
-from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
+from mail.core.task.costs import NO_USAGE, Usage
 
 
 @value(kw_only=True)
@@ -93,12 +93,9 @@ class Checkpoint:
     timing: TurnTiming | None = None
     approved: bool = False
 
-    def with_receipt(self, index: int, receipt: Receipt, meter: UsageMeter | None = None) -> "Checkpoint":
-        """Return the checkpoint with the receipt of the call at `index`, and with the meter's sums if given."""
-        receipts = (*self.receipts[:index], receipt, *self.receipts[index + 1 :])
-        if meter is None:
-            return replace(self, receipts=receipts)
-        return replace(self, receipts=receipts, usage=meter.spent, models=meter.spent_by_model)
+    def with_receipt(self, index: int, receipt: Receipt) -> "Checkpoint":
+        """Return the checkpoint with the receipt of the call at `index`."""
+        return replace(self, receipts=(*self.receipts[:index], receipt, *self.receipts[index + 1 :]))
 
 
 @value(kw_only=True)

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from mail.core.task.client_tools import ClientTool, ClientTools
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
-from mail.core.task.usage import NO_USAGE, Usage
 from mail.http.openai.submission import ResponseId
 
 JSONObject = dict[str, Any]

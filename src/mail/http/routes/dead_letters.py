@@ -9,8 +9,7 @@ from pydantic import Field
 from mail.auth.keys import Caller
 from mail.core.decisions.dead_letters import Redriven
 from mail.core.engine import dead_letters
-from mail.core.engine.dead_letters import ListedDeadLetter, Sweep, sweep
-from mail.core.engine.runtime import Runtime
+from mail.core.engine.dead_letters import ListedDeadLetter, Sweep
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import TaskId
 from mail.core.task.task import TaskKey, TaskStatus
@@ -118,7 +117,8 @@ class Discarded(Answered):
 router = make_router("tasks")
 _body = JSONBody(PostDeadLetters)
 
-Work = Callable[[Runtime, Principal, TaskKey, int | None], Coroutine[Any, Any, list[Any]]]
+Work = Callable[[dead_letters.DeadLetters, Principal, TaskKey, int | None], Coroutine[Any, Any, list[Any]]]
+"""A method of the engine's `DeadLetters`."""
 
 
 @router.get(
@@ -163,9 +163,9 @@ async def get_dead_letters(
         if task is None:
             owner = "you have" if of is None else f"{of} has"
             raise TaskNotFound(f"{owner} no task {task_id!r}")
-        found = [_line(listed) for listed in await dead_letters.dead_letters_of(runtime.store, task)]
+        found = [_line(listed) for listed in await runtime.dead_letters.of(task)]
         return JSON({"dead_letters": found, "next_cursor": None})
-    page = await dead_letters.list_dead_letters(runtime, instance, limit=limit, cursor=cursor)
+    page = await runtime.dead_letters.page(instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})
     return JSON(
         {"dead_letters": [_line(listed) for listed in page.dead_letters], "next_cursor": page.cursor},
@@ -204,7 +204,7 @@ async def redrive_dead_letters(
 
     A failed task continues with it. In tasks that stopped otherwise, messages for agents wait until the task is resumed.
     """
-    done = await _process(request, caller, body, dead_letters.redrive_dead_letters)
+    done = await _process(request, caller, body, dead_letters.DeadLetters.redrive)
     redriven, failed = [], [_failure(key, reason) for key, reason in done.failures.items()]
     outcome: Redriven
     for key, outcomes in done.outcomes.items():
@@ -228,7 +228,7 @@ async def discard_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:
     """Take dead letters off the list without processing them; they stay in their tasks' timelines."""
-    done = await _process(request, caller, body, dead_letters.discard_dead_letters)
+    done = await _process(request, caller, body, dead_letters.DeadLetters.discard)
     discarded = [{**_of_task(key), "seq": seq} for key, seqs in done.outcomes.items() for seq in seqs]
     failed = [_failure(key, reason) for key, reason in done.failures.items()]
     return JSON({"discarded": discarded, "failed": failed, "next_cursor": done.cursor})
@@ -246,15 +246,14 @@ async def _process(request: Request, caller: Caller, body: PostDeadLetters, work
     principal = caller.principal(runtime.swarm.name)
     instance = chosen_instance(caller, body.caller, runtime.swarm.name)
     if body.task_id is None:
-        return await sweep(
-            runtime,
-            lambda runtime, caller, key: work(runtime, caller, key, None),
+        return await runtime.dead_letters.sweep(
+            lambda caller, key: work(runtime.dead_letters, caller, key, None),
             principal,
             instance,
             body.cursor,
         )
     key = TaskKey(instance or str(principal), body.task_id)
-    return Sweep({key: await work(runtime, principal, key, body.seq)}, {}, None)
+    return Sweep({key: await work(runtime.dead_letters, principal, key, body.seq)}, {}, None)
 
 
 def _of_task(key: TaskKey) -> dict[str, str]:

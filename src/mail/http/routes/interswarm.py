@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from mail.auth.keys import Caller
 from mail.core.decisions.submit import DEFAULT_SUBJECT, Submission
-from mail.core.engine.runtime import Received
+from mail.core.engine.admission import Received
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, TaskId

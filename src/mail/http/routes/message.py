@@ -15,9 +15,9 @@ from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.output_schema import read_output
 from mail.core.protocol.values import is_none
 from mail.core.task.limits import Budget
-from mail.core.task.output_schema import read_output
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import RoleGate

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
 from mail.core.decisions.cancel import MAX_REASON, StillRunning
-from mail.core.engine.runtime import Forked
+from mail.core.engine.admission import Forked
 from mail.core.protocol.message import TaskId
 from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest, Forbidden

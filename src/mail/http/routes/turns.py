@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from mail.auth.keys import Caller
 from mail.core.engine.past_turn import PastTurn, read_turn, summarize_turns
 from mail.core.protocol.message import TaskId
-from mail.core.task.usage import Usage
+from mail.core.task.costs import Usage
 from mail.http.access import OTHER_OWNER, AdminOrUser, audit
 from mail.http.bodies import JSON, Answered
 from mail.http.large_answers import answer

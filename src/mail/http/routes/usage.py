@@ -14,9 +14,9 @@ from pydantic import Field
 
 from mail.auth.keys import Caller
 from mail.core.protocol.message import TaskId
-from mail.core.task.context import CURRENT_TASK
+from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.task import Task, TaskKey
-from mail.core.task.usage import NO_USAGE, Usage
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.bodies import JSON, Answered

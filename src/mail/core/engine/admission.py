@@ -1,0 +1,325 @@
+"""Admission: what callers, admins and other swarms begin or change in a task from outside of its turns.
+
+submit, receive, fork ── decide ──► commit, within the quotas ──► wake-ups
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from mail.core.decisions.cancel import cancel
+from mail.core.decisions.fork import fork
+from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
+from mail.core.decisions.submit import Submission, admit
+from mail.core.decisions.webhooks import attach, remove
+from mail.core.engine.commit import Committer, load_task
+from mail.core.engine.live import LiveHub
+from mail.core.engine.quotas import QuotaGuard
+from mail.core.engine.wake_ups import publish
+from mail.core.engine.watch import Submitted
+from mail.core.engine.webhooks import NO_WEBHOOKS
+from mail.core.engine.wiring import Wiring
+from mail.core.protocol.address import Principal, parse_agent_address
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.traceparent import same_trace, traceparent_in
+from mail.core.protocol.values import value
+from mail.core.task.change import TaskChange
+from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
+from mail.core.task.limits import Budget
+from mail.core.task.ports import wake_ups
+from mail.core.task.task import Task, TaskKey
+from mail.core.task.webhooks import Webhook
+from mail.core.turns.context import CURRENT_TASK
+from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound
+
+logger = logging.getLogger(__name__)
+
+
+@value
+class Received:
+    """An accepted message of another swarm.
+
+    Attributes:
+        key: its task here.
+        runner: the principal that the tasks of its sender have here.
+    """
+
+    key: TaskKey
+    runner: str
+
+
+@value
+class Forked:
+    """A new task, forked from another one as it was `at` one of its events."""
+
+    task: Task
+    at: int
+
+
+class Admission:
+    """Admits what comes from outside to the tasks of a swarm; live events are announced on `live`."""
+
+    def __init__(self, wiring: Wiring, live: LiveHub) -> None:
+        self._wiring = wiring
+        self._live = live
+        self._committer = Committer(wiring.store)
+        self._quota_guard = QuotaGuard(wiring.store)
+
+    async def submit(self, caller: Principal, submission: Submission) -> Submitted:
+        """Accept a caller's message; see `Runtime.submit`."""
+        wiring = self._wiring
+        if submission.task_id is None and submission.resume_from is not None:
+            raise BadRequest("task_id is missing: say which task to resume")
+        is_new = submission.task_id is None
+        if is_new:
+            submission = submission.as_new(wiring.clock.new_id())
+        key = TaskKey(str(caller), submission.task_id or "")
+        CURRENT_TASK.set(key.task_id)
+        webhooks = await self._webhooks_of(submission)
+        task = None if is_new else await wiring.store.load(key)
+        registered: Sequence[Webhook] = ()
+        if task is None and wiring.webhooks is not None:
+            registered = await wiring.webhooks.registered(key.instance)
+        unknown = await self._unknown_swarm(submission.targets) if submission.targets else None
+        submitted: Submitted
+
+        def decide(task: Task | None) -> TaskChange | None:
+            nonlocal submitted
+            idempotency = submission.idempotency_key
+            if task is not None and idempotency is not None:
+                earlier = find(task.submitted, idempotency, wiring.now())
+                if earlier is not None:
+                    submitted = Submitted(
+                        key,
+                        earlier.generation,
+                        earlier.after,
+                        earlier.seq,
+                        task.generation.output_schema is not None,
+                    )
+                    return None
+            change = admit(task, wiring.swarm, caller, submission, wiring.clock)
+            if unknown is not None:
+                raise SwarmNotFound(f"swarm {unknown!r} is not registered here")
+            if hooks := webhooks if task is not None else (*webhooks, *registered):
+                change = attach(task, change, hooks)
+            change = self._traced(change)
+            submitted = Submitted(
+                key,
+                change.task.generation.number,
+                task.seq if task else 0,
+                change.task.seq,
+                change.task.generation.output_schema is not None,
+            )
+            return change if idempotency is None else self._remembering(change, idempotency, submitted)
+
+        async def announce(change: TaskChange) -> None:
+            """Announce the watch before the first turn begins."""
+            await self._live.announce(change.key, deltas=submission.deltas)
+
+        await self.adopt(task, decide, before_wake_ups=announce if submission.live else None)
+        return submitted
+
+    async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
+        """Return the first swarm of `agent@swarm` targets that is not known here; None if all are."""
+        wiring = self._wiring
+        for swarm in dict.fromkeys(parse_agent_address(target)[1] for target in targets):
+            if swarm is not None and wiring.peers is not None and not await wiring.peers.caller_ids(swarm):
+                return swarm
+        return None
+
+    async def _webhooks_of(self, submission: Submission) -> tuple[Webhook, ...]:
+        """Return the webhook of a submission. Raises BadRequest if it can't be called."""
+        wiring = self._wiring
+        if submission.webhook is None:
+            return ()
+        if wiring.webhooks is None:
+            raise BadRequest(NO_WEBHOOKS)
+        await wiring.webhooks.check(submission.webhook)
+        return (submission.webhook,)
+
+    async def receive(self, caller_id: str, message: MAILInterswarmMessage, *, back: bool) -> Received:
+        """Accept a message of another swarm; see `Runtime.receive`."""
+        wiring = self._wiring
+        keys = possible_keys(message, wiring.swarm, caller_id, back=back)
+        CURRENT_TASK.set(message.payload.task_id)
+        source = message.source_swarm
+        is_known = await self._check_source(source, caller_id, back=back)
+
+        async def load() -> Task | None:
+            """Load the first task that the message may belong to; None to begin one."""
+            for key in keys:
+                task = await wiring.store.load(key)
+                if task is not None and may_reach(
+                    task, wiring.swarm, message, caller_id=caller_id, is_known=is_known
+                ):
+                    return task
+            if back or await wiring.store.load(keys[-1]) is not None:
+                raise TaskNotFound(f"swarm {source!r} has no task {message.payload.task_id!r} here")
+            if Principal.parse(message.task_owner).swarm == wiring.swarm.name:
+                begun = await wiring.store.load(TaskKey(message.task_owner, message.payload.task_id))
+                if begun is None or not begun.peers:  # else other swarms took part, and it has come back
+                    raise Forbidden(f"no task of {message.task_owner} has left this swarm under this id")
+            return None
+
+        traceparent = traceparent_in(message.payload.routing_info)
+
+        def decide(task: Task | None) -> TaskChange | None:
+            if task is None:
+                first = begin(wiring.swarm, keys[-1], message, wiring.clock, hop_limit=wiring.hop_limit)
+                return self._traced(first, traceparent)
+            change = receive(task, wiring.swarm, message, wiring.clock)
+            return None if change is None else self._traced(change, traceparent)
+
+        task = await load()
+        change = await self.adopt(task, decide, reload=load)
+        key = change.key if change is not None else keys[-1] if task is None else task.key
+        return Received(key, runner_of(caller_id, wiring.swarm))
+
+    async def _check_source(self, source: str, caller_id: str, *, back: bool) -> bool:
+        """Return whether the swarm that sends a message is known. Raises Forbidden for the token of another swarm.
+
+        A message that may ask something is refused, too, if its answer could not be sent.
+        """
+        wiring = self._wiring
+        if wiring.peers is None:
+            known_ids: Sequence[str] = (source,)
+        else:
+            known_ids = await wiring.peers.caller_ids(source)
+        ids = known_ids or ((source,) if back else ())
+        if ids and caller_id not in ids:
+            logger.warning(
+                "a message of swarm %s was refused: it came with the token of %r instead of %r. If that is its token, "
+                "register the swarm with this id as caller_id",
+                *(source, caller_id, ids[0]),
+            )
+            raise Forbidden(
+                f"the token of this request has the id {caller_id!r}, and swarm {wiring.swarm.name!r} expects {ids[0]!r} of swarm {source!r}: "
+                f"use a token with that id, or ask the operator of {wiring.swarm.name!r} to register {source!r} with "
+                f"the caller_id {caller_id!r}"
+            )
+        if not back and wiring.peers is not None and (obstacle := await wiring.peers.obstacle(source)):
+            logger.warning(
+                "a message of swarm %s was refused: it could not be answered: %s", source, obstacle
+            )
+            raise Forbidden(f"swarm {wiring.swarm.name!r} could not answer swarm {source!r}: {obstacle}")
+        return bool(known_ids)
+
+    async def cancel(self, caller: Principal, key: TaskKey, reason: str) -> Task:
+        """Cancel a task, and return it as it is then; see `Runtime.cancel`."""
+        wiring = self._wiring
+        CURRENT_TASK.set(key.task_id)
+        before = await load_task(wiring.store, key)
+        change = await self.adopt(
+            before, lambda task: cancel(task, wiring.swarm, caller, reason, wiring.clock)
+        )
+        return await load_task(wiring.store, key) if change is None else change.task
+
+    async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
+        """Remove a webhook from a task; return whether the task had it."""
+        wiring = self._wiring
+        CURRENT_TASK.set(task.task_id)
+        return None is not await self.adopt(
+            task, lambda task: remove(task, wiring.swarm, webhook_id, caller, wiring.clock)
+        )
+
+    async def fork(
+        self,
+        caller: Principal,
+        task_id: str,
+        *,
+        at: int | None,
+        run: bool,
+        ceiling: Budget,
+        new_id: str | None,
+    ) -> Forked:
+        """Fork a caller's task; see `Runtime.fork`."""
+        wiring = self._wiring
+        key = TaskKey(str(caller), task_id)
+        CURRENT_TASK.set(task_id)
+        made = None if new_id is None else TaskKey(str(caller), new_id)
+        if made is not None and await wiring.store.load(made) is not None:
+            return await self._read_fork(made)
+        present = await load_task(wiring.store, key)
+        snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
+        histories = {
+            agent: await wiring.store.read_history(key, agent, upto=n)
+            for agent, n in snapshot.task.histories.items()
+            if agent in wiring.swarm.agents
+        }
+
+        def decide(existing: Task | None) -> TaskChange | None:
+            if existing is not None and existing.key == made:
+                return None
+            fork_id, clock = new_id or wiring.clock.new_id(), wiring.clock
+            return self._traced(
+                fork(snapshot, histories, wiring.swarm, caller, fork_id, clock, run=run, ceiling=ceiling)
+            )
+
+        change = await self.adopt(None, decide)
+        if change is None:
+            assert made is not None
+            return await self._read_fork(made)
+        return Forked(change.task, snapshot.task.seq)
+
+    async def _read_fork(self, key: TaskKey) -> Forked:
+        """Return a fork as it was when it was made. Raises TaskNotFound."""
+        wiring = self._wiring
+        [event] = await wiring.store.read_events(key, limit=1)
+        return Forked((await wiring.store.read_commit(key, 1)).task, event.extra["at"])
+
+    async def adopt[T: Task | None, C: TaskChange | None](
+        self,
+        task: T,
+        decide: Callable[[T | Task], C],
+        *,
+        reload: Callable[[], Awaitable[T]] | None = None,
+        before_wake_ups: Callable[[TaskChange], Awaitable[None]] | None = None,
+    ) -> C:
+        """Commit a decision on a task from outside of its turns, and wake the mailboxes with mail.
+
+        Works as `Committer.commit`. Raises RateLimited for a full mailbox or too many running tasks.
+        """
+        wiring = self._wiring
+        change = await self._committer.commit(
+            decide,
+            task,
+            reload=reload,
+            guard=lambda before, change: self._quota_guard.enforce(wiring.quotas, before, change),
+        )
+        if change is not None:
+            wiring.observe(change)
+            if before_wake_ups is not None:
+                await before_wake_ups(change)
+            await publish(wiring.queue, wake_ups(change.task))
+        return change
+
+    def _traced(self, change: TaskChange, given: str = "") -> TaskChange:
+        """Add the task to the trace of its first request, unless it belongs to a trace already.
+
+        `given` is the trace that another swarm's message names; the request that delivered it may not know it.
+        """
+        wiring = self._wiring
+        known = change.task.traceparent
+        if known:
+            wiring.tracer.joins(known)
+            return change
+        here = wiring.tracer.position()
+        if given and not same_trace(given, here):
+            here = given
+        here = here or wiring.tracer.beginning()
+        if not here:
+            return change
+        return replace(change, task=replace(change.task, traceparent=here))
+
+    def _remembering(self, change: TaskChange, key: IdempotencyKey, submitted: Submitted) -> TaskChange:
+        """Store the submission's key and result with the task."""
+        new = Remembered(
+            key=key.key,
+            digest=key.digest,
+            until=key.until,
+            generation=submitted.generation,
+            after=submitted.after,
+            seq=submitted.seq,
+        )
+        remembered = remember(change.task.submitted, new, self._wiring.now())
+        return replace(change, task=replace(change.task, submitted=remembered))

@@ -1,0 +1,93 @@
+"""Recovery: turns of workers that are gone, mail whose wake-ups were lost, and tasks whose time is up."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from math import inf
+
+from mail.core.decisions.turn import expire
+from mail.core.engine.commit import Committer, load_task
+from mail.core.engine.turns import Turns
+from mail.core.engine.wake_ups import again, publish
+from mail.core.engine.wiring import Wiring
+from mail.core.task.leases import ExpiredLease
+from mail.core.task.ports import wake_ups
+from mail.core.task.task import TaskKey
+from mail.core.turns.context import CURRENT_TASK
+from mail.errors import MAILError
+
+logger = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Resumes what a crash, a lost wake-up or a deadline has left behind."""
+
+    def __init__(self, wiring: Wiring, turns: Turns) -> None:
+        self._wiring = wiring
+        self._turns = turns
+        self._committer = Committer(wiring.store)
+
+    async def take_over(self, max_attempts: int | None, reason: str) -> int:
+        """Wake the mailboxes of workers that are gone, or dead-letter their turns; see `Runtime.take_over`."""
+        wiring = self._wiring
+        found = await wiring.store.take_expired(wiring.swarm.name, now=wiring.now())
+        expired = [each for each in found if not self._turns.runs(each.lease)]
+        self._turns.note_taken_over(expired)
+        hopeless = [
+            each for each in expired if max_attempts is not None and each.lease.attempt >= max_attempts
+        ]
+        await publish(
+            wiring.queue,
+            [
+                replace(wake_up, cause=each.lease.token, attempt=each.lease.attempt + 1, overtakes=True)
+                for each in expired
+                if each not in hopeless
+                for wake_up in wake_ups(each.task)
+                if wake_up.mailbox == each.mailbox
+            ],
+        )
+        await self._dead_letter(hopeless, reason)
+        return len(expired)
+
+    async def _dead_letter(self, hopeless: Sequence[ExpiredLease], reason: str) -> None:
+        for each in hopeless:
+            task, attempts = each.task, each.lease.attempt
+            CURRENT_TASK.set(task.task_id)
+            try:
+                await self._turns.dead_letter(
+                    task.key, each.mailbox, reason, upto=task.seq, attempts=attempts
+                )
+            except MAILError:  # a sweep tries it again
+                logger.exception("task %s: the turn of %s can't be dead-lettered", task.task_id, each.mailbox)
+
+    async def wake_all(self, quiet_for: float) -> int:
+        """Wake all mailboxes with mail; see `Runtime.recover`."""
+        wiring = self._wiring
+        now = wiring.clock.now()
+        quiet_since = (now - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
+        ready = await wiring.store.list_ready(
+            quiet_since=quiet_since, now=now.timestamp() if quiet_for else inf
+        )
+        woken = [again(wake_up, now, quiet_for) for wake_up in ready if wiring.serves(wake_up.key)]
+        await wiring.queue.publish(woken)
+        return len(woken)
+
+    async def expire_overdue(self) -> None:
+        """End the running tasks whose deadline has passed."""
+        wiring = self._wiring
+        for key in filter(wiring.serves, await wiring.store.list_overdue(wiring.now())):
+            CURRENT_TASK.set(key.task_id)
+            try:
+                await self._expire(key)
+            except MAILError:  # the failure of one task must not prevent that of the rest
+                logger.exception("task %s is overdue and could not be ended", key.task_id)
+
+    async def _expire(self, key: TaskKey) -> None:
+        wiring = self._wiring
+        change = await self._committer.commit(
+            lambda task: expire(task, wiring.swarm, None, wiring.clock), await load_task(wiring.store, key)
+        )
+        if change is not None:
+            wiring.observe(change)
+            await publish(wiring.queue, wake_ups(change.task))  # all, as the task may have resumed

@@ -1,0 +1,326 @@
+"""Turns: leases the mailboxes of this swarm, runs their turns, and ends them.
+
+run ─ open ─► LeasedTurn ─ execute ─► commit ─► wake-ups
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from itertools import count
+
+from mail.core.decisions.cancel import is_discarded
+from mail.core.engine.attempts import Attempts
+from mail.core.engine.commit import load_task
+from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
+from mail.core.engine.interswarm import PeerTurn, builtins_of
+from mail.core.engine.leased_turn import LeasedTurn, TurnReport
+from mail.core.engine.live import LiveHub, LiveTurn
+from mail.core.engine.telemetry import NO_TRACER
+from mail.core.engine.turn import AUTOMATIC, AgentTurn
+from mail.core.engine.wake_ups import after_turn, of_idle, publish
+from mail.core.engine.webhooks import WebhookTurn
+from mail.core.engine.wiring import Wiring
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.mailboxes import goes_out, hook_of
+from mail.core.task.ports import Busy, Idle, WakeUp
+from mail.core.task.task import Task, TaskKey
+from mail.core.turns.activity import TurnActivity
+from mail.core.turns.context import CURRENT_TASK, TURN, TurnContext
+from mail.errors import LeaseLost, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+LEASE_MARGIN = 30.0
+"""Seconds past the time limit of a turn during which its lease is still renewed, for its commit."""
+
+COMMIT_SECONDS = 10.0
+"""Seconds of a worker's life reserved for the commit; half of its life if that is shorter than twice as long."""
+
+NAMED = 10
+"""How many turns of a dead worker its line in the log names."""
+
+
+class Turns:
+    """The turns of this process.
+
+    Attributes:
+        live: passes live events to those who watch a task.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.live = LiveHub(self.activities, wiring.live_link)
+        self._wiring = wiring
+        self._attempts = Attempts()
+        self._name = wiring.clock.new_id()
+        self._leases = count()
+        self._heartbeat = Heartbeat(wiring.store, wiring.clock, wiring.lease_seconds)
+        self._running: defaultdict[TaskKey, set[LeasedTurn]] = defaultdict(set)
+
+    def rename(self) -> None:
+        """Take another name for leases, which copies of a process must not share."""
+        self._name = self._wiring.clock.new_id()
+
+    # ------------------------------------------------------------------------------------------- what runs here
+
+    def activities(self, key: TaskKey) -> list[TurnActivity]:
+        """Return what the turns of a task do that run in this process."""
+        running = self._running.get(key, ())
+        return [leased.activity for leased in running if leased.activity is not None]
+
+    def runs(self, lease: Lease) -> bool:
+        """Return whether the turn of a lease runs here."""
+        return lease.token in self._heartbeat
+
+    def interrupt(self, task: Task) -> None:
+        """Stop waiting for the agents of a task whose turns it discards, as it has been cancelled."""
+        for leased in self._running.get(task.key, ()):
+            if is_discarded(task, leased.turn):
+                leased.interrupt()
+
+    def _is_late(self, key: TaskKey, mailbox: str) -> bool:
+        """Return whether this process runs the mailbox's turn, but its event loop was too busy to renew the lease."""
+        running = self._running.get(key)
+        return running is not None and any(
+            leased.turn.mailbox == mailbox and self._heartbeat.is_late(leased) for leased in running
+        )
+
+    # -------------------------------------------------------------------------------------------------- leases
+
+    async def lease(
+        self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 1
+    ) -> tuple[Turn, int] | TurnReport.Outcome:
+        """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
+        wiring = self._wiring
+        known = wiring.histories.count(key, mailbox)
+        now = wiring.clock.now().timestamp()
+        CURRENT_TASK.set(key.task_id)
+        if key in self._running and self._is_late(key, mailbox):
+            return TurnReport.Outcome.BUSY
+        lease = self._lease(now, seconds, attempt)
+        turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        if not isinstance(turn, Turn):
+            return await self._not_leased(mailbox, turn)
+        if turn.replaced is not None:
+            self._note_replaced(turn, turn.replaced)
+        return turn, known
+
+    async def _claim(
+        self, key: TaskKey, mailbox: str, seconds: float, attempt: int
+    ) -> WebhookTurn | TurnReport.Outcome:
+        """Lease the mailbox of a webhook."""
+        wiring = self._wiring
+        now = wiring.now()
+        CURRENT_TASK.set(key.task_id)
+        if self._is_late(key, mailbox):
+            return TurnReport.Outcome.BUSY
+        claim = await wiring.store.claim(key, mailbox, self._lease(now, seconds, attempt), now=now)
+        if not isinstance(claim, WebhookClaim):
+            return await self._not_leased(mailbox, claim)
+        if claim.replaced is not None:
+            self._note_replaced(claim, claim.replaced)
+        return WebhookTurn(claim, wiring.swarm, wiring.store, wiring.clock, wiring.webhooks)
+
+    def new_lease(self) -> Lease:
+        """Return a lease for a turn that begins now; see `Runtime.new_lease`."""
+        return self._lease(self._wiring.now(), self._wiring.lease_seconds, 1)
+
+    def _lease(self, now: float, seconds: float, attempt: int) -> Lease:
+        return Lease(f"{self._name}/{next(self._leases)}/{now:.3f}", now + seconds, attempt)
+
+    async def _not_leased(self, mailbox: str, opened: Busy | Idle) -> TurnReport.Outcome:
+        """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""
+        match opened:
+            case Busy():
+                return TurnReport.Outcome.BUSY
+            case Idle(task):
+                if task is not None:
+                    await publish(self._wiring.queue, of_idle(task, mailbox, self._wiring.now()))
+                return TurnReport.Outcome.IDLE
+
+    def _note_replaced(self, claim: Turn | WebhookClaim, replaced: Lease) -> None:
+        """Note the worker whose lease a claim has replaced, if it was not known to be gone."""
+        if replaced.expires:
+            self.note_taken_over([ExpiredLease(claim.task, claim.mailbox, replaced)])
+
+    def note_taken_over(self, expired: Sequence[ExpiredLease]) -> None:
+        """Log workers that are dead, frozen or cut off, each once, and count their turns."""
+        by_worker: defaultdict[str, list[ExpiredLease]] = defaultdict(list)
+        for each in expired:
+            by_worker[each.lease.worker].append(each)
+            for observer in self._wiring.observers:
+                observer.turn_taken_over(each.mailbox)
+        for worker, turns in by_worker.items():
+            logger.warning(
+                "worker %s has not renewed its leases and counts as dead; taken over from it: %s",
+                worker,
+                ", ".join(f"{each.mailbox} of task {each.task.task_id}" for each in turns[:NAMED])
+                + (f" and {len(turns) - NAMED} more" if len(turns) > NAMED else ""),
+            )
+
+    # --------------------------------------------------------------------------------------------------- turns
+
+    async def run(
+        self, key: TaskKey, mailbox: str, seconds: float | None, attempt: int, on_renewal: OnRenewal | None
+    ) -> TurnReport:
+        """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
+        wiring = self._wiring
+        limit, lease_seconds = wiring.turn_seconds, wiring.lease_seconds
+        if seconds is not None:
+            limit = min(limit, max(seconds - COMMIT_SECONDS, seconds / 2))
+            lease_seconds = min(lease_seconds, seconds + SKEW)
+        opened = await self._open(key, mailbox, lease_seconds, attempt)
+        if isinstance(opened, TurnReport.Outcome):
+            for observer in wiring.observers:
+                observer.woken_for_nothing(mailbox)
+            return TurnReport(opened)
+        return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+
+    async def dead_letter(
+        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int
+    ) -> TurnReport:
+        """End the next turn of a mailbox as failed, without running it; see `Runtime.dead_letter_turn`."""
+        opened = await self._open(key, mailbox, self._wiring.lease_seconds)
+        if isinstance(opened, TurnReport.Outcome):
+            return TurnReport(opened)
+        match opened.turn:
+            case Turn(replaced=None, checkpoint=None) | WebhookClaim(replaced=None):
+                return await self.execute(opened, _nothing())
+        return await self.execute(opened, opened.fail(reason, upto, attempts))
+
+    async def _open(
+        self, key: TaskKey, mailbox: str, lease_seconds: float, attempt: int = 1
+    ) -> LeasedTurn | TurnReport.Outcome:
+        """Lease a mailbox, if the engine decides when its agent takes a turn."""
+        wiring = self._wiring
+        is_outbound = goes_out(mailbox)
+        if is_outbound and hook_of(mailbox) is not None:
+            return await self._claim(key, mailbox, lease_seconds, attempt)
+        opened = await self.lease(key, mailbox, lease_seconds, attempt)
+        if isinstance(opened, TurnReport.Outcome):
+            return opened
+        turn, known = opened
+        base = (wiring.swarm, wiring.store, wiring.clock)
+        if is_outbound:
+            return PeerTurn(turn, *base, wiring.peers, wiring.tracer, wiring.unreachable_seconds)
+        if turn.task.manual:
+            await wiring.store.release(turn)
+            return TurnReport.Outcome.IDLE
+        return AgentTurn(
+            turn,
+            known,
+            *base,
+            wiring.histories,
+            AUTOMATIC,
+            builtins_of(wiring.peers),
+            wiring.tracer,
+            wiring.quotas.task_bytes,
+            wiring.pacer,
+            live=self.live,
+        )
+
+    def execute(
+        self,
+        leased: LeasedTurn,
+        work: Coroutine[None, None, TaskChange | None],
+        seconds: float | None = None,
+        on_renewal: OnRenewal | None = None,
+    ) -> Coroutine[None, None, TurnReport]:
+        """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `Runtime.run_turn`."""
+        turn = leased.turn
+        message_id = turn.entry.message.id if isinstance(turn, Turn) else ""
+        TURN.set(TurnContext(agent=turn.mailbox, message_id=message_id))
+        if self._wiring.tracer is NO_TRACER and not self._wiring.observers:
+            return self._execute(leased, work, seconds, on_renewal)
+        return self._observe_execution(leased, work, seconds, on_renewal)
+
+    async def _observe_execution(
+        self,
+        leased: LeasedTurn,
+        work: Coroutine[None, None, TaskChange | None],
+        seconds: float | None,
+        on_renewal: OnRenewal | None,
+    ) -> TurnReport:
+        observers = self._wiring.observers
+        monotonic = asyncio.get_running_loop().time
+        start = monotonic()
+        with self._wiring.tracer.turn(leased.turn) as span:
+            try:
+                report = await self._execute(leased, work, seconds, on_renewal)
+            except BaseException as error:
+                for observer in observers:
+                    observer.turn_failed(leased.turn, error)
+                raise
+            if report.problem:  # a program that embeds the swarm raises it, and has no observers
+                logger.warning(
+                    "task %s: agent %s: %s", leased.turn.task.task_id, leased.turn.mailbox, report.problem
+                )
+            for observer in observers:
+                observer.turn_ended(leased.turn, report, monotonic() - start)
+            span.note("mail.turn.outcome", report.outcome)
+        return report
+
+    async def _execute(
+        self,
+        leased: LeasedTurn,
+        work: Coroutine[None, None, TaskChange | None],
+        seconds: float | None,
+        on_renewal: OnRenewal | None,
+    ) -> TurnReport:
+        turn, wiring = leased.turn, self._wiring
+        async with LiveTurn(self.live, turn.task.key, leased.activity) as shown:
+            running = self._running[turn.task.key]
+            running.add(leased)
+            self._heartbeat.begin(leased, wiring.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
+            try:
+                change = await work
+            except LeaseLost:
+                shown.outcome = TurnReport.Outcome.LOST
+                logger.warning(
+                    "task %s: the lease of %s was lost; its turn is discarded",
+                    turn.task.task_id,
+                    turn.mailbox,
+                )
+                return leased.report(shown.outcome)
+            except BaseException as error:
+                change = await self._attempts.end(leased, error)
+                if change is None:
+                    with suppress(
+                        StoreUnavailable
+                    ):  # the first error says more, and the lease expires anyway
+                        await wiring.store.release(turn, failed=True)
+                    raise
+            finally:
+                self._heartbeat.end(leased)
+                running.discard(leased)
+                if not running:
+                    del self._running[turn.task.key]
+            shown.outcome = TurnReport.Outcome.HANDED_BACK if change is None else TurnReport.Outcome.COMMITTED
+        if change is None:
+            await self._release(turn)
+        else:
+            wiring.observe(change)
+            await publish(wiring.queue, after_turn(change))
+        return leased.report(shown.outcome)
+
+    async def _release(self, turn: Claim) -> None:
+        """Release a turn that may not run, and wake its mailbox again: the lease has suppressed other wake-ups."""
+        wiring = self._wiring
+        await wiring.store.release(turn)
+        task = await load_task(wiring.store, turn.task.key)
+        tier = task.head_tier(turn.mailbox)
+        may_run = task.generation.limit_notice is None or turn.mailbox == wiring.swarm.closing_agent(
+            task.entrypoint
+        )
+        if tier is not None and (hook_of(turn.mailbox) is not None or (task.is_running and may_run)):
+            not_before = task.not_before(turn.mailbox)
+            await publish(
+                wiring.queue,
+                [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, not_before)],
+            )
+
+
+async def _nothing() -> None:
+    """Do nothing in a turn: it is handed back."""

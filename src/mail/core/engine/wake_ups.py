@@ -1,0 +1,56 @@
+"""Wake-ups of mailboxes with mail: which ones a change needs, and their publication."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from mail.core.decisions.webhooks import called_by
+from mail.core.task.change import TaskChange
+from mail.core.task.mailboxes import hook_mailbox
+from mail.core.task.ports import TurnQueue, WakeUp, wake_ups
+from mail.core.task.task import Task
+from mail.errors import StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS = 1.0
+"""Seconds before the next wake-up of a mailbox that was found empty although its task counts mail there."""
+
+
+async def publish(queue: TurnQueue, needed: Sequence[WakeUp]) -> None:
+    """Publish wake-ups for stored mail; if that fails, the mail is late but not lost."""
+    if not needed:
+        return
+    try:
+        await queue.publish(needed)
+    except StoreUnavailable:
+        logger.exception("wake-ups could not be published; the next sweep wakes their mailboxes")
+
+
+def after_turn(change: TaskChange) -> list[WakeUp]:
+    """Return wake-ups for the turn's own mailbox if it has more mail, which is older, and for those that got some."""
+    if change.response is not None:  # the task may have started its next generation, with all of its mail
+        return wake_ups(change.task)
+    touched = {entry.mailbox: None for entry in change.deliveries}
+    if change.turn is not None:
+        touched = {change.turn.mailbox: None, **touched}
+    if change.task.webhooks:
+        touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
+    return wake_ups(change.task, touched)
+
+
+def of_idle(task: Task, empty: str, now: float) -> list[WakeUp]:
+    """Return the wake-ups of a task, with a delay for the mailbox that was found empty, which would otherwise spin."""
+    return [
+        replace(each, not_before=max(each.not_before, now + IDLE_SECONDS)) if each.mailbox == empty else each
+        for each in wake_ups(task)
+    ]
+
+
+def again(wake_up: WakeUp, now: datetime, quiet_for: float) -> WakeUp:
+    """Return a wake-up that may have been published before, with a new cause for each doubling of its wait."""
+    if not quiet_for:
+        return wake_up
+    waits = (now - datetime.fromisoformat(wake_up.since)).total_seconds() / quiet_for
+    return replace(wake_up, cause=f"{wake_up.cause}~{int(waits).bit_length()}", overtakes=True)

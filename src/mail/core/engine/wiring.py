@@ -1,0 +1,71 @@
+"""The wiring of the engine: a swarm, the ports that it runs on, and its limits, which all parts of a runtime share."""
+
+from dataclasses import KW_ONLY, dataclass, field
+
+from mail.core.decisions.quotas import NO_QUOTAS, Quotas
+from mail.core.engine.heartbeat import LEASE_SECONDS
+from mail.core.engine.histories import HistoryCache
+from mail.core.engine.pacing import Pacer
+from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkable
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import Clock
+from mail.core.task.change import TaskChange
+from mail.core.task.limits import UNREACHABLE_SECONDS
+from mail.core.task.ports import LiveLink, Peers, Store, TurnQueue, Webhooks
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskKey
+
+HOP_LIMIT = 8
+"""How many swarms a task may pass through."""
+
+
+@dataclass(eq=False, repr=False)
+class Wiring:
+    """The swarm, ports and limits of a runtime. A running program may exchange its swarm and its peers.
+
+    Attributes:
+        turn_seconds: the time limit for an agent's turn with its actions; after it the agent counts as failed.
+        lease_seconds: seconds after which other workers run the turn of a worker that is dead, frozen or cut off.
+        peers: the connection to other swarms; without it, mail for them returns to its sender.
+        hop_limit: how many swarms a task may have passed through that another swarm asks for.
+        unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an hour.
+        quotas: the limits on what callers keep busy.
+        observers: observe what happens.
+        tracer: traces tasks.
+        webhooks: deliver events; without them, no task has webhooks.
+        live_link: carries live events between processes.
+        histories: caches the histories of agents that took a turn here recently.
+        pacer: spaces out the work on large messages.
+    """
+
+    swarm: SwarmCore
+    store: Store
+    queue: TurnQueue
+    clock: Clock
+    _: KW_ONLY
+    turn_seconds: float = 840.0
+    lease_seconds: float = LEASE_SECONDS
+    peers: Peers | None = None
+    hop_limit: int = HOP_LIMIT
+    unreachable_seconds: float = UNREACHABLE_SECONDS
+    quotas: Quotas = NO_QUOTAS
+    observers: Observers = ()
+    tracer: Tracer = NO_TRACER
+    webhooks: Webhooks | None = None
+    live_link: LiveLink | None = None
+    histories: HistoryCache = field(default_factory=HistoryCache, init=False)
+    pacer: Pacer = field(default_factory=Pacer, init=False)
+
+    def serves(self, key: TaskKey) -> bool:
+        """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
+        return Principal.parse(key.instance).swarm == self.swarm.name
+
+    def now(self) -> float:
+        """Return the time in seconds since the epoch."""
+        return self.clock.now().timestamp()
+
+    def observe(self, change: TaskChange) -> None:
+        """Pass a committed change to the observers."""
+        if self.observers and is_remarkable(change):
+            for observer in self.observers:
+                observer.task_changed(change)

@@ -1,0 +1,400 @@
+"""What a running turn does: its model calls and actions, with start times and durations.
+
+Code that calls a model reports it with `model_call`. The engine reports actions. A turn remembers both for its record and,
+only if somebody watches its task, publishes live events about them.
+"""
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
+from mail.core.task.costs import Usage
+from mail.core.task.leases import Lease
+from mail.core.task.live import LiveEvent, LiveKind
+from mail.core.task.task import TaskKey
+from mail.core.task.turn_state import CallTiming, Receipt, TurnTiming
+from mail.core.turns.usage import UsageMeter
+
+NOTABLE_SECONDS = 1.0
+"""A turn without model calls and actions that is quicker than this leaves no timing in the record."""
+
+MANY_CALLS = 100
+"""The number of model calls of a turn whose timing its record keeps."""
+
+MAX_ERROR = 200
+"""Maximum number of characters of an action's error in a live event."""
+
+DeltaKind = Literal["text", "reasoning", "answer"]
+"""What a model writes: text, reasoning, or the text of the call that completes the task."""
+
+
+class LivePublisher(Protocol):
+    """Passes live events on to those who watch a task."""
+
+    @property
+    def watched(self) -> Container[TaskKey]:
+        """The tasks that somebody watches, here or at another server."""
+        ...
+
+    def publish(self, key: TaskKey, event: LiveEvent) -> None:
+        """Pass an event on. Never raises, never waits."""
+        ...
+
+    def wants_deltas(self, key: TaskKey) -> bool:
+        """Return whether somebody wants the pieces of models' replies, too."""
+        ...
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 3)
+
+
+class TurnActivity:
+    """The activity of one turn.
+
+    Attributes:
+        time: the clock that measures durations, in seconds.
+        begin: when this attempt at the turn began, by that clock.
+        spans: its model calls and actions so far.
+    """
+
+    _n = 1  # the start of the turn
+    _calls = 0
+
+    def __init__(
+        self,
+        key: TaskKey,
+        agent: str,
+        turn: str,
+        clock: Clock,
+        publisher: LivePublisher,
+        time: Callable[[], float],
+        attempt: int = 1,
+        earlier: TurnTiming | None = None,
+        replaced: Lease | None = None,
+        find_text_recipient: Callable[[], str] | None = None,
+    ) -> None:
+        self.time = time
+        self.begin = time()
+        self.spans: list[Span] = []
+        self.agent = agent
+        self._key = key
+        self._turn = turn
+        self._clock = clock
+        self._publisher = publisher
+        self._attempt = attempt
+        self._earlier = earlier
+        self._replaced = replaced
+        self._find_text_recipient = find_text_recipient
+
+    @cached_property
+    def text_recipient(self) -> str:
+        """Who receives text that the model writes, if it calls no tool: an agent, or `user`; empty for nobody."""
+        return self._find_text_recipient() if self._find_text_recipient else ""
+
+    @property
+    def began(self) -> str:
+        """When the turn, or its first attempt, began, in ISO 8601."""
+        return self.iso(self.begin) if self._earlier is None else self._earlier.began
+
+    @property
+    def running(self) -> "list[Span]":
+        """The model calls and actions that have not ended."""
+        return [span for span in self.spans if span.seconds is None]
+
+    def since(self) -> str:
+        """Return when this attempt at the turn began, in ISO 8601."""
+        return self.iso(self.begin)
+
+    def timing(self) -> TurnTiming:
+        """Return the timing of the turn so far, earlier attempts included."""
+        calls = [
+            CallTiming(
+                model=span.name,
+                after=self._after(span.begin),
+                seconds=_rounded(span.seconds),
+                attempts=span.attempts,
+            )
+            for span in self.spans
+            if isinstance(span, ModelCall) and span.seconds is not None
+        ]
+        earlier = () if self._earlier is None else self._earlier.model_calls
+        return TurnTiming(
+            began=self.began,
+            seconds=self._after(self.time()),
+            model_calls=(*earlier, *calls)[:MANY_CALLS],
+        )
+
+    def timed(self, receipt: Receipt, span: "Span") -> Receipt:
+        """Return the receipt of an action with its begin and duration."""
+        return Receipt(
+            state=receipt.state,
+            content=receipt.content,
+            after=self._after(span.begin),
+            seconds=_rounded(span.seconds or 0.0),
+        )
+
+    def _after(self, at: float) -> float:
+        """Return a time as seconds after the beginning of the turn."""
+        if self._earlier is None:
+            return _rounded(at - self.begin)
+        first = datetime.fromisoformat(self._earlier.began)
+        return _rounded(max(0.0, (self._at(at) - first).total_seconds()))
+
+    def _at(self, at: float) -> datetime:
+        return self._clock.now() - timedelta(seconds=self.time() - at)
+
+    def iso(self, at: float) -> str:
+        """Return a time of the clock that measures durations in ISO 8601."""
+        return self._at(at).isoformat(timespec="milliseconds")
+
+    # ------------------------------------------------------------------------------------------- live events
+
+    def current(self) -> Iterator[LiveEvent]:
+        """Yield the events that tell someone who begins to watch what runs now."""
+        yield self._started()
+        for span in self.running:
+            yield from span.current()
+
+    def start(self) -> None:
+        """Publish the start of the turn, and before it the end of an earlier attempt, whose worker is gone."""
+        if not self.is_watched:
+            return
+        if self._replaced is not None:
+            text = f"the turn of agent {self.agent} was interrupted; it is run again"
+            extra = {"agent": self.agent, "outcome": "taken_over"}
+            now = self.iso(self.time())
+            self.publish(LiveEvent(LiveKind.TURN_ENDED, self._replaced.token, 0, now, text, extra))
+        self.publish(self._started())
+
+    def end(self, outcome: str) -> None:
+        """Publish the end of the turn, and with it that of all that it was doing."""
+        now = self.time()
+        extra = {"outcome": outcome, "seconds": _rounded(now - self.begin)}
+        self.publish(
+            self.event(
+                LiveKind.TURN_ENDED, self.next(), now, f"the turn of agent {self.agent} has ended", extra
+            )
+        )
+
+    def _started(self) -> LiveEvent:
+        extra = {"attempt": self._attempt} if self._attempt > 1 else {}
+        return self.event(LiveKind.TURN_STARTED, 1, self.begin, f"agent {self.agent} has begun a turn", extra)
+
+    def next(self) -> int:
+        """Return the number of the next event."""
+        self._n += 1
+        return self._n
+
+    def next_call(self) -> int:
+        """Return the number of the next model call."""
+        self._calls += 1
+        return self._calls
+
+    def event(self, kind: LiveKind, n: int, at: float, text: str, extra: dict[str, Any]) -> LiveEvent:
+        """Return an event of the turn."""
+        return LiveEvent(kind, self._turn, n, self.iso(at), text, {"agent": self.agent, **extra})
+
+    def publish(self, event: LiveEvent) -> None:
+        """Publish an event."""
+        self._publisher.publish(self._key, event)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody watches the task."""
+        return self._key in self._publisher.watched
+
+    @property
+    def wants_deltas(self) -> bool:
+        """Whether somebody wants the pieces of models' replies."""
+        return self.is_watched and self._publisher.wants_deltas(self._key)
+
+
+class Span:
+    """Something that a turn does for a while. Use it as a context manager.
+
+    Attributes:
+        name: the name of the model or the action.
+        begin: when it began, by the clock of its turn.
+        seconds: how long it took; None until it has ended.
+    """
+
+    started: LiveKind
+    ended: LiveKind
+    label: str
+
+    def __init__(self, activity: TurnActivity | None, name: str) -> None:
+        self.name = name
+        self.begin = 0.0
+        self.seconds: float | None = None
+        self._activity = activity
+        self._n = 0
+        self._last: LiveEvent | None = None
+        self._error = ""
+
+    def __enter__(self) -> Self:
+        if (activity := self._activity) is not None:
+            self.begin = activity.time()
+            self._n = activity.next()
+            activity.spans.append(self)
+            if activity.is_watched:
+                activity.publish(self._start(activity))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (activity := self._activity) is None:
+            return
+        end = activity.time()
+        self.seconds = end - self.begin
+        if kind is not None:
+            self._error = kind.__name__
+        if activity.is_watched:
+            failure = {"error": self._error} if self._error else {}
+            extra = {**self._facts(), "seconds": _rounded(self.seconds), **self._result(), **failure}
+            text = f"{self.label} {self.name} has {'failed' if self._error else 'ended'}"
+            activity.publish(activity.event(self.ended, activity.next(), end, text, extra))
+
+    def current(self) -> Iterator[LiveEvent]:
+        """Yield the events that tell that it runs."""
+        if self._activity is not None:
+            yield self._start(self._activity)
+            if self._last is not None:
+                yield self._last
+
+    def since(self) -> str:
+        """Return when it began, in ISO 8601."""
+        return "" if self._activity is None else self._activity.iso(self.begin)
+
+    def _start(self, activity: TurnActivity) -> LiveEvent:
+        text = f"agent {activity.agent}: {self.label} {self.name}"
+        return activity.event(self.started, self._n, self.begin, text, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _result(self) -> dict[str, Any]:
+        return {}
+
+
+class ModelCall(Span):
+    """A call of a model, with all of its attempts."""
+
+    started = LiveKind.MODEL_CALL_STARTED
+    ended = LiveKind.MODEL_CALL_ENDED
+    label = "the call of"
+
+    def __init__(self, activity: TurnActivity | None, model: str, meter: UsageMeter | None) -> None:
+        super().__init__(activity, model)
+        self._meter = meter
+        self.attempts = 1
+        self._usage: Usage | None = None
+        self._number = 0 if activity is None else activity.next_call()
+
+    @property
+    def wants_deltas(self) -> bool:
+        """Whether somebody wants the pieces of the reply."""
+        return self._activity is not None and self._activity.wants_deltas
+
+    def retry(self, reason: str, after: float) -> None:
+        """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
+        self.attempts += 1
+        if (activity := self._activity) is None:
+            return
+        now = activity.time()
+        extra = {
+            **self._facts(),
+            "attempt": self.attempts,
+            "reason": reason,
+            "retry_in": _rounded(after),
+        }
+        text = f"agent {activity.agent}: {self.name}: {reason}; attempt {self.attempts} in {after:.1f} s"
+        self._last = activity.event(LiveKind.MODEL_CALL_RETRIED, activity.next(), now, text, extra)
+        if activity.is_watched:
+            activity.publish(self._last)
+
+    def delta(self, kind: DeltaKind, piece: str) -> None:
+        """Report a piece of the reply."""
+        if (activity := self._activity) is not None and activity.wants_deltas:
+            extra = {**self._facts(), "kind": kind, "delta": piece}
+            if kind == "text" and activity.text_recipient:
+                extra["to"] = activity.text_recipient
+            activity.publish(activity.event(LiveKind.TEXT_DELTA, activity.next(), activity.time(), "", extra))
+
+    def report(self, usage: Usage) -> None:
+        """Report the cost of the call, as `report_usage` does."""
+        self._usage = usage if self._usage is None else self._usage + usage
+        if self._meter is not None:
+            self._meter.add(usage, self.name)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"model": self.name, "call": self._number}
+
+    def _result(self) -> dict[str, Any]:
+        return {} if self._usage is None else {"usage": asdict(self._usage)}
+
+
+class ActionRun(Span):
+    """A run of an action."""
+
+    started = LiveKind.ACTION_STARTED
+    ended = LiveKind.ACTION_ENDED
+    label = "the action"
+
+    def __init__(self, activity: TurnActivity | None, call: AgentToolCall) -> None:
+        super().__init__(activity, call.tool_name)
+        self._call_id = call.tool_call_id
+
+    def fail(self, error: str) -> None:
+        """Note that the action has failed: the first line of the error's text, cut to `MAX_ERROR` characters."""
+        self._error = error.strip().partition("\n")[0][:MAX_ERROR] or "error"
+
+    def _facts(self) -> dict[str, Any]:
+        return {"tool_name": self.name, "tool_call_id": self._call_id}
+
+
+@value
+class Work:
+    """A model call or an action that runs: its kind, its name, and since when, in ISO 8601."""
+
+    kind: Literal["model_call", "action"]
+    name: str
+    since: str
+
+
+@value
+class Working:
+    """An agent that takes a turn.
+
+    Attributes:
+        since: when the turn, or its latest attempt, began, in ISO 8601; None if that is not known.
+        on: its model calls and actions that run; empty if that is not known.
+    """
+
+    agent: str
+    since: str | None
+    on: tuple[Work, ...]
+
+
+def describe(agent: str, lease: Lease, activity: TurnActivity | None) -> Working:
+    """Return what is known of a turn: from its lease, and its activity if it runs in this process."""
+    if activity is not None:
+        on = tuple(
+            Work("model_call" if isinstance(span, ModelCall) else "action", span.name, span.since())
+            for span in activity.running
+        )
+        return Working(agent, activity.since(), on)
+    began = lease.since
+    since = None if began is None else datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
+    return Working(agent, since, ())
+
+
+Activities = Callable[[TaskKey], "list[TurnActivity]"]
+"""Returns the activities of the turns of a task that run in this process."""

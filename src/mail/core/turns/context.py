@@ -1,0 +1,122 @@
+"""The context of the running code: its task, and what a running turn lends to the code that it calls."""
+
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, cast
+
+from mail.core.protocol.values import value
+from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
+from mail.core.task.costs import Usage
+from mail.core.task.swarm import ProvidedTools
+from mail.core.turns.activity import ModelCall, TurnActivity
+from mail.core.turns.usage import UsageMeter
+
+CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
+"""The id of the current task; empty if there is none. Decisions never depend on it; actions may use it as a key."""
+
+CURRENT_TRACE: ContextVar[str] = ContextVar("CURRENT_TRACE", default="")
+"""The W3C `traceparent` of the current request; empty if it has none."""
+
+NOTHING_PROVIDED = ProvidedTools()
+
+
+@value(kw_only=True)
+class TurnContext:
+    """What a running turn lends to agents, actions and models.
+
+    Attributes:
+        agent: the mailbox of the turn.
+        message_id: the id of the message that the turn processes.
+        caller: the instance (`TaskKey.instance`) that the turn works for; callers share threads fairly.
+        deadline: when the turn times out, by the event loop's clock; models are not waited for longer than that.
+        tools: the tools of the task's caller.
+        provided: the tools that the agent gets from its `ToolSource`.
+        meter: adds up the costs of models; None outside of turns.
+        activity: notes the calls of models and actions; None outside of turns.
+        call_id: the id of the tool call that runs the current action. A repeated action has the same id.
+        deps: the dependencies of the swarm whose action runs.
+    """
+
+    agent: str = ""
+    message_id: str = ""
+    caller: str = ""
+    deadline: float | None = None
+    tools: TurnTools = NO_CLIENT_TOOLS
+    provided: ProvidedTools = NOTHING_PROVIDED
+    meter: UsageMeter | None = None
+    activity: TurnActivity | None = None
+    call_id: str = ""
+    deps: Any = None
+
+
+NO_TURN = TurnContext()
+
+TURN: ContextVar[TurnContext] = ContextVar("TURN", default=NO_TURN)
+"""The turn that is running; `NO_TURN` outside of turns. It is replaced as a whole, never changed."""
+
+
+@value(kw_only=True)
+class ActionContext[Deps]:
+    """The context of an action's call. An action gets it in a parameter with this annotation, which agents don't see.
+
+    Attributes:
+        deps: the dependencies of the swarm, given as `Swarm(..., deps=...)`; None without any.
+        task_id: the id of the task.
+        agent: the name of the agent that calls the action.
+        caller: the owner of the task, as `role:id@swarm`.
+        call_id: the id of the tool call. A repeated call has the same id: use it as an idempotency key.
+    """
+
+    deps: Deps = cast("Deps", None)  # for contexts that tests make
+    task_id: str = ""
+    agent: str = ""
+    caller: str = ""
+    call_id: str = ""
+
+
+def current_context() -> ActionContext[Any]:
+    """Return the context of the action that runs."""
+    turn = TURN.get()
+    return ActionContext(
+        deps=turn.deps,
+        task_id=CURRENT_TASK.get(),
+        agent=turn.agent,
+        caller=turn.caller,
+        call_id=turn.call_id,
+    )
+
+
+def begin_call(call_id: str) -> None:
+    """Note the tool call whose action runs from here."""
+    TURN.set(replace(TURN.get(), call_id=call_id))
+
+
+def lend_deps(deps: Any) -> None:
+    """Lend the dependencies of a swarm to the action that runs from here."""
+    TURN.set(replace(TURN.get(), deps=deps))
+
+
+def report_usage(usage: Usage, model: str = "") -> None:
+    """Report the cost of a model call to the turn that is running, if any."""
+    meter = TURN.get().meter
+    if meter is not None:
+        meter.add(usage, model)
+
+
+def model_call(model: str) -> ModelCall:
+    """Return a context manager for a call of a model, in the turn that is running, if any."""
+    turn = TURN.get()
+    return ModelCall(turn.activity, model, turn.meter)
+
+
+def log_fields() -> dict[str, str]:
+    """Return the fields of a log line that name the current task, agent and message, as far as there are any."""
+    turn = TURN.get()
+    about = {"task_id": CURRENT_TASK.get(), "agent": turn.agent, "message_id": turn.message_id}
+    return {name: value for name, value in about.items() if value}
+
+
+def leave_task() -> None:
+    """Forget the task and the turn, in code that works for several of them."""
+    CURRENT_TASK.set("")
+    TURN.set(NO_TURN)
