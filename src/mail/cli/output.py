@@ -105,7 +105,7 @@ def price(usage: Mapping[str, Any]) -> str:
     """Return the cost of model calls in words, as far as their prices are known."""
     if usage.get("unpriced_calls") and not usage["cost"]:
         return "unknown price"
-    return f"{'at least ' if usage['unpriced_calls'] else ''}{usage['cost']:.4f} USD"
+    return f"{'at least ' if usage.get('unpriced_calls') else ''}{usage['cost']:.4f} USD"
 
 
 def _one_cell(text: str) -> str:
