@@ -305,7 +305,7 @@ class StepSettlement(Settlement):
             del faults[self.name]
             self.failed = self._describe_faults()
         elif self._failed_call is not None:
-            self.failed = self._failed_call[0]
+            self.failed = self._failed_call
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
         if not self._words:

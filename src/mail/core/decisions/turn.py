@@ -318,7 +318,7 @@ class Settlement:
 
     _faults = 0
     _first_fault = ""
-    _failed_call: tuple[str, int] | None = None
+    _failed_call: str | None = None
     _text: str | None = None
     _last_reasoning: str | None = None
     _unannounced: dict[str, object] | None = None
@@ -441,9 +441,7 @@ class Settlement:
             self._dead_letter(reason, FAULTS_IN_A_ROW)
             self._report_failure(reason)
         elif self._failed_call is not None:
-            reason, times = self._failed_call
-            self._dead_letter(reason, times)
-            self._report_failure(reason, self._waiting_agent())
+            self._report_failure(self._failed_call, self._waiting_agent())
         prevent_stall(self.draft)
 
     def _waiting_agent(self) -> str | None:
@@ -591,7 +589,7 @@ class Settlement:
         self._failing_calls, times = count_call(self._failing_calls, self.name, call, error)
         limit = self.swarm.failing_call_limit
         if error is not None and limit and times >= limit:
-            self._failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}", times
+            self._failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}"
         return note_failures(times, limit)
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
