@@ -25,6 +25,7 @@ CAUSES = {
     Cause.CONNECTION: "outage (5xx), connection lost",
     Cause.TIMEOUT: "no answer in time",
     Cause.NO_REPLY: "the answer isn't JSON of the API, such as a page of HTML",
+    Cause.OTHER_API: "the answer is of Chat Completions, not of the Responses API",
     Cause.MALFORMED: "a tool call that can't be read",
     Cause.QUOTA: "the account's quota is used up",
     Cause.REFUSED: "nothing accepts connections",

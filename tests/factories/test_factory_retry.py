@@ -1,6 +1,7 @@
 """When a model can't be called: what is tried again, for how long, and what others are told in the end."""
 
 import asyncio
+import json
 import logging
 import re
 import subprocess
@@ -478,14 +479,26 @@ async def test_who_watches_sees_the_retry_and_the_text_of_a_model_that_does_not_
 # ------------------------------------------------------------------------------- mistakes with addresses and names
 
 
+COMPLETION = {
+    "id": "1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "local",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Hello"}}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+}
+
+
 class Page(BaseHTTPRequestHandler):
-    """Where an API should be, a page is."""
+    """Where an API should be, a page is; below `/local` a server of Chat Completions, whatever the path."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
-        page = b"<!doctype html><html><body>Welcome</body></html>"
+        page, kind = b"<!doctype html><html><body>Welcome</body></html>", "text/html"
+        if self.path.startswith("/local/"):
+            page, kind = json.dumps(COMPLETION).encode(), "application/json"
         self.send_response(200)
-        self.send_header("content-type", "text/html")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(page)))
         self.end_headers()
         self.wfile.write(page)
@@ -521,6 +534,17 @@ async def test_a_page_in_place_of_the_api(stub: LLMStub, page: str, api: Any, st
     ) as caught:
         await Swarm(lead).aask("hi")
     assert "3 attempts" in str(caught.value)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+async def test_a_server_of_the_other_api(stub: LLMStub, page: str, streams: bool) -> None:
+    lead = Agent(
+        "lead", model="openai/local", api_base=f"{page}/local", api_key="sk-1", stream_tokens=streams
+    )
+    with pytest.raises(
+        TaskFailed, match=r'openai/local answered, but not as OpenAI\'s .* Set tool_format="completions"$'
+    ):
+        await Swarm(lead).aask("hi")
 
 
 async def test_an_unknown_provider_with_an_address_and_a_key_of_its_own(stub: LLMStub) -> None:

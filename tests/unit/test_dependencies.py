@@ -14,7 +14,6 @@ OUR_OWN = {folder.name for folder in (ROOT / "src").iterdir()}
 
 UNDECLARED = {
     "aiohttp": "a program that passes a session of it has it",
-    "awslambdaric": "Lambda's runtime has it",
     "openai": "its type is returned where it is installed",
     "pydantic_core": "pydantic pins one version of it, and documents it as its part",
     "pytest": "it runs `mail.testing.contracts`",

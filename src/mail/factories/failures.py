@@ -161,6 +161,8 @@ def _by_status(litellm: Any, error: Exception, status: int, request: ModelReques
         return Failure(Cause.ACCESS if status == 401 else Cause.FORBIDDEN, status, variables=variables)
     if not _has_response(litellm, error) and _is_unreadable(error, status):
         return _no_reply(request)
+    if status == 200 and request.uses_responses:  # JSON without the fields of a response
+        return Failure(Cause.OTHER_API, status)
     if status == 408:
         return Failure(Cause.TIMEOUT, status, wait)
     if status == 409 or status >= 500:

@@ -41,7 +41,7 @@ async def call_model(
     Ends before the deadline of the turn, and reports the usage. Raises ModelError.
     """
     litellm = await get_litellm()
-    wire = call_responses if uses_responses(request) else call_chat
+    wire = call_responses if request.uses_responses else call_chat
     until = _deadline()
     begin = asyncio.get_running_loop().time()
     attempt, kinds = 1, set[tuple[Cause, int | None]]()
@@ -74,11 +74,6 @@ async def call_model(
             call.retry(f"{failure.cause}{status}", decision.after)
             await asyncio.sleep(decision.after)
             attempt += 1
-
-
-def uses_responses(request: ModelRequest) -> bool:
-    """Return whether to use the Responses API. For Claude it isn't used, as litellm's conversion loses signatures."""
-    return request.tool_format == "responses" and not request.traits.claude
 
 
 async def _attempt(

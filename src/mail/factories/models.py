@@ -206,6 +206,11 @@ class ModelRequest:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
+    def uses_responses(self) -> bool:
+        """Whether to call the Responses API; not for Claude, as litellm's conversion loses signatures."""
+        return self.tool_format == "responses" and not self.traits.claude
+
+    @property
     def timeout(self) -> float | None:
         """The agent's timeout of one attempt, in seconds; None for the default."""
         return self.options.get("timeout")

@@ -23,6 +23,7 @@ class Cause(StrEnum):
     UNKNOWN_HOST = "unknown host"
     TLS = "TLS failure"
     NO_REPLY = "no readable reply"
+    OTHER_API = "reply of another API"
     MALFORMED = "malformed reply"
     TRUNCATED = "truncated reply"
     FILTERED = "filtered reply"
@@ -132,6 +133,11 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
         Cause.NO_REPLY: (
             ModelUnavailable,
             "the endpoint of {llm} didn't answer with JSON{tries}{hint}",
+        ),
+        Cause.OTHER_API: (
+            ModelRefusal,
+            "the endpoint of {llm} answered, but not as OpenAI's Responses API; does it speak Chat Completions? "
+            'Set tool_format="completions"',
         ),
         Cause.MALFORMED: (ModelError, "{llm} wrote tool calls that can't be read{tries}"),
         Cause.TRUNCATED: (

@@ -6,16 +6,14 @@ place of the one that has waited longest; only if none waits, it is refused with
 too, as long as the client reads them.
 """
 
+import asyncio
 import logging
 import math
 from collections import OrderedDict
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mail.config import ConnectionsConfig
-
-if TYPE_CHECKING:
-    from mail.server.uvicorn_parts import LimitedProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,23 @@ class _Share:
     def __init__(self, limit: int) -> None:
         self.limit = limit or math.inf
         self.count = 0
-        self.waiting: OrderedDict[LimitedProtocol, None] = OrderedDict()
+        self.waiting: OrderedDict[Connection, None] = OrderedDict()
+
+
+class Connection(Protocol):
+    """A connection whose limits are watched."""
+
+    transport: asyncio.Transport
+    phase: Phase
+
+    @property
+    def address(self) -> str:
+        """The address of the client; empty if it is unknown."""
+        ...
+
+    def check(self, now: float) -> None:
+        """End the connection if it has exceeded a limit at `now`."""
+        ...
 
 
 class Connections:
@@ -70,7 +84,7 @@ class Connections:
         if descriptors is not None:
             reserve = max(MIN_RESERVE, min(MAX_RESERVE, descriptors // 4))
             self._total.limit = min(self._total.limit, max(1, descriptors - reserve))
-        self._open: dict[LimitedProtocol, tuple[_Share, ...]] = {}
+        self._open: dict[Connection, tuple[_Share, ...]] = {}
         self._addresses: dict[str, _Share] = {}
 
     @property
@@ -78,7 +92,7 @@ class Connections:
         """The number of connections that may be open."""
         return self._total.limit
 
-    def admit(self, connection: "LimitedProtocol") -> bool:
+    def admit(self, connection: Connection) -> bool:
         """Count a new connection; return False if it must be refused."""
         address = connection.address
         by_address = self._addresses.get(address) or _Share(self.config.per_address)
@@ -102,7 +116,7 @@ class Connections:
             share.count += 1
         return True
 
-    def release(self, connection: "LimitedProtocol") -> None:
+    def release(self, connection: Connection) -> None:
         """Forget a connection, if it is known."""
         shares = self._open.pop(connection, ())
         for share in shares:
@@ -111,7 +125,7 @@ class Connections:
         if shares and not shares[0].count:
             del self._addresses[connection.address]
 
-    def set_waiting(self, connection: "LimitedProtocol", is_waiting: bool) -> None:
+    def set_waiting(self, connection: Connection, is_waiting: bool) -> None:
         """Put a connection at the end of those that wait, or take it out."""
         for share in self._open.get(connection, ()):
             if is_waiting:

@@ -248,7 +248,7 @@ class StepPolicy:
         if gave_up:
             self.failed = settlement.faults_in_words
         elif settlement.failed_call is not None:
-            self.failed = settlement.failed_call[0]
+            self.failed = settlement.failed_call
 
     def _respond(self, settlement: Settlement, words: str) -> None:
         """Send the response to its recipients."""

@@ -363,9 +363,9 @@ class _Automatic:
             settlement.draft.fail(f"The task used up its {limit} and was not finished.")
             return
         if gave_up:
-            settlement.fail(settlement.faults_in_words, FAULTS_IN_A_ROW)
+            settlement.give_up()
         elif settlement.failed_call is not None:
-            settlement.fail(*settlement.failed_call, settlement.waiting_agent())
+            settlement.report_failure(settlement.failed_call, settlement.waiting_agent())
         prevent_stall(settlement.draft)
 
 
@@ -377,10 +377,10 @@ class Settlement:
 
     Attributes:
         is_last: whether the turn is the one that has to finish the task, as a limit is reached.
-        failed_call: why a call that keeps failing ends the turn, and how often it has failed.
+        failed_call: why a call that keeps failing ends the turn.
     """
 
-    failed_call: tuple[str, int] | None = None
+    failed_call: str | None = None
     _faults = 0
     _first_fault = ""
     _text: str | None = None
@@ -503,10 +503,10 @@ class Settlement:
             self._policy.end_turn(self, gave_up=gave_up)
         return self.draft.seal()
 
-    def fail(self, reason: str, attempts: int, waiting: str | None = None) -> None:
-        """Record that the agent has failed at its message, and report it to the `waiting` agent; see `report_failure`."""
-        self._dead_letter(reason, attempts)
-        self.report_failure(reason, waiting)
+    def give_up(self) -> None:
+        """Report the agent's failure after too many faulty turns in a row, and make its message a dead letter."""
+        self._dead_letter(self.faults_in_words, FAULTS_IN_A_ROW)
+        self.report_failure(self.faults_in_words)
 
     def waiting_agent(self) -> str | None:
         """Return the agent that waits for this one's answer; None for the entrypoint, which answers the task."""
@@ -654,7 +654,7 @@ class Settlement:
         self._failing_calls, times = count_call(self._failing_calls, self.name, call, error)
         limit = self.swarm.failing_call_limit
         if error is not None and limit and times >= limit:
-            self.failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}", times
+            self.failed_call = f"{call.tool_name} failed {times} times: {_shortened(error)}"
         return note_failures(times, limit)
 
     def wake_after_actions(self, output: Checkpoint) -> None:
