@@ -363,7 +363,7 @@ class _Automatic:
             settlement.draft.fail(f"The task used up its {limit} and was not finished.")
             return
         if gave_up:
-            settlement.give_up()
+            settlement.fail_after_faults()
         elif settlement.failed_call is not None:
             settlement.report_failure(settlement.failed_call, settlement.waiting_agent())
         prevent_stall(settlement.draft)
@@ -503,7 +503,7 @@ class Settlement:
             self._policy.end_turn(self, gave_up=gave_up)
         return self.draft.seal()
 
-    def give_up(self) -> None:
+    def fail_after_faults(self) -> None:
         """Report the agent's failure after too many faulty turns in a row, and make its message a dead letter."""
         self._dead_letter(self.faults_in_words, FAULTS_IN_A_ROW)
         self.report_failure(self.faults_in_words)
