@@ -86,7 +86,7 @@ class TestURLs:
         }
 
     def test_not_for_others(self, url: str) -> None:
-        with pytest.raises(ConfigurationError, match=r"127.0.0.1, which is not a public address"):
+        with pytest.raises(ConfigurationError, match=r"127.0.0.1 is not a public address"):
             resolve_references({"a": f"url::{url}/prompt"}, resolver(["mail.stdlib"]))
         with pytest.raises(RuntimeError, match="not a public address"):
             read_url_string(url, raise_on_error=True, allow_private=False)

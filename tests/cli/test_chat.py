@@ -72,11 +72,14 @@ def test_a_wrong_key_is_asked_for_again(server: ServerProcess, tmp_path: Path) -
         chat.expect("2**10 = 1024.")
 
 
-def test_without_a_key_or_a_server_nobody_can_chat(server: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("leave", ["\r", "\x04"], ids=["empty line", "end of input"])
+def test_without_a_key_or_a_server_nobody_can_chat(server: ServerProcess, tmp_path: Path, leave: str) -> None:
     env = {"MAIL_API_KEY": "", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     with Terminal("chat", server.url, cwd=tmp_path, env=env) as chat:
-        chat.expect("or set MAIL_API_KEY\nAPI key: ")
-        chat.type("\r")
+        chat.expect("or set MAIL_API_KEY\n")
+        chat.expect("An empty line or Ctrl+C leaves.\nAPI key: ")
+        chat.type(leave)
+        chat.expect("mail: no API key was given")
         assert chat.end() == 1
     with Terminal("chat", "http://127.0.0.1:9", cwd=tmp_path, env=env) as chat:
         assert chat.end() == 1

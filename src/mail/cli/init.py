@@ -64,6 +64,7 @@ def init(
     if model is not None and find_spec("litellm") is None:
         install = "pip install 'litellm[mcp]'"
         steps[0] = f"{steps[0]} && {install}" if steps[0].startswith("cd ") else f"{install} && {steps[0]}"
+    where = folder if folder.name == project.name else folder.resolve()
     output = Output(sys.stdout, as_json)
     output.result(
         {
@@ -74,7 +75,7 @@ def init(
             "next": steps,
         },
         lambda: output.text(
-            "\n".join([f"Created {project.name} in {folder}. Next:", *(f"  {step}" for step in steps)])
+            "\n".join([f"Created {project.name} in {where}. Next:", *(f"  {step}" for step in steps)])
         ),
     )
 

@@ -94,7 +94,8 @@ def public_address(host: str, port: int) -> str:
     addresses = [str(address[0]) for *_, address in found]
     private = [address for address in addresses if not is_public(address)]
     if private:
-        raise NotPublic(f"{host} is {private[0]}, which is not a public address")
+        where = "" if host == private[0] else f"{private[0]}, which is "
+        raise NotPublic(f"{host} is {where}not a public address")
     return addresses[0]
 
 

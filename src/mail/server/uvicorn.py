@@ -245,6 +245,8 @@ def _first_steps(url: str, link: str, keys: LocalKeys | None) -> str:
     steps = f"\nOpen {link or f'{url}/ui'}"
     if link:
         steps += "\n(the link works once, within ten minutes; mail ui makes another one)"
+    elif keys is not None:
+        steps += "\n(mail ui makes a link that signs you in)"
     if keys is not None:
         where = "" if url.endswith(f":{DEFAULT_PORT}") else f" --server {keys.url}"
         mail = os.environ.get(PROGRAM_VARIABLE, "mail")

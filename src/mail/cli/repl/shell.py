@@ -119,12 +119,13 @@ class Shell:
                 if self._ask is None or (isinstance(error, BadAnswer) and error.status != UNAUTHORIZED):
                     raise
                 self._report(error.detail)
+            self._session.output.text("An empty line or Ctrl+C leaves.", style="dim")
             try:
                 self._session.client.api_key = self._ask()
             except EOFError:
                 self._session.client.api_key = None
             if not self._session.client.api_key:
-                raise SystemExit(1)
+                raise MAILError("no API key was given")
 
     def _read(self) -> str | None:
         try:

@@ -181,6 +181,8 @@ class PostMessage(Given):
 def _given(approvals: list[CallApproval] | CallApproval) -> tuple[GivenApproval, ...]:
     """Return decisions for the runtime."""
     several = approvals if isinstance(approvals, list) else [approvals]
+    if not several:
+        raise BadRequest("approvals must name at least one decision")
     return tuple(GivenApproval(**dict(each)) for each in several)
 
 
