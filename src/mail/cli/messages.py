@@ -139,7 +139,7 @@ def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> 
         task_id = events[-1]["data"].get("task_id")
     for event in events:
         session.learn(event["event"], event["data"])
-    status = status_after(event["event"] for event in events)
+    status = status_after(events)
     session.set_status(task_id, status)
     return {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
 

@@ -104,7 +104,7 @@ def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> 
     events = answer["events"] or []
     for event in events:
         session.learn(event["event"], event["data"])
-    status = status_after(event["event"] for event in events)
+    status = status_after(events)
     session.add_task(task_id)
     session.set_status(task_id, status)
     questions = asked_in(answer["response"], events) if status is Status.PAUSED else ()

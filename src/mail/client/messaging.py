@@ -24,7 +24,16 @@ from mail.client.errors import (
     SeveralCalls,
 )
 from mail.client.operations import OPERATIONS
-from mail.client.stream import CONNECTION_ERRORS, LIVE, PING, TERMINAL, EventStream, attempts, is_transient
+from mail.client.stream import (
+    CONNECTION_ERRORS,
+    LIVE,
+    PING,
+    TERMINAL,
+    EventStream,
+    attempts,
+    is_transient,
+    status_of,
+)
 
 JSONObject = dict[str, Any]
 MessageKind = Literal["request", "response", "broadcast", "interrupt"]
@@ -191,11 +200,8 @@ class TaskOutcome:
     @property
     def status(self) -> str:
         """The status of the task at its end."""
-        kinds = [event["event"] for event in self.events]
-        if kinds[-1] == "task_error":
-            return "cancelled" if "task_cancelled" in kinds else "failed"
-        last = max((n for n, kind in enumerate(kinds[:-1]) if kind in TERMINAL), default=-1)
-        return "paused" if "breakpoint_tool_call" in kinds[last + 1 :] else "completed"
+        end = self.events[-1]
+        return str(status_of(end["event"], end["data"]))
 
     def message(self, swarm: str) -> JSONObject:
         """Return the answer as the message that it came in.

@@ -3,9 +3,9 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import httpx
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 PING = "ping"
 TERMINAL = frozenset({"task_complete", "task_error"})
 """The kinds of event that contain an answer."""
+
+
+def status_of(kind: str, data: Mapping[str, Any]) -> str | None:
+    """Return the status that an event with an answer gives its task; None for another event.
+
+    Servers of other makes only tell failures from other answers.
+    """
+    if kind not in TERMINAL:
+        return None
+    return str(data.get("status") or ("failed" if kind == "task_error" else "completed"))
+
 
 LIVE = frozenset(
     {

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from mail.cli.output import Output, one_line
-from mail.cli.session import Status, status_after
+from mail.cli.session import Status
 from mail.cli.views.live import SHORT, Durations, StatusLine, duration
 from mail.cli.views.questions import Question, read_questions
 from mail.errors import MAILError
@@ -395,11 +395,11 @@ async def follow(
     """Show the events of a stream as they arrive, up to the end, and pass the kind and data of each to `learn`."""
     import asyncio
 
-    from mail.client.stream import LIVE, PING, TERMINAL
+    from mail.client.stream import LIVE, PING, status_of
 
     answer: str | None = None
     asking_agent = ""
-    kinds: list[str] = []
+    status: str | None = None
     durations = Durations()
     refreshing = asyncio.create_task(view.run())
     try:
@@ -412,19 +412,17 @@ async def follow(
                     view.live(kind, data)
                     continue
                 learn(kind, data)
-                kinds.append(kind)
                 durations.read(data)
                 if kind == "breakpoint_tool_call":
                     asking_agent = str((data.get("extra_data") or {}).get("agent", ""))
                 await view.event(event, kind, data)
-                if kind in TERMINAL:
-                    answer = str(data["response"])
+                if found := status_of(kind, data):
+                    status, answer = found, str(data["response"])
     finally:
         refreshing.cancel()
         await asyncio.gather(refreshing, return_exceptions=True)
-    status = status_after(kinds)
-    questions = read_questions(answer, asking_agent) if status is Status.PAUSED else ()
-    return Shown(answer, status, durations.line(), questions)
+    questions = read_questions(answer, asking_agent) if status == Status.PAUSED else ()
+    return Shown(answer, None if status is None else Status(status), durations.line(), questions)
 
 
 class Timeline:
