@@ -186,7 +186,7 @@ class Session:
         try:
             yield options
         except QuestionOpen as error:
-            questions = questions_of(error.pending_tool_calls, ())
+            questions = questions_of(error.pending_tool_calls)
             raise TaskAsks(self._how_to_answer(options.task_id or "", questions), questions) from error
         except (BadAnswer, InvalidRequest, ServerUnreachable):
             self.tasks, self.open_task, self.questions, self.results = before

@@ -45,6 +45,12 @@ LIVE = frozenset(
 )
 """The kinds of live event (`mail.core.task.live.LiveKind`): they come on request, have no id, and may be lost."""
 
+ITEM = "item"
+"""The kind of what an event adds to the conversation or changes in it."""
+
+UNNUMBERED = LIVE | {PING, ITEM}
+"""The kinds without an id, which are not events of the record."""
+
 DELAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0)
 """Seconds before each attempt to reconnect, minus a random share of up to a half; their sum outlasts a restart."""
 
@@ -207,7 +213,7 @@ class EventStream:
             self._accept(event)
 
     def _accept(self, event: "ServerSentEvent") -> None:
-        if event.event != PING and event.event not in LIVE:
+        if event.event not in UNNUMBERED:
             if _precedes(event.id, self.last_event_id):
                 return
             self.last_event_id = event.id
