@@ -232,13 +232,15 @@ class QuestionOpen(MAILError):
 
     Attributes:
         calls: the tool calls that wait (`PausedCall`).
+        agent: the agent that called them.
     """
 
     http_status = 409
 
-    def __init__(self, detail: str | None = None, calls: Sequence[Any] = ()) -> None:
+    def __init__(self, detail: str | None = None, calls: Sequence[Any] = (), agent: str = "") -> None:
         super().__init__(detail)
         self.calls = tuple(calls)
+        self.agent = agent
 
 
 class PreconditionFailed(MAILError):

@@ -41,7 +41,8 @@ async def test_the_pause_in_completions_style() -> None:
         record = await server.task("t")
         assert (record["completed"], record["is_running"], record["status"]) == (True, False, "paused")
         [pending] = record["pending_tool_calls"]
-        assert pending == {"call_id": waiting["id"], "name": "ask_user", "arguments": {"n": 0}}
+        called = {"agent": "supervisor", "name": "ask_user", "arguments": {"n": 0}}
+        assert pending == {"call_id": waiting["id"], **called}
 
 
 async def test_what_the_task_asks_in_words() -> None:

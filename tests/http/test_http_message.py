@@ -43,6 +43,7 @@ async def test_events_of_the_answer(server: HTTPServer) -> None:
         "timestamp": last["timestamp"],
         "task_id": "t",
         "response": "you said: hi",
+        "status": "completed",
         "description": "task completed",
         "extra_data": {},
     }

@@ -3,9 +3,9 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import httpx2
 
@@ -20,6 +20,17 @@ PING = "ping"
 TERMINAL = frozenset({"task_complete", "task_error"})
 """The kinds of event that contain an answer."""
 
+
+def status_of(kind: str, data: Mapping[str, Any]) -> str | None:
+    """Return the status that an event with an answer gives its task; None for another event.
+
+    Servers of other makes only tell failures from other answers.
+    """
+    if kind not in TERMINAL:
+        return None
+    return str(data.get("status") or ("failed" if kind == "task_error" else "completed"))
+
+
 LIVE = frozenset(
     {
         "turn_started",
@@ -33,6 +44,12 @@ LIVE = frozenset(
     }
 )
 """The kinds of live event (`mail.core.task.live.LiveKind`): they come on request, have no id, and may be lost."""
+
+ITEM = "item"
+"""The kind of what an event adds to the conversation or changes in it."""
+
+UNNUMBERED = LIVE | {PING, ITEM}
+"""The kinds without an id, which are not events of the record."""
 
 DELAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0)
 """Seconds before each attempt to reconnect, minus a random share of up to a half; their sum outlasts a restart."""
@@ -195,7 +212,7 @@ class EventStream:
             self._accept(event)
 
     def _accept(self, event: "ServerSentEvent") -> None:
-        if event.event != PING and event.event not in LIVE:
+        if event.event not in UNNUMBERED:
             if _precedes(event.id, self.last_event_id):
                 return
             self.last_event_id = event.id

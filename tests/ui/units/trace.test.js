@@ -63,8 +63,8 @@ test("a text in one line has no marks of tables, headings and emphasis", () => {
 });
 
 test("a pause is no answer", () => {
-  const [entry] = readEntries(task([0, ["task_complete", {}, { response: JSON.stringify([{ name: "book", arguments: "{}" }]) }]]));
-  assert.deepEqual([entry.name, entry.text, entry.tone], ["pauses", "until there is an answer to book", "warn"]);
+  const [entry] = readEntries(task([0, ["task_complete", {}, { response: "[]", status: "paused", question: "lead wants to run book()" }]]));
+  assert.deepEqual([entry.name, entry.text, entry.tone], ["pauses", "lead wants to run book()", "warn"]);
 });
 
 test("ticks of an axis have labels that differ", () => {

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from mail.cli.output import Output, one_line
-from mail.cli.session import Status, status_after
+from mail.cli.session import Status
 from mail.cli.views.live import SHORT, Durations, StatusLine, duration
-from mail.cli.views.questions import Question, read_questions
+from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -149,7 +149,6 @@ class LineReader:
 
     def __init__(self, stopwatch: Stopwatch | None = None) -> None:
         self._stopwatch = stopwatch or Stopwatch()
-        self._asking_agent: str | None = None
         self._began: dict[str, float] = {}
         self._actions: dict[str, Line] = {}
 
@@ -159,20 +158,15 @@ class LineReader:
         line = replace(read_line(kind, data, self._stopwatch.read(data)), id=one_line(event_id or ""))
         if "timing" in extra:
             self._began[line.who] = self._stopwatch.at(extra["timing"].get("began"))
-        if kind == "breakpoint_tool_call":
-            self._asking_agent = line.who
-        elif kind == "action_call":
+        if kind == "action_call":
             if "after" in extra and line.who in self._began:
                 line = replace(line, seconds=self._began[line.who] + extra["after"])
             self._actions[line.who] = line
             return None
-        elif kind in ("action_complete", "action_error") and line.who in self._actions:
+        if kind in ("action_complete", "action_error") and line.who in self._actions:
             return self._action(line, kind, extra)
-        elif "response" in data:
-            asking_agent, self._asking_agent = self._asking_agent, None
-            questions = () if asking_agent is None else read_questions(str(data["response"]), asking_agent)
-            if questions:
-                return replace(line, kind="paused", text="; ".join(map(str, questions)))
+        if question := data.get("question"):
+            return replace(line, kind="paused", text="; ".join(map(one_line, question.splitlines())))
         if (
             kind == "text_answer"
         ):  # the mail or the answer that it is taken as repeats it; a remark has no other event
@@ -371,7 +365,7 @@ class Shown(NamedTuple):
     answer: str | None
     status: Status | None
     durations: str
-    questions: tuple[Question, ...]
+    questions: tuple[Question, ...] = ()
 
 
 class StreamView(Protocol):
@@ -379,6 +373,9 @@ class StreamView(Protocol):
 
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show a live event."""
+
+    def item(self, item: Mapping[str, Any]) -> None:
+        """Show an item of the conversation, in a stream that has them."""
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
         """Show an event of the task."""
@@ -395,11 +392,10 @@ async def follow(
     """Show the events of a stream as they arrive, up to the end, and pass the kind and data of each to `learn`."""
     import asyncio
 
-    from mail.client.stream import LIVE, PING, TERMINAL
+    from mail.client.stream import ITEM, LIVE, PING, status_of
 
     answer: str | None = None
-    asking_agent = ""
-    kinds: list[str] = []
+    status: str | None = None
     durations = Durations()
     refreshing = asyncio.create_task(view.run())
     try:
@@ -408,23 +404,21 @@ async def follow(
                 if event.event == PING:
                     continue
                 kind, data = read_event(event)
+                if kind == ITEM:
+                    view.item(data)
+                    continue
                 if kind in LIVE:
                     view.live(kind, data)
                     continue
                 learn(kind, data)
-                kinds.append(kind)
                 durations.read(data)
-                if kind == "breakpoint_tool_call":
-                    asking_agent = str((data.get("extra_data") or {}).get("agent", ""))
                 await view.event(event, kind, data)
-                if kind in TERMINAL:
-                    answer = str(data["response"])
+                if found := status_of(kind, data):
+                    status, answer = found, str(data["response"])
     finally:
         refreshing.cancel()
         await asyncio.gather(refreshing, return_exceptions=True)
-    status = status_after(kinds)
-    questions = read_questions(answer, asking_agent) if status is Status.PAUSED else ()
-    return Shown(answer, status, durations.line(), questions)
+    return Shown(answer, None if status is None else Status(status), durations.line())
 
 
 class Timeline:
@@ -441,6 +435,9 @@ class Timeline:
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         if self._output.is_terminal:
             self._status.read(kind, data)
+
+    def item(self, item: Mapping[str, Any]) -> None:
+        """Show nothing: a timeline has a line per event."""
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
         if self._lines is None:
@@ -465,8 +462,12 @@ async def show_stream(
     *,
     learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
 ) -> Shown:
-    """Print events as a timeline, as `follow` does."""
-    return await follow(stream, Timeline(client, stream.task_id, output), learn)
+    """Print events as a timeline, as `follow` does, and ask what a paused task waits for."""
+    shown = await follow(stream, Timeline(client, stream.task_id, output), learn)
+    if shown.status is not Status.PAUSED or output.as_json:
+        return shown
+    task = await client.get_task(stream.task_id, summary=True)
+    return shown._replace(questions=questions_of(task.get("pending_tool_calls") or ()))
 
 
 async def stopwatch_for(

@@ -38,6 +38,7 @@ class PendingCall(BaseModel):
     call_id: str
     name: str
     arguments: dict[str, Any] = {}
+    agent: str = ""
     asks: UserQuestion | None = None
     needs_approval: bool = False
     decision: str | None = None
@@ -109,7 +110,7 @@ class TaskView(BaseModel):
 
     def questions(self) -> tuple[Question, ...]:
         """Return the task's undecided questions."""
-        return questions_of([call.model_dump() for call in self.pending_tool_calls], self.timeline())
+        return questions_of(call.model_dump() for call in self.pending_tool_calls)
 
     def timeline(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the kind and data of each event. Raises MAILError."""

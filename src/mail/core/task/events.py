@@ -58,6 +58,10 @@ QUESTION = "question"
 """In the terminal event of a pause: what the task asks, in words."""
 
 
+STATUS = "status"
+"""In a terminal event: the task's status from then on, if its kind doesn't say it: paused or cancelled."""
+
+
 OUT_OF_STEPS = "out_of_steps"
 """In the event that announces the notice of a reached limit: true."""
 
@@ -106,6 +110,11 @@ class Event(_EventFields):
         """Whether it announces a redriven message, which stands in the timeline already."""
         return REDRIVES in self.extra
 
+    @property
+    def status(self) -> str:
+        """The task's status from this terminal event on."""
+        return str(self.extra.get(STATUS) or ("failed" if self.kind is EventKind.TASK_ERROR else "completed"))
+
     def answers(self, seq: int) -> bool:
         """Return whether this event ends the task's work on the message with this seq."""
         return self.is_terminal and seq < self.extra.get(UNREAD_FROM, seq + 1)
@@ -122,7 +131,8 @@ class Event(_EventFields):
         """Return the event as the JSON object that clients receive (SPEC, section 9)."""
         if self.is_terminal:
             asked = {QUESTION: self.extra[QUESTION]} if QUESTION in self.extra else {}
-            return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text, **asked}
+            about = {"timestamp": self.timestamp, "task_id": task_id, "response": self.text}
+            return {**about, STATUS: self.status, **asked}
         description, extra = self.text, self.extra
         if self.message is not None:
             description = f"{self.text}\n{render_message(self.message)}"

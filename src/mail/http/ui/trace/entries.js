@@ -1,6 +1,6 @@
 // Events as numbered lines.
 
-import { envelopeOf, readCalls, recipientNames, writtenText } from "../api/messages.js";
+import { envelopeOf, recipientNames, writtenText } from "../api/messages.js";
 import { textOf } from "./spans.js";
 
 const BAD = new Set(["action_error", "agent_error", "interswarm_message_error", "dead_letter", "task_error", "webhook_error"]);
@@ -27,7 +27,7 @@ export const oneLine = (text) =>
 export function readEntry(event) {
   const { extra_data: extra = {}, timestamp } = event.data;
   const message = envelopeOf(event);
-  const isPause = event.event === "task_complete" && readCalls(event.data.response) !== null;
+  const isPause = event.data.status === "paused";
   const search = textOf(event);
   return {
     seq: event.seq,
@@ -48,8 +48,7 @@ export function readEntry(event) {
 function shortText({ event, data }, message, extra) {
   if (message) return message.message.body || message.message.subject;
   if (event === "tool_call") return `${extra.tool_name} ${JSON.stringify(extra.tool_args ?? {})}`;
-  const calls = event === "task_complete" ? readCalls(data.response) : null;
-  if (calls) return `until there is an answer to ${new Intl.ListFormat("en").format(calls.map(({ name }) => name))}`;
+  if (data.question) return data.question;
   if (data.response !== undefined) return data.response;
   if (event === "await_message") return data.description.replace(/^agent .*? is awaiting a new message: (no reason given$)?/s, "");
   if (event === "breakpoint_tool_call") return data.description.replace(/^agent \S+ /, "");
