@@ -3,9 +3,9 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 
@@ -22,13 +22,10 @@ TERMINAL = frozenset({"task_complete", "task_error"})
 
 
 def status_of(kind: str, data: Mapping[str, Any]) -> str | None:
-    """Return the status that an event with an answer gives its task; None for another event.
-
-    Servers of other makes only tell failures from other answers.
-    """
+    """Return the status that an event with an answer gives its task; None for another event."""
     if kind not in TERMINAL:
         return None
-    return str(data.get("status") or ("failed" if kind == "task_error" else "completed"))
+    return "failed" if kind == "task_error" else "paused" if "question" in data else "completed"
 
 
 LIVE = frozenset(

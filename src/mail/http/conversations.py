@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from mail.core.decisions.conversation import Conversation, Item, fold
+from mail.core.decisions.conversation import Conversation
+from mail.core.decisions.items import Item, fold
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import read_timeline
 from mail.core.task.events import Event

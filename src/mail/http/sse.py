@@ -9,13 +9,15 @@ from fastapi import Request
 from pydantic import Field
 from pydantic_core import to_json
 
-from mail.core.decisions.conversation import Conversation, Item
+from mail.core.decisions.conversation import Conversation
+from mail.core.decisions.items import Item
 from mail.core.engine.commit import load_task
 from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 from mail.http.bodies import Answered, SchemaRef
+from mail.http.conversations import read_items
 from mail.http.service import Service, service_of
 
 if TYPE_CHECKING:  # imported when the first stream begins, as it imports uvicorn
@@ -43,7 +45,7 @@ class StreamEvent(Answered):
     )
     data: str = Field(
         description="A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping:"
-        " `{timestamp, task_id}`; the last event: `{timestamp, task_id, response, status}`; an `item` of the conversation:"
+        " `{timestamp, task_id}`; the last event: `{timestamp, task_id, response}`; an `item` of the conversation:"
         " as in `GET /task`, before the event that adds or changes it."
     )
 
@@ -67,7 +69,7 @@ def stream_events(
     """Stream the events after `after`, up to the answer to message `until_answer_to` or else the end of the task.
 
     With `live`, live events are among them, and with `deltas` the pieces of models' replies, too. With `items`,
-    each event comes after the items of the conversation that it adds or changes.
+    each event comes after the items that it adds or changes.
 
     Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
     request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
@@ -123,14 +125,16 @@ async def _frames(
                 reader = await service.conversations.reader(
                     service.runtime.store, task, after, service.runtime.pacer
                 )
+            if reader is not None:
+                numbered = [event for event in events if isinstance(event, Event)]
+                # before the events, so that a client that resumes after one of them has got its items
+                for item in await read_items(reader, numbered, service.runtime.pacer):
+                    yield encode(ITEM, item)
             for event in events:
                 if isinstance(event, LiveEvent):
                     yield encode(event.kind.value, event.data(key.task_id))
                     continue
                 await service.runtime.pacer.pause(event_size(event))
-                for item in reader.read(event) if reader is not None else ():
-                    # before its event, so that a client that resumes after that one has got it
-                    yield encode(ITEM, item)
                 yield frame(event, key.task_id)
             if pings and not events:
                 now = service.runtime.clock.now().isoformat()

@@ -14,7 +14,8 @@ from pydantic_core import to_json
 
 from mail.auth.keys import Caller
 from mail.core.decisions.approvals import decision_name
-from mail.core.decisions.conversation import Conversation, Item
+from mail.core.decisions.conversation import Conversation
+from mail.core.decisions.items import Item
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
 from mail.core.protocol.clock import format_time

@@ -1,187 +1,31 @@
-"""A task's events as a conversation: what people wrote, what agents did, asked and answered. Pure.
+"""A task's events as a conversation, what people wrote and what agents did, asked and answered, and as spans. Pure."""
 
-Everything that shows or maps a conversation draws these items, so that a new tool or kind of event is read in one place.
-"""
-
-from collections.abc import Iterable
 from copy import copy
-from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Json, TypeAdapter, ValidationError
 
+from mail.core.decisions.items import (
+    Action,
+    Answer,
+    Asked,
+    Cancelled,
+    Changes,
+    Failed,
+    Fault,
+    Forked,
+    Item,
+    Mail,
+    Message,
+    Part,
+    Question,
+    Reply,
+    Told,
+    Work,
+)
+from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
-from mail.core.protocol.values import value
 from mail.core.task.events import Event, EventKind
-from mail.core.task.task import TaskStatus
-
-
-@value(kw_only=True)
-class Part:
-    """What the items of a conversation have in common.
-
-    Attributes:
-        id: its name in the task: the event that began it, and its number among those of that event.
-        seq: the event that began it.
-        version: the last event that changed it.
-        time: when it began, in ISO 8601.
-    """
-
-    id: str
-    seq: int
-    version: int
-    time: str
-
-
-@value(kw_only=True)
-class Message(Part):
-    """A person wrote."""
-
-    kind: Literal["message"] = "message"
-    who: str
-    subject: str
-    text: str
-    type: str
-
-
-@value(kw_only=True)
-class Work(Part):
-    """Agents work: all that they do up to the next message, answer or question. It grows until it has `ended`."""
-
-    kind: Literal["work"] = "work"
-    last: str
-    ended: str | None = None
-    turns: int = 0
-    agents: tuple[str, ...] = ()
-
-
-@value(kw_only=True)
-class Mail(Part):
-    """A step of the `work` with that id: an agent, or another swarm, wrote to agents."""
-
-    kind: Literal["mail"] = "mail"
-    work: str
-    sender: str
-    recipients: tuple[str, ...]
-    subject: str
-    text: str
-    type: str
-
-
-@value(kw_only=True)
-class Action(Part):
-    """A step: an agent used a tool that is not one of MAIL's, with this result or error."""
-
-    kind: Literal["action"] = "action"
-    work: str
-    agent: str
-    name: str
-    arguments: dict[str, Any]
-    call_id: str
-    result: str
-    has_failed: bool = False
-
-
-@value(kw_only=True)
-class Fault(Part):
-    """A step: something went wrong. If it `ended_task`, the item `failed` says the same."""
-
-    kind: Literal["fault"] = "fault"
-    work: str
-    agent: str
-    text: str
-    ended_task: bool = False
-
-
-@value(kw_only=True)
-class Answer(Part):
-    """The task's answer."""
-
-    kind: Literal["answer"] = "answer"
-    text: str
-
-
-@value
-class Asked:
-    """A question in words: of a message to a person, or of the `argument` of a call."""
-
-    text: str
-    subject: str = ""
-    argument: str = ""
-
-
-@value(kw_only=True)
-class Reply:
-    """A person's answer to a call: its result in `text`, or a `decision` whether it runs."""
-
-    time: str
-    text: str | None = None
-    decision: Literal["approve", "edit", "reject"] | None = None
-    by: str = ""
-    reason: str = ""
-    arguments: dict[str, Any] | None = None
-
-
-@value(kw_only=True)
-class Question(Part):
-    """The task waits, or waited, for a person: for the result of a call, or for a decision whether it runs.
-
-    Attributes:
-        words: the call in one line.
-        is_open: whether the task still waits. A message instead of an answer drops the question.
-        asked: the question that it asks, if it asks one.
-        result: the result of an approved call, once it has run.
-    """
-
-    kind: Literal["question"] = "question"
-    agent: str
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
-    needs_approval: bool
-    words: str
-    asked: Asked | None = None
-    is_open: bool = True
-    reply: Reply | None = None
-    result: str | None = None
-
-
-@value(kw_only=True)
-class Told(Part):
-    """An agent wrote to a person, who need not answer."""
-
-    kind: Literal["told"] = "told"
-    who: str
-    subject: str
-    text: str
-
-
-@value(kw_only=True)
-class Failed(Part):
-    """The task failed."""
-
-    kind: Literal["failed"] = "failed"
-    text: str
-
-
-@value(kw_only=True)
-class Cancelled(Part):
-    """The task was cancelled."""
-
-    kind: Literal["cancelled"] = "cancelled"
-    text: str
-
-
-@value(kw_only=True)
-class Forked(Part):
-    """The task continues another one, from its event `at`."""
-
-    kind: Literal["forked"] = "forked"
-    forked_from: str
-    at: int
-
-
-Item = Message | Work | Mail | Action | Fault | Answer | Question | Told | Failed | Cancelled | Forked
 
 
 class _Call(BaseModel):
@@ -209,30 +53,37 @@ class Conversation:
 
     def __init__(self) -> None:
         self.seq = 0
-        self._changed: dict[str, Item] = {}
+        self._changes = Changes()
+        self._spans = Spans()
+        self._begins_turn = False
         self._work: Work | None = None
         self._cancelled: Work | None = None
-        self._turn = ("", "")
         self._questions: tuple[Question, ...] = ()
         self._asked: tuple[Asked, ...] = ()
         self._asking = ""
         # of the commit that is being read, all of whose events have one time:
         self._time = ""
         self._call: dict[str, Any] = {}
+        self._action: Event | None = None
+        self._is_cancelling = False
         self._faults: tuple[Fault, ...] = ()
         self._replies: tuple[str, ...] | None = None
 
     def copy(self) -> Self:
         """Return a reader that continues from the same event."""
-        return copy(self)
+        copied = copy(self)
+        copied._spans = self._spans.copy()
+        return copied
 
     def read(self, event: Event) -> tuple[Item, ...]:
         """Return the items that an event adds or changes: each one whole, with the event as its `version`."""
-        self.seq, self._changed = event.seq, {}
+        self.seq, self._changes = event.seq, Changes(event.seq)
         if event.timestamp != self._time:
-            self._time, self._call, self._faults, self._replies = event.timestamp, {}, (), None
+            self._time, self._call, self._action = event.timestamp, {}, None
+            self._faults, self._replies, self._is_cancelling = (), None, False
+        self._begins_turn = self._spans.read(event, self._changes)
         self._read(event)
-        return tuple(self._changed.values())
+        return self._changes.items
 
     def _read(self, event: Event) -> None:
         match event.kind:
@@ -241,21 +92,24 @@ class Conversation:
             case EventKind.TASK_COMPLETE:
                 self._end(event)
             case EventKind.TASK_ERROR:
-                if event.status != TaskStatus.CANCELLED:
+                if not self._is_cancelling:
                     for fault in self._faults:
-                        self._change(fault, ended_task=True)
+                        self._changes.change(fault, ended_task=True)
                     self._add(Failed, event, text=event.text)
             case EventKind.TASK_CANCELLED:
                 work = self._work
                 self._drop_questions()
                 self._add(Cancelled, event, text=event.text)
-                self._cancelled = work
+                self._cancelled, self._is_cancelling = work, True
             case EventKind.TASK_FORKED:
                 about = event.extra
                 self._add(Forked, event, forked_from=about.get("forked_from", ""), at=about.get("at", 0))
             case EventKind.TOOL_CALL:
                 self._act(event)
                 self._call = event.extra
+            case EventKind.ACTION_CALL:
+                self._act(event)
+                self._action = event
             case EventKind.ACTION_COMPLETE | EventKind.ACTION_ERROR | EventKind.BUILTIN_TOOL_CALL:
                 self._take_result(event)
             case EventKind.BREAKPOINT_TOOL_CALL:
@@ -285,7 +139,10 @@ class Conversation:
             if kind == "response" and text in (self._replies or ()):
                 return
             self._drop_questions()
-            self._add(Message, event, who=sender.address, subject=subject, text=text, type=kind)
+            names = tuple(each.address for each in recipients)
+            self._add(
+                Message, event, who=sender.address, recipients=names, subject=subject, text=text, type=kind
+            )
             self._begin(event)
         elif any(each.is_person for each in recipients):
             if kind == "request":
@@ -301,15 +158,15 @@ class Conversation:
     def _drop_questions(self) -> None:
         for question in self._questions:
             if question.is_open:
-                self._change(question, is_open=False)
+                self._changes.change(question, is_open=False)
         self._questions = tuple(each for each in self._questions if not each.is_open)
 
     def _end(self, event: Event) -> None:
-        if event.status != TaskStatus.PAUSED:
+        if not event.is_pause:
             self._add(Answer, event, text=event.text)
             return
         if self._work is not None:
-            self._change(self._work, ended=event.timestamp, last=event.timestamp)
+            self._changes.change(self._work, ended=event.timestamp, last=event.timestamp)
             self._work = None
         try:
             calls = _CALLS.validate_json(event.text)
@@ -357,7 +214,7 @@ class Conversation:
         for question in self._questions:
             is_meant = question.call_id == call_id if call_id else not question.needs_approval
             if question.is_open and question.agent == event.agent and is_meant:
-                answered = self._change(question, reply=reply, is_open=False)
+                answered = self._changes.change(question, reply=reply, is_open=False)
                 is_run = decision in ("approve", "edit")
                 self._questions = tuple(
                     answered if each is question else each
@@ -372,26 +229,39 @@ class Conversation:
         """Add the action that has ended: of the call just before, or of one that a person has approved."""
         call, self._call = self._call, {}
         text, has_failed = event.text.partition("\n")[2], event.kind is EventKind.ACTION_ERROR
-        if call.get("agent") == event.agent:
-            self._add_step(
-                Action,
-                event,
-                agent=event.agent,
-                name=call.get("tool_name", ""),
-                arguments=call.get("tool_args") or {},
-                call_id=call.get("tool_call_id", ""),
-                result=text,
-                has_failed=has_failed,
-            )
-            return
-        if event.kind is EventKind.BUILTIN_TOOL_CALL:
-            return
         self._act(event)
+        if call.get("agent") != event.agent:
+            call = {} if event.kind is EventKind.BUILTIN_TOOL_CALL else self._take_approved(event.agent, text)
+        if not call:
+            return
+        began, self._action = self._action or event, None
+        seconds = event.extra.get("seconds")
+        turn = self._spans.turn
+        self._add_step(
+            Action,
+            event,
+            seq=began.seq,
+            time=self._spans.within(began.extra.get("after", 0.0), seconds or 0.0),
+            turn=turn and turn.id,
+            seconds=seconds,
+            agent=event.agent,
+            name=call.get("tool_name", ""),
+            arguments=call.get("tool_args") or {},
+            call_id=call.get("tool_call_id", ""),
+            result=text,
+            has_failed=has_failed,
+        )
+
+    def _take_approved(self, agent: str, result: str) -> dict[str, Any]:
+        """Note the result of an agent's first approved call, and return the call; empty if there is none."""
         for question in self._questions:
-            if not question.is_open and question.agent == event.agent:
-                self._change(question, result=text)
+            if not question.is_open and question.agent == agent:
+                self._changes.change(question, result=result)
                 self._questions = tuple(each for each in self._questions if each is not question)
-                return
+                arguments = question.reply and question.reply.arguments
+                about = {"tool_name": question.name, "tool_call_id": question.call_id}
+                return {**about, "tool_args": question.arguments if arguments is None else arguments}
+        return {}
 
     def _add[Kind: Part](
         self, kind: type[Kind], event: Event, *, is_part: bool = False, **about: Any
@@ -399,18 +269,10 @@ class Conversation:
         """Add an item; it ends the work before it, unless it `is_part` of that."""
         if not is_part:
             self._close(event)
-        n = len(self._changed)
-        item = kind(id=f"{event.seq}.{n}", seq=event.seq, version=event.seq, time=event.timestamp, **about)
-        self._changed[item.id] = item  # type: ignore[assignment]  # a Part is an Item
-        return item
+        return self._changes.add(kind, event, **about)
 
     def _add_step[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
         return self._add(kind, event, is_part=True, work=self._act(event).id, **about)
-
-    def _change[Kind: Part](self, item: Kind, **about: Any) -> Kind:
-        changed = replace(item, version=self.seq, **about)
-        self._changed[item.id] = changed  # type: ignore[assignment]
-        return changed
 
     def _begin(self, event: Event) -> Work:
         self._work = self._add(Work, event, is_part=True, last=event.timestamp)
@@ -421,12 +283,11 @@ class Conversation:
         # What agents still do when the task is cancelled belongs to the work before.
         work = self._work or self._cancelled or self._begin(event)
         about: dict[str, Any] = {}
-        turn = (event.agent if event.message is None else "", event.timestamp)
-        if turn[0] and turn != self._turn:
-            self._turn = turn
+        if self._begins_turn:
+            self._begins_turn = False
             about = {"turns": work.turns + 1, "agents": tuple(dict.fromkeys((*work.agents, event.agent)))}
         if about or event.timestamp != work.last:
-            grown = self._change(work, last=event.timestamp, **about)
+            grown = self._changes.change(work, last=event.timestamp, **about)
             if work is self._work:
                 self._work = grown
             else:
@@ -437,10 +298,5 @@ class Conversation:
     def _close(self, event: Event) -> None:
         if self._work is not None:
             last = event.timestamp if event.is_terminal else self._work.last
-            self._change(self._work, ended=last, last=last)
+            self._changes.change(self._work, ended=last, last=last)
         self._work = self._cancelled = None
-
-
-def fold(items: Iterable[Item]) -> list[Item]:
-    """Return items in the order in which they began, each as it is after its last change."""
-    return list({item.id: item for item in items}.values())

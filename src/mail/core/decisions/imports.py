@@ -34,7 +34,7 @@ from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.values import Value
 from mail.core.task.change import HistoryRecord, TaskChange
 from mail.core.task.draft import SENDING
-from mail.core.task.events import STATUS, TERMINAL, Event, EventKind, encode_events
+from mail.core.task.events import QUESTION, TERMINAL, Event, EventKind, encode_events
 from mail.core.task.interswarm import Peer
 from mail.core.task.limits import TURNS_PER_STEP, Limits
 from mail.core.task.size import message_size
@@ -285,13 +285,16 @@ def _outcome(
 
 
 def _mark_pauses(timeline: Iterable[Event]) -> Iterator[Event]:
-    """Add the status to answers that are pauses: those after calls of breakpoint tools."""
-    has_asked = False
+    """Add the question to answers that are pauses: those after calls of breakpoint tools."""
+    question = ""
     for event in timeline:
-        has_asked = has_asked or event.kind is EventKind.BREAKPOINT_TOOL_CALL
-        is_pause = event.is_terminal and has_asked
-        yield event._replace(extra={**event.extra, STATUS: TaskStatus.PAUSED.value}) if is_pause else event
-        has_asked = has_asked and not event.is_terminal
+        if event.kind is EventKind.BREAKPOINT_TOOL_CALL:
+            question = event.text
+        if event.is_terminal and question:
+            yield event._replace(extra={**event.extra, QUESTION: question})
+            question = ""
+        else:
+            yield event
 
 
 def _breakpoint(old: OldTask, answer: MAILMessage) -> Breakpoint | None:

@@ -31,7 +31,7 @@ from mail.core.protocol.message import (
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.task.costs import NO_USAGE, Usage, add_models
-from mail.core.task.events import QUESTION, STATUS, UNREAD_FROM, Event, EventKind, encode_events
+from mail.core.task.events import QUESTION, UNREAD_FROM, Event, EventKind, encode_events
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
@@ -451,8 +451,6 @@ class Draft:
             may_continue = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
             unread = self._unread() if may_continue else ()
             about: dict[str, Any] = {UNREAD_FROM: unread[0].seq} if unread else {}
-            if self.status in (TaskStatus.PAUSED, TaskStatus.CANCELLED):
-                about[STATUS] = self.status.value
             if self._is_paused and (question := self.generation.question):
                 about[QUESTION] = question
             self.append_event(kind, response.message.body, about)

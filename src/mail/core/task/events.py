@@ -58,10 +58,6 @@ QUESTION = "question"
 """In the terminal event of a pause: what the task asks, in words."""
 
 
-STATUS = "status"
-"""In a terminal event: the task's status from then on, if its kind doesn't say it: paused or cancelled."""
-
-
 OUT_OF_STEPS = "out_of_steps"
 """In the event that announces the notice of a reached limit: true."""
 
@@ -111,9 +107,9 @@ class Event(_EventFields):
         return REDRIVES in self.extra
 
     @property
-    def status(self) -> str:
-        """The task's status from this terminal event on."""
-        return str(self.extra.get(STATUS) or ("failed" if self.kind is EventKind.TASK_ERROR else "completed"))
+    def is_pause(self) -> bool:
+        """Whether the task waits for a person from this terminal event on."""
+        return QUESTION in self.extra
 
     def answers(self, seq: int) -> bool:
         """Return whether this event ends the task's work on the message with this seq."""
@@ -131,8 +127,7 @@ class Event(_EventFields):
         """Return the event as the JSON object that clients receive (SPEC, section 9)."""
         if self.is_terminal:
             asked = {QUESTION: self.extra[QUESTION]} if QUESTION in self.extra else {}
-            about = {"timestamp": self.timestamp, "task_id": task_id, "response": self.text}
-            return {**about, STATUS: self.status, **asked}
+            return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text, **asked}
         description, extra = self.text, self.extra
         if self.message is not None:
             description = f"{self.text}\n{render_message(self.message)}"

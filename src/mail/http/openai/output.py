@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
-from mail.core.task.task import TaskStatus
 from mail.http.openai.submission import ResponseId
 
 JSONObject = dict[str, Any]
@@ -100,7 +99,7 @@ class Work(NamedTuple):
         if end is None or end.kind is EventKind.TASK_ERROR:
             return []
         name = str(response_id).removeprefix("resp_")
-        if end.status == TaskStatus.PAUSED:
+        if end.is_pause:
             # Written by the engine, in the style of the agent's API (SPEC, section 8).
             calls = json.loads(end.text)
             return [

@@ -2,8 +2,11 @@
 
 const list = new Intl.ListFormat("en");
 
-/** Items in the order in which they began: an item of work has its steps (mail, actions, faults) in `steps`. */
+const SPANS = new Set(["turn", "model_call", "wait"]);
+
+/** Items in the order in which they began: `all`, and those `shown` in the conversation, where work has its `steps` (mail, actions, faults). */
 export class Items {
+  all = [];
   shown = [];
   #known = new Map(); // by id
 
@@ -14,7 +17,8 @@ export class Items {
     const made = item.kind === "work" ? { ...item, steps: [] } : { ...item };
     const work = this.#known.get(item.work);
     this.#known.set(item.id, made);
-    (work?.steps ?? this.shown).push(made);
+    this.all.push(made);
+    if (!SPANS.has(made.kind)) (work?.steps ?? this.shown).push(made);
     if (work) work.version = item.version;
     return undefined;
   }

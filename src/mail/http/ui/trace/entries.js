@@ -1,7 +1,21 @@
 // Events as numbered lines.
 
 import { envelopeOf, recipientNames, writtenText } from "../api/messages.js";
-import { textOf } from "./spans.js";
+
+const texts = new WeakMap();
+
+/** The words of an event, in which a filter looks; they are put together once. */
+export function textOf(event) {
+  if (!texts.has(event)) texts.set(event, wordsOf(event));
+  return texts.get(event);
+}
+
+function wordsOf({ data }) {
+  const text = writtenText({ data });
+  const { full_message: message, tool_name, tool_args, reasoning, preamble, content } = data.extra_data ?? {};
+  const words = message ? [message.message.subject, message.message.body] : [data.response, data.description];
+  return [...words, ...(text !== null ? [text] : [tool_name, tool_args && JSON.stringify(tool_args)]), reasoning, preamble, content].filter(Boolean).join("\n");
+}
 
 const BAD = new Set(["action_error", "agent_error", "interswarm_message_error", "dead_letter", "task_error", "webhook_error"]);
 const GOOD = new Set(["task_complete"]);
@@ -27,7 +41,7 @@ export const oneLine = (text) =>
 export function readEntry(event) {
   const { extra_data: extra = {}, timestamp } = event.data;
   const message = envelopeOf(event);
-  const isPause = event.data.status === "paused";
+  const isPause = event.data.question !== undefined;
   const search = textOf(event);
   return {
     seq: event.seq,

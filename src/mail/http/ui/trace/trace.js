@@ -82,7 +82,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const isRunning = session.isFollowing && !session.live.isIdle;
   const isPaused = record?.status === "paused";
   const clock = useClock(isRunning ? TICK : isPaused ? 1 : 60);
-  const found = useMemo(() => readSpans(events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, signatureOf(session.live)]);
+  const found = useMemo(() => readSpans(session.items.all, events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, signatureOf(session.live)]);
   const entries = useMemo(() => readEntries(events), [events.length]);
   const spans = useMemo(() => filterSpans(found.spans, filter), [found, filter]);
   const lines = useMemo(() => (view === "entries" ? filterEntries(entries, filter) : entries), [entries, filter, view]);
