@@ -196,7 +196,6 @@ def test_a_pause_is_not_called_complete() -> None:
     pause = {
         "timestamp": "",
         "response": "[]",
-        "status": "paused",
         "question": "w asks: may I?\nw asks: or not?",
     }
     line = reader.read("task_complete", pause, "3")

@@ -43,7 +43,6 @@ async def test_events_of_the_answer(server: HTTPServer) -> None:
         "timestamp": last["timestamp"],
         "task_id": "t",
         "response": "you said: hi",
-        "status": "completed",
         "description": "task completed",
         "extra_data": {},
     }

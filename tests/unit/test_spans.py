@@ -97,7 +97,7 @@ def test_turns_model_calls_actions_and_waits() -> None:
         ("digger", "answers ", 8, 9, 2_900, 0.2),
         ("boss", "completes the task", 10, 11, 3_200, 0.7),
     ]
-    assert [(turn.state, turn.reads, turn.is_timed) for turn in turns] == [
+    assert [(turn.state, turn.cause, turn.is_timed) for turn in turns] == [
         ("ok", 1, True),
         ("failed", 4, True),
         ("ok", None, False),
@@ -153,7 +153,7 @@ def test_the_mail_that_an_agent_reads_is_the_most_urgent() -> None:
         (20, [call("digger", "await_message")]),
         (30, [call("digger", "await_message")]),
     )
-    assert [(turn.reads, turn.did) for turn in of(items, "turn")] == [
+    assert [(turn.cause, turn.did) for turn in of(items, "turn")] == [
         (2, "waits for mail"),
         (1, "waits for mail"),
     ]

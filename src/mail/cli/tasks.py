@@ -35,7 +35,7 @@ async def show(session: Session, given: Namespace) -> None:
     """Print a task, and remember it and its agents."""
     from mail.cli.views.tasks import read_task, show_task
 
-    task = await session.client.get_task(given.task_id, at=given.at)
+    task = await session.client.get_task(given.task_id, at=given.at, items=not session.output.as_json)
     view = read_task(task)
     for kind, data in view.timeline():
         session.learn(kind, data)

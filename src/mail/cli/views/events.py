@@ -44,17 +44,11 @@ MAXIMUM_DEPTH = 8
 NOT_SHOWN = frozenset({"tool_call", "task_complete_call", "breakpoint_tool_call"})
 """Kinds of event that another event repeats: the message, the action, the answer or the question."""
 
-NOT_IN_TREE = frozenset({"await_message", "help_called"})
-"""Kinds of event that add nothing to a tree. The timeline shows them."""
-
 _REPEATED = frozenset({"::action_complete::", "::action_error::"})
 """Subjects of messages by which the system wakes an agent with results that other events have shown."""
 
 _RUNNING = re.compile(r".* executing action tool: (?P<name>\S+) with args: (?P<arguments>.*)", re.DOTALL)
 """The description of an `action_call` (SPEC, section 9)."""
-
-Address = tuple[str, str]
-"""The type of an address, and the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +233,16 @@ def _words(payload: Mapping[str, Any]) -> str:
     subject, body = one_line(payload["subject"]), one_line(payload["body"])
     if payload["sender"]["address_type"] == "system":
         subject = subject.strip(":").replace("_", " ")
+    return _titled(subject, body)
+
+
+def _titled(subject: str, body: str) -> str:
     return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """An event, with the events that it led to."""
+    """A line, with those of what it led to."""
 
     line: Line
     parent: Self | None = None
@@ -252,12 +250,51 @@ class Node:
     depth: int = 0
 
 
-def read_tree(events: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Node]:
-    """Build the tree of a task's events from their kinds and data; each message from outside is a root."""
-    reader = _Reader()
-    for kind, data in events:
-        reader.read(kind, data)
-    return reader.roots
+def read_tree(items: Iterable[Mapping[str, Any]]) -> list[Node]:
+    """Build the tree of a task from its items; each message from outside is a root."""
+    roots: list[Node] = []
+    messages: dict[int, Node] = {}
+    for item in items:
+        line = read_item(item)
+        if line is None:
+            continue
+        is_end = item["kind"] in ("question", *_ENDS)
+        parent = (roots[-1] if roots else None) if is_end else messages.get(item["cause"])
+        while parent is not None and parent.depth >= MAXIMUM_DEPTH:
+            parent = parent.parent
+        node = Node(line, parent, depth=0 if parent is None else parent.depth + 1)
+        (roots if parent is None else parent.children).append(node)
+        if line.whom:
+            messages[item["seq"]] = node
+    return roots
+
+
+_ENDS = {"answer": "task_complete", "failed": "task_error", "cancelled": "task_cancelled"}
+
+
+def read_item(item: Mapping[str, Any]) -> Line | None:
+    """Summarize an item (`mail.core.decisions.items`); None for one that shows nothing by itself."""
+    who, text = (
+        one_line(item.get("who") or item.get("sender") or item.get("agent") or ""),
+        item.get("text", ""),
+    )
+    match item["kind"]:
+        case "message" | "mail" | "told":
+            whom = one_line(", ".join(item["recipients"]))
+            return Line(0, "new_message", who, whom, _titled(one_line(item["subject"]), one_line(text)))
+        case "action":
+            call = f"{item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
+            seconds = item["seconds"] or 0.0
+            took = f" ({duration(seconds)})" if seconds >= SHORT else ""
+            kind = "action_error" if item["has_failed"] else "action"
+            return Line(0, kind, who, "", one_line(f"{call} → {item['result']}{took}"))
+        case "fault" if not item["ended_task"]:
+            return Line(0, "agent_error", who, "", one_line(text))
+        case "question":
+            return Line(0, "paused", "", "", one_line(item["words"]))
+        case kind if kind in _ENDS:
+            return Line(0, _ENDS[kind], "", "", one_line(text))
+    return None
 
 
 def show_tree(roots: list[Node], output: Output) -> None:
@@ -267,59 +304,6 @@ def show_tree(roots: list[Node], output: Output) -> None:
             output.console().print(_branches(root), no_wrap=True, overflow="ellipsis", crop=True)
         else:
             _print_indented(root, output)
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self.roots: list[Node] = []
-        self._lines = LineReader()
-        self._requests: dict[str, Node] = {}
-        self._at_work: dict[Address, Node] = {}
-
-    def read(self, kind: str, data: Mapping[str, Any]) -> None:
-        line = self._lines.read(kind, data)
-        if line is None:
-            return
-        message = (data.get("extra_data") or {}).get("full_message")
-        if message is not None:
-            self._read_message(line, message)
-        elif "response" in data:
-            self._add(line, self.roots[-1] if self.roots else None)
-        elif kind not in NOT_IN_TREE:
-            self._add(line, self._at_work.get(("agent", line.who)))
-
-    def _read_message(self, line: Line, message: Mapping[str, Any]) -> None:
-        """Add an answer below its request, and any other message below the last message to its sender.
-
-        Messages of the system to agents are left out.
-        """
-        payload = message["message"]
-        if payload["sender"]["address_type"] == "system":
-            return
-        request = payload.get("request_id", "")
-        last = self._at_work.get(_address(payload["sender"]))
-        if message["msg_type"] == "response":
-            self._add(line, self._requests.get(request, last))
-            return
-        node = self._add(line, last)
-        self._requests[request] = node
-        for recipient in payload.get("recipients") or [payload["recipient"]]:
-            self._at_work[_address(recipient)] = node
-
-    def _add(self, line: Line, parent: Node | None) -> Node:
-        while parent is not None and parent.depth >= MAXIMUM_DEPTH:
-            parent = parent.parent
-        if parent is None:
-            node = Node(line)
-            self.roots.append(node)
-        else:
-            node = Node(line, parent, depth=parent.depth + 1)
-            parent.children.append(node)
-        return node
-
-
-def _address(address: Mapping[str, Any]) -> Address:
-    return address["address_type"], address["address"]
 
 
 def _cells(line: Line) -> tuple[str, str]:

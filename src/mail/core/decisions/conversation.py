@@ -44,6 +44,14 @@ _CALLS = TypeAdapter(list[_Call], config=ConfigDict(defer_build=True))
 _FAULTS = frozenset({EventKind.AGENT_ERROR, EventKind.DEAD_LETTER, EventKind.INTERSWARM_MESSAGE_ERROR})
 
 
+def _read_calls(text: str) -> list[_Call] | None:
+    """Return the calls that the answer of a pause lists; None for another text, as of a task of MAIL 1.3.6."""
+    try:
+        return _CALLS.validate_json(text)
+    except ValidationError:
+        return None
+
+
 class Conversation:
     """Reads a task's events in their order. It remembers only what later events can change, however long the task is.
 
@@ -134,23 +142,22 @@ class Conversation:
             return
         sent, sender = event.message.message, event.message.sender
         kind, subject, text = event.message.msg_type, sent.subject, sent.body
-        recipients = sent.recipients
+        names = tuple(each.address for each in sent.recipients)
         if sender.is_person:
             if kind == "response" and text in (self._replies or ()):
                 return
             self._drop_questions()
-            names = tuple(each.address for each in recipients)
             self._add(
                 Message, event, who=sender.address, recipients=names, subject=subject, text=text, type=kind
             )
             self._begin(event)
-        elif any(each.is_person for each in recipients):
+        elif any(each.is_person for each in sent.recipients):
             if kind == "request":
                 self._asked += (Asked(text, subject),)
             elif sender.address_type == "agent":
-                self._add(Told, event, is_part=True, who=sender.address, subject=subject, text=text)
+                about = {"who": sender.address, "recipients": names, "subject": subject, "text": text}
+                self._add(Told, event, is_part=True, **about)
         elif sender.address_type != "system" and kind != "broadcast_complete":
-            names = tuple(each.address for each in recipients)
             self._add_step(
                 Mail, event, sender=sender.address, recipients=names, subject=subject, text=text, type=kind
             )
@@ -162,17 +169,12 @@ class Conversation:
         self._questions = tuple(each for each in self._questions if not each.is_open)
 
     def _end(self, event: Event) -> None:
-        if not event.is_pause:
-            self._add(Answer, event, text=event.text)
+        calls = _read_calls(event.text) if event.is_pause else None
+        if calls is None:
+            turn = self._spans.turn
+            self._add(Answer, event, who=turn.agent if turn else "", text=event.text)
             return
-        if self._work is not None:
-            self._changes.change(self._work, ended=event.timestamp, last=event.timestamp)
-            self._work = None
-        try:
-            calls = _CALLS.validate_json(event.text)
-        except ValidationError:  # of a task of MAIL 1.3.6
-            self._add(Answer, event, text=event.text)
-            return
+        self._close(event)
         questions = sum(not call.needs_approval for call in calls)
         asked = iter(self._asked if len(self._asked) == questions else ())
         self._asked = ()

@@ -20,12 +20,14 @@ class Part:
         seq: the event that began it.
         version: the last event that changed it.
         time: when it began, in ISO 8601.
+        cause: the event of the message that led to it: that its agent had read, or that it answers.
     """
 
     id: str
     seq: int
     version: int
     time: str
+    cause: int | None = None
 
 
 @value(kw_only=True)
@@ -97,9 +99,10 @@ class Fault(Part):
 
 @value(kw_only=True)
 class Answer(Part):
-    """The task's answer."""
+    """The task's answer, by an agent or the system."""
 
     kind: Literal["answer"] = "answer"
+    who: str
     text: str
 
 
@@ -154,6 +157,7 @@ class Told(Part):
 
     kind: Literal["told"] = "told"
     who: str
+    recipients: tuple[str, ...]
     subject: str
     text: str
 
@@ -192,8 +196,7 @@ class Turn(Part):
         is_timed: whether the record says when it began.
         last: the last event of its commit.
         did: what the agent did, in words.
-        reads: the event of the message that it read.
-        queued: since when that message had waited.
+        queued: since when the message that it read had waited.
     """
 
     kind: Literal["turn"] = "turn"
@@ -203,7 +206,6 @@ class Turn(Part):
     last: int
     did: str = ""
     state: Literal["ok", "failed", "discarded"] = "ok"
-    reads: int | None = None
     queued: str | None = None
     usage: Mapping[str, Any] | None = None
 
@@ -250,10 +252,15 @@ Item = (
 
 
 class Changes:
-    """The items that an event adds or changes, each whole."""
+    """The items that an event adds or changes, each whole.
+
+    Attributes:
+        cause: that of the items that it adds.
+    """
 
     def __init__(self, seq: int = 0) -> None:
         self.seq = seq
+        self.cause: int | None = None
         self._items: dict[str, Item] = {}
 
     @property
@@ -263,7 +270,7 @@ class Changes:
 
     def add[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
         """Add an item that begins with the event, unless `about` says when."""
-        begin = {"seq": event.seq, "time": event.timestamp}
+        begin = {"seq": event.seq, "time": event.timestamp, "cause": self.cause}
         return self._set(kind(id=f"{event.seq}.{len(self._items)}", version=self.seq, **{**begin, **about}))
 
     def change[Kind: Part](self, item: Kind, **about: Any) -> Kind:

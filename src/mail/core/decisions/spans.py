@@ -49,11 +49,19 @@ def begins_turn(event: Event, *, is_reply: bool) -> bool:
 
 @value
 class _Sent:
-    """A message that waits in mailboxes."""
+    """A message that waits in mailboxes; `cause` is its event or, for a note of the system on a turn, that turn's cause."""
 
-    seq: int
+    cause: int
     time: datetime
     tier: int
+
+
+@value
+class _Request:
+    """An open request."""
+
+    seq: int
+    recipient: str
 
 
 class Spans:
@@ -72,7 +80,7 @@ class Spans:
         self._did: tuple[str, ...] = ()
         self._agents: frozenset[str] = frozenset()
         self._unread: Mapping[str, tuple[_Sent, ...]] = {}
-        self._asked: Mapping[str, Mapping[str, str]] = {}
+        self._asked: Mapping[str, Mapping[str, _Request]] = {}
         self._waits: Mapping[str, Wait] = {}
         self._pause: Wait | None = None
         self._ended: Mapping[str, datetime] = {}
@@ -91,6 +99,7 @@ class Spans:
         if self._pause and (is_reply or (event.message is not None and event.message.sender.is_person)):
             self._end_wait(self._pause, self._now, changes)
             self._pause = None
+        changes.cause = self.turn and self.turn.cause
         is_first = self.turn is None and begins_turn(event, is_reply=self._is_reply)
         if is_first:
             self._begin(event, changes)
@@ -126,6 +135,7 @@ class Spans:
         self._agents |= {agent}
         self._ended = {**self._ended, agent: began + timedelta(seconds=seconds)}
         self._stop_waiting(agent, began, changes)
+        changes.cause = mail and mail.cause
         self.turn = changes.add(
             Turn,
             event,
@@ -136,7 +146,6 @@ class Spans:
             is_timed=bool(timing),
             last=event.seq,
             state="discarded" if is_discarded else "ok",
-            reads=mail and mail.seq,
             queued=mail.time.isoformat() if mail and mail.time < began else None,
             usage=usage,
         )
@@ -171,15 +180,18 @@ class Spans:
         sender, names = message.sender, tuple(each.address for each in message.message.recipients)
         local = [to.address for to in message.message.recipients if to.address_type == "agent"]
         agents = self._agents - {sender.address} if "all" in local else [to for to in local if "@" not in to]
-        sent = _Sent(event.seq, self._now, tier_of(message))
+        cause = changes.cause if sender.address_type == "system" else None
+        sent = _Sent(event.seq if cause is None else cause, self._now, tier_of(message))
         self._unread = {**self._unread, **{name: (*self._unread.get(name, ()), sent) for name in agents}}
         request = getattr(message.message, "request_id", "")
         if message.msg_type == "request" and sender.address_type == "agent":
-            asked = {**self._asked.get(sender.address, {}), request: names[0]}
+            asked = {**self._asked.get(sender.address, {}), request: _Request(event.seq, names[0])}
             self._asked = {**self._asked, sender.address: asked}
             self._wait(event, sender.address, changes)
         elif message.msg_type == "response":
             for name in names:
+                if request in self._asked.get(name, {}):
+                    changes.cause = self._asked[name][request].seq
                 others = {each: to for each, to in self._asked.get(name, {}).items() if each != request}
                 self._asked = {**self._asked, name: others}
 
@@ -193,7 +205,7 @@ class Spans:
 
     def _wait(self, event: Event, agent: str, changes: Changes) -> None:
         """Note whose answers an agent waits for after its turn."""
-        names = tuple(dict.fromkeys(self._asked.get(agent, {}).values()))
+        names = tuple(dict.fromkeys(asked.recipient for asked in self._asked.get(agent, {}).values()))
         if not names or (self._pause is not None and self._pause.agent == agent):
             return
         wait = self._waits.get(agent)

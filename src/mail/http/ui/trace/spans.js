@@ -8,7 +8,7 @@ const snippetOf = (text) => text.slice(0, 200).replace(/\s+/g, " ");
 /** What a row says, by the kind of its item. */
 const ROWS = {
   message: ({ who, recipients, text }) => ({ name: `${who} writes to ${recipients.join(", ")}`, snippet: snippetOf(text) }),
-  turn: ({ did, state, last, queued, reads, is_timed }) => ({ name: did, status: state, last, queued: queued && Date.parse(queued), reads, isTimed: is_timed }),
+  turn: ({ did, state, last, queued, is_timed }) => ({ name: did, status: state, last, queued: queued && Date.parse(queued), isTimed: is_timed }),
   model_call: ({ model, attempts, seq }) => ({ kind: "model", name: model, attempts, last: seq, events: [] }),
   action: ({ name, has_failed, version }) => ({ name, status: has_failed ? "failed" : "ok", last: version }),
   wait: ({ names, seconds }) => ({ name: `waits for ${names.join(", ") || "you"}`, status: seconds === null ? "waiting" : "ok", isForYou: !names.length, events: [] }),
@@ -34,7 +34,7 @@ function rowOf(item, events, turns) {
 function runningRows(live) {
   const open = { end: null, status: "running", usage: null, first: null, last: null, events: [] };
   return [...live].flatMap(([agent, { since, work }]) => {
-    const turn = { ...open, id: `live ${agent}`, kind: "turn", agent, name: "is working", begin: since, parent: null, queued: null, reads: null, isTimed: true };
+    const turn = { ...open, id: `live ${agent}`, kind: "turn", agent, name: "is working", begin: since, parent: null, queued: null, isTimed: true };
     const inner = [...work].map(([key, { kind, name, since: begin, retry }]) => ({ ...open, id: `live ${agent} ${key}`, kind, agent, name, begin, parent: turn.id, attempts: retry?.attempt ?? 1, retry }));
     return [turn, ...inner];
   });
@@ -46,7 +46,7 @@ function runningRows(live) {
  * A row has `id`, `kind` ("message", "turn", "model", "action", "wait" or "end"), `agent`, `name`, `begin`, `end` (null
  * while it lasts), `status` ("ok", "failed", "running", "waiting" or "discarded"), the `first` and `last` event, `usage`
  * (or null), `parent` (the id of a turn, or null), and the `events` that it comes from. A turn has `queued`: since when its
- * message had waited; `reads`: the event of that message; `isTimed`: whether the record says when it began. What a turn does has it as `within`.
+ * message had waited; `isTimed`: whether the record says when it began. What a turn does has it as `within`.
  *
  * `items` are those of the task (items.js); `live` are the agents that work now, as `session.live.agents`; `status` is the task's.
  */

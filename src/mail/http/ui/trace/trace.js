@@ -120,7 +120,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
       ...${shared} spans=${spans} all=${found.spans} agents=${found.agents} zero=${found.begin} now=${now} at=${session.at} current=${current} isZoomed=${isZoomed}
       onMove=${(span) => setCurrent(span.id)} onOpen=${(span) => open(span.id)}
     />`,
-    tree: () => html`<${TreeView} events=${events} spans=${found.spans} matches=${matches} now=${now} current=${current} onMove=${(node) => setCurrent(node.id)} onOpen=${(node) => openNode(node)} />`,
+    tree: () => html`<${TreeView} items=${session.items.all} spans=${found.spans} matches=${matches} now=${now} current=${current} onMove=${(node) => setCurrent(node.id)} onOpen=${(node) => openNode(node)} />`,
     entries: () => html`<${EntriesView} ...${shared} entries=${lines} zero=${found.begin} at=${session.at} current=${current} onMove=${(entry) => setCurrent(entry.seq)} onOpen=${(entry) => open(entry.seq)} />`,
   };
   const openNode = (node) => {
