@@ -232,15 +232,13 @@ class QuestionOpen(MAILError):
 
     Attributes:
         calls: the tool calls that wait (`PausedCall`).
-        agent: the agent that called them.
     """
 
     http_status = 409
 
-    def __init__(self, detail: str | None = None, calls: Sequence[Any] = (), agent: str = "") -> None:
+    def __init__(self, detail: str | None = None, calls: Sequence[Any] = ()) -> None:
         super().__init__(detail)
         self.calls = tuple(calls)
-        self.agent = agent
 
 
 class PreconditionFailed(MAILError):

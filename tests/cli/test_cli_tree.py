@@ -66,8 +66,14 @@ def test_every_message_from_outside_begins_a_tree() -> None:
     question = item("question", 7, words="boss asks: may I?")
     fault = item("fault", 5, 4, agent="a", text="no gold", ended_task=False)
     roots = read_tree(
-        [mail(1, "alice", "boss", body="one"), end(2, "first"), mail(3, "alice", "boss", body="two")]
-        + [mail(4, "boss", "a", "b", body="tell all", cause=3), fault, question]
+        [
+            mail(1, "alice", "boss", body="one"),
+            end(2, "first"),
+            mail(3, "alice", "boss", body="two"),
+            mail(4, "boss", "a", "b", body="tell all", cause=3),
+            fault,
+            question,
+        ]
     )
     assert outline(roots) == [
         ("one", ["first"]),

@@ -83,7 +83,8 @@ async def test_a_message_does_not_drop_a_question_silently() -> None:
         refused = await server.post(body="blue", task_id="t")
         assert refused.status_code == 409
         problem = refused.json()
-        assert problem["pending_tool_calls"] == paused["pending_tool_calls"]
+        calls = [{**call, "agent": "supervisor"} for call in problem["pending_tool_calls"]]
+        assert calls == paused["pending_tool_calls"]
         for told in (
             "ask_user with",
             paused["pending_tool_calls"][0]["call_id"],

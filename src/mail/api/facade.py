@@ -647,7 +647,6 @@ class Swarm(Generic[Output]):
             raise QuestionOpen(
                 f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",
                 error.calls,
-                error.agent,
             ) from None
 
     async def _decide(

@@ -12,6 +12,7 @@ import httpx2
 from mail.client.connection import translated
 from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut, ServerUnreachable
 from mail.client.sse import EventDecoder
+from mail.core.task.live import LiveKind
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
@@ -28,19 +29,8 @@ def status_of(kind: str, data: Mapping[str, Any]) -> str | None:
     return "failed" if kind == "task_error" else "paused" if "question" in data else "completed"
 
 
-LIVE = frozenset(
-    {
-        "turn_started",
-        "turn_ended",
-        "model_call_started",
-        "model_call_retried",
-        "model_call_ended",
-        "action_started",
-        "action_ended",
-        "text_delta",
-    }
-)
-"""The kinds of live event (`mail.core.task.live.LiveKind`): they come on request, have no id, and may be lost."""
+LIVE = frozenset(kind.value for kind in LiveKind)
+"""The kinds of live event: they come on request, have no id, and may be lost."""
 
 ITEM = "item"
 """The kind of what an event adds to the conversation or changes in it."""

@@ -33,7 +33,7 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return await _unexpected(request, error)
     more = (
-        {"pending_tool_calls": [pending_call(call, error.agent) for call in error.calls]}
+        {"pending_tool_calls": list(map(pending_call, error.calls))}
         if isinstance(error, QuestionOpen)
         else {}
     )

@@ -85,7 +85,7 @@ class PendingToolCall(Answered):
     """A call that waits for the user: for the result of a breakpoint tool, or for the approval of an action."""
 
     call_id: str
-    agent: str
+    agent: str = Field(default="", description="The agent that called it; absent in the answer of 409.")
     name: str
     arguments: dict[str, Any]
     needs_approval: bool = Field(
@@ -539,10 +539,11 @@ def _awaited(task: Task, swarm: str, request: OpenRequest | None) -> dict[str, A
     }
 
 
-def pending_call(call: PausedCall, agent: str) -> dict[str, Any]:
+def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
     """Return a waiting call of an agent as `PendingToolCall`."""
-    shown: dict[str, Any] = {"call_id": call.call_id, "agent": agent, "name": call.name}
-    shown["arguments"] = call.arguments
+    shown: dict[str, Any] = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+    if agent:
+        shown["agent"] = agent
     if call.asks is not None:
         shown["asks"] = asdict(call.asks)
     if call.needs_approval:

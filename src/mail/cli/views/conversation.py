@@ -1,18 +1,20 @@
 """The view of a chat: what agents do while they work, folded into one line when they are done."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.output import Output, counted, one_line, printable
-from mail.cli.views.events import Stopwatch
+from mail.cli.views.events import Stopwatch, read_item
 from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
 
 if TYPE_CHECKING:
     from rich.text import Text
     from sse_starlette import ServerSentEvent
+
+STEPS = {"mail": "message", "action": "action", "fault": "error"}
+"""The kinds of items that are steps, and the words for them."""
 
 LINES = 8
 """The newest steps that are shown while agents work."""
@@ -50,29 +52,13 @@ class Steps:
     def read(self, item: Mapping[str, Any]) -> str | None:
         """Return the line of an item of the conversation; None if it is no step."""
         self.seconds = max(self.seconds, *map(self._stopwatch.at, (item["time"], item.get("last"))))
-        kind = None if item["id"] in self._seen else item["kind"]  # it may come again, changed
-        self._seen.add(item["id"])
-        match kind:
-            case "mail":
-                who, text, noun = (
-                    f"{item['sender']} → {', '.join(item['recipients'])}",
-                    item["text"],
-                    "message",
-                )
-            case "action":
-                who, text = (
-                    f"{item['agent']} runs {item['name']}",
-                    json.dumps(item["arguments"], ensure_ascii=False),
-                )
-                noun = "error" if item["has_failed"] else "action"
-                if item["has_failed"]:
-                    text += f" → {item['result']}"
-            case "fault":
-                who, text, noun = item["agent"], item["text"], "error"
-            case _:
-                return None
+        line = read_item(item) if item["kind"] in STEPS and item["id"] not in self._seen else None
+        self._seen.add(item["id"])  # it may come again, changed
+        if line is None:
+            return None
+        noun = "error" if line.kind.endswith("_error") else STEPS[item["kind"]]
         self._counts[noun] = self._counts.get(noun, 0) + 1
-        self.lines.append("  ".join(filter(None, (one_line(who), one_line(text)))))
+        self.lines.append("  ".join(part for part in (line.title, line.text) if part))
         return self.lines[-1]
 
     def summary(self) -> str:

@@ -62,6 +62,11 @@ class Line:
     text: str
     id: str = ""
 
+    @property
+    def title(self) -> str:
+        """Who wrote to whom, or who did what."""
+        return f"{self.who} → {self.whom}" if self.whom else f"{self.who} {self.kind}".strip()
+
     def columns(self) -> tuple[str, str, str, str]:
         """Return id and time, kind, who → whom and text, padded so that lines align."""
         parties = f"{self.who} → {self.whom}" if self.whom else self.who
@@ -306,15 +311,8 @@ def show_tree(roots: list[Node], output: Output) -> None:
             _print_indented(root, output)
 
 
-def _cells(line: Line) -> tuple[str, str]:
-    """Return the title of a node, and its text."""
-    if line.whom:
-        return f"{line.who} → {line.whom}", line.text
-    return f"{line.who} {line.kind}".strip(), line.text
-
-
 def _print_indented(node: Node, output: Output) -> None:
-    output.text(f"{'  ' * node.depth}{'  '.join(_cells(node.line))}")
+    output.text(f"{'  ' * node.depth}{node.line.title}  {node.line.text}")
     for child in node.children:
         _print_indented(child, output)
 
@@ -333,8 +331,7 @@ def _branches(node: Node) -> "Tree":
 def _styled(line: Line) -> "Text":
     from rich.text import Text
 
-    title, text = _cells(line)
-    return Text.assemble((title, STYLES.get(line.kind, "") or "default"), "  ", text)
+    return Text.assemble((line.title, STYLES.get(line.kind, "") or "default"), "  ", line.text)
 
 
 class Shown(NamedTuple):

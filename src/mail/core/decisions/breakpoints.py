@@ -207,7 +207,6 @@ def require_no_question(task: Task) -> None:
         f"Answer with resume_from 'breakpoint_tool_call' and {ways}; or, to send the message and drop the question, "
         "set drop_question to true",
         waiting.calls,
-        waiting.agent,
     )
 
 

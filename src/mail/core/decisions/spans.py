@@ -99,7 +99,7 @@ class Spans:
         if self._pause and (is_reply or (event.message is not None and event.message.sender.is_person)):
             self._end_wait(self._pause, self._now, changes)
             self._pause = None
-        changes.cause = self.turn and self.turn.cause
+        changes.cause = self.turn.cause if self.turn else None
         is_first = self.turn is None and begins_turn(event, is_reply=self._is_reply)
         if is_first:
             self._begin(event, changes)
@@ -135,7 +135,7 @@ class Spans:
         self._agents |= {agent}
         self._ended = {**self._ended, agent: began + timedelta(seconds=seconds)}
         self._stop_waiting(agent, began, changes)
-        changes.cause = mail and mail.cause
+        changes.cause = mail.cause if mail else None
         self.turn = changes.add(
             Turn,
             event,
