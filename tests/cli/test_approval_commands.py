@@ -26,6 +26,7 @@ def test_the_server_is_killed_and_the_call_is_approved_with_other_arguments(bank
     (call,) = bank.post("pay 5000", task_id="edited").json()["pending_tool_calls"]
     assert call == {
         "call_id": call["call_id"],
+        "agent": "payer",
         "name": "pay",
         "arguments": {"to": "bob", "amount": 5000},
         "needs_approval": True,

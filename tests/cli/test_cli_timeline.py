@@ -193,10 +193,14 @@ def test_a_pause_is_not_called_complete() -> None:
     reader = LineReader()
     asked = event("agent w used breakpoint tools ask with args: {}", agent="w")
     assert reader.read("breakpoint_tool_call", asked, "2") is None
-    calls = '[{"name": "ask", "arguments": "{\\"question\\": \\"may I?\\"}", "id": "c"}]'
-    line = reader.read("task_complete", {"timestamp": "", "response": calls}, "3")
+    pause = {
+        "timestamp": "",
+        "response": "[]",
+        "question": "w asks: may I?\nw asks: or not?",
+    }
+    line = reader.read("task_complete", pause, "3")
     assert line is not None
-    assert (line.kind, line.text, line.id) == ("paused", "w asks: may I?", "3")
+    assert (line.kind, line.text, line.id) == ("paused", "w asks: may I?; w asks: or not?", "3")
     answered = reader.read(
         "breakpoint_action_complete", event("breakpoint action complete (caller = w):\nyes", agent="w"), "4"
     )

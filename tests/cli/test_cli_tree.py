@@ -1,7 +1,6 @@
-"""A task's events as a tree."""
+"""A task as a tree."""
 
 import io
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -10,31 +9,30 @@ from mail.cli.swarms import show_agents
 from mail.cli.views.events import MAXIMUM_DEPTH, Node, read_tree, show_tree
 from mail.cli.views.tasks import read_task, show_task
 
-Event = tuple[str, Mapping[str, Any]]
+
+def item(kind: str, seq: int, cause: int | None = None, **about: Any) -> dict[str, Any]:
+    return {"kind": kind, "id": f"{seq}.0", "seq": seq, "cause": cause, **about}
 
 
-def address(name: str) -> dict[str, str]:
-    return {"address_type": "user" if name == "alice" else "agent", "address": name}
+def mail(seq: int, sender: str, *recipients: str, body: str, cause: int | None = None) -> dict[str, Any]:
+    about = {"sender": sender, "recipients": recipients, "subject": body, "text": body}
+    return item("message" if cause is None else "mail", seq, cause, **about)
 
 
-def message(sender: str, *recipients: str, request: str, body: str, kind: str = "request") -> Event:
-    whom = (
-        {"recipient": address(recipients[0])}
-        if len(recipients) == 1
-        else {"recipients": [address(name) for name in recipients]}
-    )
-    payload = {"sender": address(sender), "subject": body, "body": body, "request_id": request, **whom}
-    full = {"msg_type": kind, "message": payload}
-    return "new_message", {"timestamp": "2026-01-31T08:00:00Z", "extra_data": {"full_message": full}}
+def action(seq: int, agent: str, result: str, cause: int | None = None) -> dict[str, Any]:
+    about = {
+        "agent": agent,
+        "name": "t",
+        "arguments": {},
+        "result": result,
+        "seconds": 0.01,
+        "has_failed": False,
+    }
+    return item("action", seq, cause, **about)
 
 
-def note(kind: str, agent: str, text: str) -> Event:
-    extra = {"agent": agent}
-    return kind, {"timestamp": "2026-01-31T08:00:00Z", "description": text, "extra_data": extra}
-
-
-def end(text: str) -> Event:
-    return "task_complete", {"timestamp": "2026-01-31T08:00:01Z", "response": text}
+def end(seq: int, text: str) -> dict[str, Any]:
+    return item("answer", seq, who="boss", text=text)
 
 
 def outline(nodes: list[Node]) -> list[Any]:
@@ -45,15 +43,15 @@ def outline(nodes: list[Node]) -> list[Any]:
 def test_what_was_done_is_below_who_asked_for_it() -> None:
     roots = read_tree(
         [
-            message("alice", "boss", request="1", body="plan"),
-            note("tool_call", "boss", "agent boss called send_request"),
-            message("boss", "a", request="2", body="ask a"),
-            message("boss", "b", request="3", body="ask b"),
-            note("action_call", "b", "agent b executing action tool: t with args: {}"),
-            note("action_complete", "b", "action complete (caller = b):\n84"),
-            message("b", "boss", request="3", body="b says", kind="response"),
-            message("a", "boss", request="2", body="a says", kind="response"),
-            end("done"),
+            mail(1, "alice", "boss", body="plan"),
+            item("work", 1),
+            item("turn", 2, 1, agent="boss"),
+            mail(3, "boss", "a", body="ask a", cause=1),
+            mail(4, "boss", "b", body="ask b", cause=1),
+            action(5, "b", "84", 4),
+            mail(8, "b", "boss", body="b says", cause=4),
+            mail(9, "a", "boss", body="a says", cause=3),
+            end(11, "done"),
         ]
     )
     assert outline(roots) == [
@@ -65,38 +63,37 @@ def test_what_was_done_is_below_who_asked_for_it() -> None:
 
 
 def test_every_message_from_outside_begins_a_tree() -> None:
+    question = item("question", 7, words="boss asks: may I?")
+    fault = item("fault", 5, 4, agent="a", text="no gold", ended_task=False)
     roots = read_tree(
         [
-            message("alice", "boss", request="1", body="one"),
-            end("first"),
-            message("alice", "boss", request="2", body="two"),
-            message("boss", "a", "b", request="3", body="tell all", kind="broadcast"),
-            note("action_complete", "b", "action complete (caller = b):\n84"),
-            end("second"),
+            mail(1, "alice", "boss", body="one"),
+            end(2, "first"),
+            mail(3, "alice", "boss", body="two"),
+            mail(4, "boss", "a", "b", body="tell all", cause=3),
+            fault,
+            question,
         ]
     )
     assert outline(roots) == [
         ("one", ["first"]),
-        ("two", [("tell all", ["84"]), "second"]),
+        ("two", [("tell all", ["no gold"]), "boss asks: may I?"]),
     ]
 
 
-def test_events_of_nobody_and_an_end_without_a_start_are_shown() -> None:
-    assert outline(read_tree([note("agent_error", "x", "agent 'x' failed: why"), end("so")])) == [
-        ("agent 'x' failed: why", ["so"])
-    ]
-    assert outline(read_tree([end("so")])) == ["so"]
+def test_an_end_without_a_start_is_shown() -> None:
+    assert outline(read_tree([end(1, "so")])) == ["so"]
     assert read_tree([]) == []
 
 
 def test_agents_that_keep_asking_each_other_do_not_sink_forever() -> None:
     names = ["a", "b"] * 50
-    events = [message("alice", "a", request="0", body="go")]
-    events += [
-        message(one, other, request=str(n), body=str(n)) for n, (one, other) in enumerate(pairwise(names), 1)
+    items = [mail(1, "alice", "a", body="go")]
+    items += [
+        mail(n + 1, one, other, body=str(n), cause=n) for n, (one, other) in enumerate(pairwise(names), 1)
     ]
     stream = io.StringIO()
-    show_tree(read_tree(events), Output(stream))
+    show_tree(read_tree(items), Output(stream))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 100
     assert max(len(line) - len(line.lstrip()) for line in lines) == 2 * MAXIMUM_DEPTH

@@ -56,7 +56,7 @@ def test_show(tasks: ServerProcess, tmp_path: Path) -> None:
     tree = lines[lines.index("") + 1 :]
     assert tree[0] == "user → supervisor  weather in Oslo"
     assert tree[1].startswith("  supervisor → weather")
-    assert tree[2].startswith("    weather action  get_weather_forecast {'location': 'Oslo'")
+    assert tree[2].startswith('    weather action  get_weather_forecast {"location": "Oslo"')
     assert " → " in tree[2]
     assert tree[-1].startswith("  task_complete")
     record = json.loads(run_task(tasks, tmp_path, "show", "weather-task", "--json").stdout)

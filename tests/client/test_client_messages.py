@@ -482,7 +482,8 @@ async def test_a_message_that_would_drop_a_question() -> None:
         paused = await client.post_message("one", task_id="t")
         with pytest.raises(QuestionOpen) as refused:
             await client.post_message("two", task_id="t")
-        assert refused.value.pending_tool_calls == paused["pending_tool_calls"]
+        calls = [{**call, "agent": "supervisor"} for call in refused.value.pending_tool_calls]
+        assert calls == paused["pending_tool_calls"]
         with pytest.raises(QuestionOpen):
             await client.post_message_stream("two", task_id="t")
         dropped = await client.post_message("two", task_id="t", drop_question=True)

@@ -62,6 +62,17 @@ async def test_a_stream(server: HTTPServer) -> None:
     assert json.loads(events[-1].data)["response"] == "you said: hi"
 
 
+async def test_items_come_with_events_and_count_as_none(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        stream = await client.post_message_stream("hi", "supervisor", task_id="t", items=True)
+        sent = [event async for event in stream if event.event == "item"]
+        watched = await client.watch_task("t", items=True)
+        again = [event async for event in watched if event.event == "item"]
+    assert json.loads(sent[0].data)["kind"] == "message"
+    assert [event.data for event in again] == [event.data for event in sent]
+    assert (stream.last_event_id, watched.last_event_id) == ("5", "5")
+
+
 async def test_going_on_with_a_task(server: HTTPServer) -> None:
     async with client_of(server) as client:
         await client.post_message("one", task_id="t")

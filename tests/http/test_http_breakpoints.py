@@ -41,7 +41,8 @@ async def test_the_pause_in_completions_style() -> None:
         record = await server.task("t")
         assert (record["completed"], record["is_running"], record["status"]) == (True, False, "paused")
         [pending] = record["pending_tool_calls"]
-        assert pending == {"call_id": waiting["id"], "name": "ask_user", "arguments": {"n": 0}}
+        called = {"agent": "supervisor", "name": "ask_user", "arguments": {"n": 0}}
+        assert pending == {"call_id": waiting["id"], **called}
 
 
 async def test_what_the_task_asks_in_words() -> None:
@@ -82,7 +83,8 @@ async def test_a_message_does_not_drop_a_question_silently() -> None:
         refused = await server.post(body="blue", task_id="t")
         assert refused.status_code == 409
         problem = refused.json()
-        assert problem["pending_tool_calls"] == paused["pending_tool_calls"]
+        calls = [{**call, "agent": "supervisor"} for call in problem["pending_tool_calls"]]
+        assert calls == paused["pending_tool_calls"]
         for told in (
             "ask_user with",
             paused["pending_tool_calls"][0]["call_id"],

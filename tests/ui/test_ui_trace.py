@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic_core import from_json, to_json
 from test_ui_live import violations
 from trace_swarm import REASONING, TraceServer
+
+from mail.core.decisions.conversation import Conversation
+from mail.core.task.events import Event, EventKind
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -252,27 +256,31 @@ def long_task(page: "Page") -> None:
     """Let the server's answer about a task be one of 10,000 events."""
     stamp = "2026-01-01T00:{:02}:{:02}.{:03}+00:00"
 
-    def event(n: int) -> dict[str, Any]:
+    def event(n: int) -> Event:
         turn, part = divmod(n - 1, 4)
         extra: dict[str, Any] = {"agent": f"agent-{turn % 7}"}
         if part == 0:
             extra |= {"tool_name": "dig", "tool_args": {"hole": turn}, "tool_call_id": str(n)}
         ms = turn * 100
-        data = {
-            "timestamp": stamp.format(ms // 60_000 % 60, ms // 1000 % 60, ms % 1000),
-            "description": f"agent did number {n}",
-            "task_id": "long",
-            "extra_data": extra,
-        }
+        time = stamp.format(ms // 60_000 % 60, ms // 1000 % 60, ms % 1000)
         kind = ("tool_call", "action_call", "action_complete", "await_message")[part]
-        return {"event": kind, "id": str(n), "data": json.dumps(data), "retry": None, "comment": None}
+        return Event(n, EventKind(kind), time, f"agent did number {n}", extra)
+
+    def record_of(event: Event) -> dict[str, Any]:
+        data = json.dumps(event.data("long"))
+        return {"event": event.kind, "id": str(event.seq), "data": data, "retry": None, "comment": None}
+
+    reader = Conversation()
+    events = [event(n) for n in range(1, LONG + 1)]
+    items = [from_json(to_json(reader.read(event))) for event in events]
 
     def answer(route: "Route") -> None:
         response = route.fetch()
         record = response.json()
         after = int(route.request.url.partition("after=")[2].partition("&")[0] or 0)
         last = min(LONG, after + 1000)
-        record |= {"seq": LONG, "events": [event(n) for n in range(after + 1, last + 1)]}
+        record |= {"seq": LONG, "events": [record_of(event) for event in events[after:last]]}
+        record["items"] = [item for changes in items[after:last] for item in changes]
         headers = {"X-Next-Cursor": str(last)} if last < LONG else {}
         route.fulfill(status=200, headers={"Content-Type": "application/json", **headers}, json=record)
 

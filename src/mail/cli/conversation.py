@@ -146,7 +146,9 @@ async def send(session: Session, text: str, options: "MessageOptions") -> None:
     is_new = options.task_id is None
     with session.sending(options) as given:
         is_live = session.output.is_terminal
-        stream = await session.client.post_stream(text, replace(given, live=is_live, deltas=is_live))
+        stream = await session.client.post_stream(
+            text, replace(given, live=is_live, deltas=is_live, items=True)
+        )
     session.show_warnings(stream.warnings)
     if is_new and session.output.is_terminal:
         session.output.text(f"task {stream.task_id}", style="dim")
@@ -180,7 +182,7 @@ async def _show(session: Session, task_id: str, shown: "Shown") -> None:
         session.output.text(str(shown.answer), style="red" if failed else "")
         return
     view = read_task(await session.client.get_task(task_id))
-    session.open(task_id, view.questions() or shown.questions)
+    session.open(task_id, view.questions())
     if session.is_chat:
         show_questions(session)
         return

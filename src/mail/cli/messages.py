@@ -17,9 +17,9 @@ from mail.cli.command import (
     switch,
     texts,
 )
-from mail.cli.session import Session, Status, UsageError, status_after
+from mail.cli.session import Session, UsageError, status_after
 from mail.cli.views.events import LineReader, printer, show_answer, show_stream, stopwatch_for
-from mail.cli.views.questions import asked_in
+from mail.cli.views.questions import questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def message(session: Session, given: Namespace) -> None:
             if (line := lines.read(event["event"], event["data"], event["id"])) is not None:
                 show_line(line)
         session.output.text("")
-    questions = asked_in(answer["response"], events) if shown["status"] is Status.PAUSED else ()
+    questions = questions_of(answer.get("pending_tool_calls") or ())
     if not questions or not session.output.is_terminal:
         session.output.text(answer["response"])
     session.show_warnings("; ".join(answer.get("warnings") or ()))
@@ -139,7 +139,7 @@ def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> 
         task_id = events[-1]["data"].get("task_id")
     for event in events:
         session.learn(event["event"], event["data"])
-    status = status_after(event["event"] for event in events)
+    status = status_after(events)
     session.set_status(task_id, status)
     return {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
 

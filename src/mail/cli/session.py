@@ -76,21 +76,14 @@ def exit_code(statuses: Collection[str]) -> int:
     return next((code for status, code in EXIT_CODES.items() if status in statuses), 0)
 
 
-def status_after(kinds: Iterable[str]) -> Status | None:
-    """Return a task's status after the last answer among events of these kinds; None without an answer.
+def status_after(events: Iterable[Mapping[str, Any]]) -> Status | None:
+    """Return the status that the last answer among these events gives its task; None without an answer."""
+    from mail.client.stream import status_of
 
-    A pause is an answer after calls of breakpoint tools (SPEC, section 5).
-    """
-    status, calls = None, False
-    for kind in kinds:
-        match kind:
-            case "breakpoint_tool_call":
-                calls = True
-            case "task_error":
-                status, calls = Status.FAILED, False
-            case "task_complete":
-                status, calls = Status.PAUSED if calls else Status.COMPLETED, False
-    return status
+    status = None
+    for event in events:
+        status = status_of(event["event"], event["data"]) or status
+    return None if status is None else Status(status)
 
 
 class Session:
@@ -193,7 +186,7 @@ class Session:
         try:
             yield options
         except QuestionOpen as error:
-            questions = questions_of(error.pending_tool_calls, ())
+            questions = questions_of(error.pending_tool_calls)
             raise TaskAsks(self._how_to_answer(options.task_id or "", questions), questions) from error
         except (BadAnswer, InvalidRequest, ServerUnreachable):
             self.tasks, self.open_task, self.questions, self.results = before

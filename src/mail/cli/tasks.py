@@ -7,7 +7,7 @@ from mail.cli.command import Command, Completes, Namespace, json_object, option,
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status, status_after
 from mail.cli.views.events import show_answer, show_stream
-from mail.cli.views.questions import asked_in
+from mail.cli.views.questions import questions_of
 
 TASK = positional(
     "task_id",
@@ -35,7 +35,7 @@ async def show(session: Session, given: Namespace) -> None:
     """Print a task, and remember it and its agents."""
     from mail.cli.views.tasks import read_task, show_task
 
-    task = await session.client.get_task(given.task_id, at=given.at)
+    task = await session.client.get_task(given.task_id, at=given.at, items=not session.output.as_json)
     view = read_task(task)
     for kind, data in view.timeline():
         session.learn(kind, data)
@@ -104,10 +104,10 @@ def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> 
     events = answer["events"] or []
     for event in events:
         session.learn(event["event"], event["data"])
-    status = status_after(event["event"] for event in events)
+    status = status_after(events)
     session.add_task(task_id)
     session.set_status(task_id, status)
-    questions = asked_in(answer["response"], events) if status is Status.PAUSED else ()
+    questions = questions_of(answer["pending_tool_calls"])
     if not questions or not session.output.is_terminal:
         session.output.result(answer, lambda: session.output.text(answer["response"]))
     if status is not Status.COMPLETED:

@@ -107,7 +107,7 @@ async def _answer(
         if call in await _calls(client, task_id):
             raise
         raise _nothing_waits(thread_id) from error
-    status = status_after(event["event"] for event in answer["events"] or ())
+    status = status_after(answer["events"] or ())
     calls = await _calls(client, task_id) if status is Status.PAUSED else ()
     return Outcome(task_id, answer["response"], status, tuple(calls))
 

@@ -134,12 +134,19 @@ class MAILClient(Messaging):
         )
         return dict(islice(tasks.items(), limit))
 
-    async def get_task(self, task_id: str, *, at: int | None = None, summary: bool = False) -> JSONObject:
+    async def get_task(
+        self, task_id: str, *, at: int | None = None, summary: bool = False, items: bool = False
+    ) -> JSONObject:
         """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id.
 
-        With `summary`, it comes without its events and waiting messages.
+        With `summary`, it comes without its events and waiting messages; with `items`, with what its events mean.
         """
-        return await self._ask("get_task", task_id=task_id, at=at, fields="summary" if summary else None)
+        if items and at is None:
+            none: JSONObject = {"events": [], "items": []}
+            task = await self._ask_pages("get_task", none, _join_pages, task_id=task_id, items=True)
+            return task | {"items": list({item["id"]: item for item in task["items"]}.values())}
+        fields = "summary" if summary else None
+        return await self._ask("get_task", task_id=task_id, at=at, fields=fields, items=items)
 
     async def get_turn(self, task_id: str, seq: int, *, limit: int | None = None) -> JSONObject:
         """Return the turn of an agent to which an event (seq) belongs: what the agent read and replied, and its tools.
@@ -517,3 +524,9 @@ def _add_usage(sums: JSONObject, page: JSONObject) -> JSONObject:
 
 def _add_counts(one: JSONObject, other: JSONObject) -> JSONObject:
     return {field: round(one.get(field, 0) + number, 10) for field, number in other.items()}
+
+
+def _join_pages(task: JSONObject, page: JSONObject) -> JSONObject:
+    """Return a task's record with the events and items of the pages before; servers of other makes have no items."""
+    joined = {name: task[name] + (page.get(name) or []) for name in ("events", "items")}
+    return page | joined

@@ -179,7 +179,7 @@ class Connection:
         total, cursor = start, None
         async with self._deadline(str(OPERATIONS[operation])):
             while True:
-                response = await self._request(operation, {**parameters, "cursor": cursor})
+                response = await self._request(operation, {**parameters, OPERATIONS[operation].page: cursor})
                 page = read_json(response)
                 total = add(total, page)
                 cursor = OPERATIONS[operation].next_cursor(response.headers, page)

@@ -24,7 +24,15 @@ from mail.client.errors import (
     SeveralCalls,
 )
 from mail.client.operations import OPERATIONS
-from mail.client.stream import CONNECTION_ERRORS, LIVE, PING, TERMINAL, EventStream, attempts, is_transient
+from mail.client.stream import (
+    CONNECTION_ERRORS,
+    TERMINAL,
+    UNNUMBERED,
+    EventStream,
+    attempts,
+    is_transient,
+    status_of,
+)
 
 JSONObject = dict[str, Any]
 MessageKind = Literal["request", "response", "broadcast", "interrupt"]
@@ -36,7 +44,8 @@ OUTSIDE = frozenset({"user", "admin"})
 CLOCK_TOLERANCE = timedelta(seconds=1)
 """How far the clocks of one server's machines may differ."""
 
-LIVE_OPTIONS = ("live", "deltas")
+LIVE_OPTIONS = ("live", "deltas", "items")
+"""Options of a stream, for what it has besides events."""
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
@@ -61,6 +70,7 @@ class MessageOptions:
     webhook: str | Mapping[str, Any] | None = None
     live: bool = False
     deltas: bool = False
+    items: bool = False
     drop_question: bool = False
     output_schema: Mapping[str, Any] | None = None
     approvals: Sequence[Mapping[str, Any]] | None = None
@@ -120,7 +130,7 @@ class SentMessage:
 
     @property
     def live_options(self) -> Mapping[str, bool]:
-        """The live events that were asked for."""
+        """What was asked for besides events."""
         return {name: True for name in LIVE_OPTIONS if self.body.get(name)}
 
     @property
@@ -191,11 +201,8 @@ class TaskOutcome:
     @property
     def status(self) -> str:
         """The status of the task at its end."""
-        kinds = [event["event"] for event in self.events]
-        if kinds[-1] == "task_error":
-            return "cancelled" if "task_cancelled" in kinds else "failed"
-        last = max((n for n, kind in enumerate(kinds[:-1]) if kind in TERMINAL), default=-1)
-        return "paused" if "breakpoint_tool_call" in kinds[last + 1 :] else "completed"
+        end = self.events[-1]
+        return str(status_of(end["event"], end["data"]))
 
     def message(self, swarm: str) -> JSONObject:
         """Return the answer as the message that it came in.
@@ -346,6 +353,7 @@ class Messaging(Connection):
         webhook: str | Mapping[str, Any] | None = None,
         live: bool = False,
         deltas: bool = False,
+        items: bool = False,
         drop_question: bool = False,
         output_schema: Mapping[str, Any] | None = None,
         approvals: Sequence[Mapping[str, Any]] | None = None,
@@ -367,6 +375,7 @@ class Messaging(Connection):
             webhook=webhook,
             live=live,
             deltas=deltas,
+            items=items,
             drop_question=drop_question,
             output_schema=output_schema,
             approvals=approvals,
@@ -456,17 +465,24 @@ class Messaging(Connection):
         return call_id
 
     async def watch_task(
-        self, task_id: str, after: int | str | None = None, *, live: bool = False, deltas: bool = False
+        self,
+        task_id: str,
+        after: int | str | None = None,
+        *,
+        live: bool = False,
+        deltas: bool = False,
+        items: bool = False,
     ) -> EventStream:
         """Stream the events of a task after the one with the id `after` (default: all), until the task has stopped.
 
         Args:
             live: whether to get live events, too: what agents do, when they do it.
             deltas: whether to get live events and the text that models write, piece by piece.
+            items: whether to get events called `item`: what the events mean, as a conversation.
 
         Raises BadAnswer for a task that isn't the caller's.
         """
-        wanted = _live_options(live=live, deltas=deltas)
+        wanted = _live_options(live, deltas, items)
         stream = self._watch(task_id, after=None if after is None else str(after), wanted=wanted)
         stream.attach(await self._reopen_task(task_id, stream.last_event_id, wanted))
         return stream
@@ -499,7 +515,7 @@ class Messaging(Connection):
         return {"output": task["output"]} if "output" in task else {}
 
     async def _post_stream(self, text: str, options: MessageOptions) -> EventStream:
-        wanted = _live_options(live=options.live, deltas=options.deltas)
+        wanted = _live_options(options.live, options.deltas, options.items)
         sent = options.message("post_message", body=text, stream=True, **wanted)
         try:
             response = await self._retried(sent, self._open)
@@ -643,9 +659,9 @@ class Messaging(Connection):
         return await self._open("GET", url, query=query, headers={"Last-Event-ID": last} if last else None)
 
 
-def _live_options(*, live: bool, deltas: bool) -> dict[str, bool]:
-    """Return the options of a stream that ask for live events."""
-    return {name: True for name, given in zip(LIVE_OPTIONS, (live, deltas), strict=True) if given}
+def _live_options(*given: bool) -> dict[str, bool]:
+    """Return those of `LIVE_OPTIONS` that are given."""
+    return {name: True for name, is_given in zip(LIVE_OPTIONS, given, strict=True) if is_given}
 
 
 async def follow(stream: EventStream) -> TaskOutcome:
@@ -655,7 +671,7 @@ async def follow(stream: EventStream) -> TaskOutcome:
     end = 0
     async with stream:
         async for event in stream:
-            if event.event == PING or event.event in LIVE:
+            if event.event in UNNUMBERED:
                 continue
             data = json.loads(event.data or "{}")
             events.append(

@@ -30,6 +30,7 @@ class Operation:
     Attributes:
         name: the method of `MAILClient`.
         cursor: the member of an answer, or the header, that leads to the next page; empty if pages are not joined.
+        page: the parameter that asks for the next page.
         repeated: query parameters that are sent in the body as well.
         for_admins: whether only admins may perform it, whatever its parameters.
     """
@@ -38,6 +39,7 @@ class Operation:
     method: str
     path: str
     cursor: str = ""
+    page: str = "cursor"
     repeated: tuple[str, ...] = ()
     for_admins: bool = False
 
@@ -85,7 +87,7 @@ OPERATIONS = {
         Operation("post_message", "POST", "/message"),
         Operation("get_tasks", "GET", "/tasks", cursor="x-next-cursor"),
         # Servers in use read the id from the body, which proxies drop.
-        Operation("get_task", "GET", "/task", repeated=("task_id",)),
+        Operation("get_task", "GET", "/task", cursor="x-next-cursor", page="after", repeated=("task_id",)),
         Operation("get_turn", "GET", "/task/turn"),
         Operation("get_turns", "GET", "/task/turns", cursor="x-next-cursor"),
         Operation("watch_task", "GET", "/task/stream"),

@@ -3,15 +3,16 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 
 from mail.client.connection import translated
 from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut, ServerUnreachable
 from mail.client.sse import EventDecoder
+from mail.core.task.live import LiveKind
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
@@ -20,19 +21,22 @@ PING = "ping"
 TERMINAL = frozenset({"task_complete", "task_error"})
 """The kinds of event that contain an answer."""
 
-LIVE = frozenset(
-    {
-        "turn_started",
-        "turn_ended",
-        "model_call_started",
-        "model_call_retried",
-        "model_call_ended",
-        "action_started",
-        "action_ended",
-        "text_delta",
-    }
-)
-"""The kinds of live event (`mail.core.task.live.LiveKind`): they come on request, have no id, and may be lost."""
+
+def status_of(kind: str, data: Mapping[str, Any]) -> str | None:
+    """Return the status that an event with an answer gives its task; None for another event."""
+    if kind not in TERMINAL:
+        return None
+    return "failed" if kind == "task_error" else "paused" if "question" in data else "completed"
+
+
+LIVE = frozenset(kind.value for kind in LiveKind)
+"""The kinds of live event: they come on request, have no id, and may be lost."""
+
+ITEM = "item"
+"""The kind of what an event adds to the conversation or changes in it."""
+
+UNNUMBERED = LIVE | {PING, ITEM}
+"""The kinds without an id, which are not events of the record."""
 
 DELAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0)
 """Seconds before each attempt to reconnect, minus a random share of up to a half; their sum outlasts a restart."""
@@ -195,7 +199,7 @@ class EventStream:
             self._accept(event)
 
     def _accept(self, event: "ServerSentEvent") -> None:
-        if event.event != PING and event.event not in LIVE:
+        if event.event not in UNNUMBERED:
             if _precedes(event.id, self.last_event_id):
                 return
             self.last_event_id = event.id

@@ -16,6 +16,7 @@ from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value, value
 from mail.core.task.limits import NO_BUDGET, Budget
+from mail.http.conversations import Conversations
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import RateLimiter
 
@@ -142,6 +143,7 @@ class Service:
         budgets: upper limits for tasks, by the role of their owner or by `role:id`.
         page_bytes: the size of tasks after which a page of them ends.
         large_answers: the large answers that are being sent.
+        conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
         observers: measure requests.
         tracer: traces requests.
@@ -165,6 +167,7 @@ class Service:
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES
     large_answers: LargeAnswers = field(default_factory=LargeAnswers)
+    conversations: Conversations = field(default_factory=Conversations)
     rates: RateLimiter | None = None
     observers: Sequence[RequestObserver] = ()
     tracer: Tracer = NO_TRACER

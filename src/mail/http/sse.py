@@ -9,17 +9,24 @@ from fastapi import Request
 from pydantic import Field
 from pydantic_core import to_json
 
+from mail.core.decisions.conversation import Conversation
+from mail.core.decisions.items import Item
+from mail.core.engine.commit import load_task
 from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 from mail.http.bodies import Answered, SchemaRef
+from mail.http.conversations import read_items
 from mail.http.service import Service, service_of
 
 if TYPE_CHECKING:  # imported when the first stream begins, as it imports uvicorn
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
 HEADERS = {"Cache-Control": "no-cache"}
+
+ITEM = "item"
+"""The kind of the frames with the items of a conversation."""
 
 NEVER_PING = 10**9
 """Seconds between pings of sse-starlette: the pings here are events with data."""
@@ -31,14 +38,15 @@ SHUTDOWN_GRACE = 5.0
 class StreamEvent(Answered):
     """One Server-Sent Event. A stream ends with `task_complete` or `task_error`."""
 
-    event: EventKind | LiveKind | Literal["ping"]
+    event: EventKind | LiveKind | Literal["item", "ping"]
     id: str | None = Field(
         default=None,
-        description="For `Last-Event-ID`; pings and live events, which `live` asks for, have none.",
+        description="For `Last-Event-ID`; pings have none, nor have live events and items, which `live` and `items` ask for.",
     )
     data: str = Field(
         description="A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping:"
-        " `{timestamp, task_id}`; the last event: `{timestamp, task_id, response}`."
+        " `{timestamp, task_id}`; the last event: `{timestamp, task_id, response}`; an `item` of the conversation:"
+        " as in `GET /task`, before the event that adds or changes it."
     )
 
 
@@ -56,10 +64,12 @@ def stream_events(
     pings: bool = True,
     live: bool = False,
     deltas: bool = False,
+    items: bool = False,
 ) -> "EventSourceResponse":
     """Stream the events after `after`, up to the answer to message `until_answer_to` or else the end of the task.
 
-    With `live`, live events are among them, and with `deltas` the pieces of models' replies, too.
+    With `live`, live events are among them, and with `deltas` the pieces of models' replies, too. With `items`,
+    each event comes after the items that it adds or changes.
 
     Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
     request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
@@ -69,7 +79,15 @@ def stream_events(
     service = service_of(request)
     return EventSourceResponse(
         _frames(
-            service, key, after, until_answer_to, service.wait_limit(request), pings, live or deltas, deltas
+            service,
+            key,
+            after,
+            until_answer_to,
+            service.wait_limit(request),
+            pings,
+            live or deltas,
+            deltas,
+            items,
         ),
         headers={**HEADERS, **(headers or {})},
         ping=NEVER_PING,
@@ -86,10 +104,12 @@ async def _frames(
     pings: bool,
     live: bool,
     deltas: bool,
+    items: bool,
 ) -> AsyncGenerator["ServerSentEvent"]:
     watch = service.runtime.watch(
         key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, live=live, deltas=deltas
     )
+    reader: Conversation | None = None
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
         while True:
@@ -100,6 +120,16 @@ async def _frames(
                 return
             if events is None:
                 return
+            if items and reader is None and events:
+                task = await load_task(service.runtime.store, key)
+                reader = await service.conversations.reader(
+                    service.runtime.store, task, after, service.runtime.pacer
+                )
+            if reader is not None:
+                numbered = [event for event in events if isinstance(event, Event)]
+                # before the events, so that a client that resumes after one of them has got its items
+                for item in await read_items(reader, numbered, service.runtime.pacer):
+                    yield encode(ITEM, item)
             for event in events:
                 if isinstance(event, LiveEvent):
                     yield encode(event.kind.value, event.data(key.task_id))
@@ -117,7 +147,7 @@ def frame(event: Event, task_id: str, *, logged: bool = False) -> "ServerSentEve
     return encode(event.kind.value, data, str(event.seq))
 
 
-def encode(event: str, data: dict[str, Any], seq: str | None = None) -> "ServerSentEvent":
+def encode(event: str, data: dict[str, Any] | Item, seq: str | None = None) -> "ServerSentEvent":
     """Return a frame of a stream."""
     from sse_starlette import ServerSentEvent
 

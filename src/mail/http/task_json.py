@@ -14,6 +14,8 @@ from pydantic_core import to_json
 
 from mail.auth.keys import Caller
 from mail.core.decisions.approvals import decision_name
+from mail.core.decisions.conversation import Conversation
+from mail.core.decisions.items import Item
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
 from mail.core.protocol.clock import format_time
@@ -32,6 +34,7 @@ from mail.core.turns.context import CURRENT_TASK
 from mail.errors import TaskNotFound
 from mail.http.access import named_instance
 from mail.http.bodies import Answered
+from mail.http.conversations import read_items
 from mail.http.service import Service
 
 READ_CONCURRENCY = 16
@@ -82,6 +85,7 @@ class PendingToolCall(Answered):
     """A call that waits for the user: for the result of a breakpoint tool, or for the approval of an action."""
 
     call_id: str
+    agent: str = Field(default="", description="The agent that called it; absent in the answer of 409.")
     name: str
     arguments: dict[str, Any]
     needs_approval: bool = Field(
@@ -209,6 +213,11 @@ class TaskRecord(TaskSummary):
     task_message_queue: list[QueuedMessage] = Field(
         description="The waiting messages; a stopped task keeps them until it is resumed."
     )
+    items: list[Item] | None = Field(
+        default=None,
+        description="Only with `items`: what these events add to the conversation or change in it. An item replaces the "
+        "one with its id.",
+    )
 
 
 async def load_task(service: Service, caller: Caller, task_id: str, whose: str | None = None) -> Task:
@@ -276,9 +285,9 @@ async def task_pieces(
 
 
 async def event_page(
-    service: Service, task: Task, after: int, limit: int | None, more: Mapping[str, Any]
+    service: Service, task: Task, after: int, limit: int | None, more: Mapping[str, Any], *, items: bool
 ) -> tuple[AsyncGenerator[bytes], int | None]:
-    """Read a page of a task's events, and the first of its waiting messages; add `more` fields.
+    """Read a page of a task's events, and the first of its waiting messages; add `more` fields, and perhaps the items.
 
     Returns the `TaskRecord` in pieces of JSON, and the last event if there are more.
     """
@@ -287,14 +296,20 @@ async def event_page(
     mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else after
     more = {**more, "working": await service.runtime.working(task)}
+    if items:
+        reader = await service.conversations.reader(store, task, after, service.runtime.pacer)
+        more["items"] = await read_items(reader, events, service.runtime.pacer)
+        service.conversations.keep(task, reader)
     pieces = _record_pieces(service, task, _each(events), _each(mail), more)
     return pieces, last if events and last < task.seq else None
 
 
-def snapshot_pieces(service: Service, snapshot: Snapshot) -> AsyncGenerator[bytes]:
-    """Yield a task as it was as `TaskRecord`, in pieces of JSON."""
+async def snapshot_pieces(service: Service, snapshot: Snapshot, *, items: bool) -> AsyncGenerator[bytes]:
+    """Return a task as it was as `TaskRecord`, in pieces of JSON, perhaps with its items."""
     events, mail = _each(snapshot.events), _each(snapshot.mail)
-    return _record_pieces(service, snapshot.task, events, mail)
+    pacer = service.runtime.pacer
+    more = {"items": await read_items(Conversation(), snapshot.events, pacer)} if items else {}
+    return _record_pieces(service, snapshot.task, events, mail, more)
 
 
 async def tasks_pieces(service: Service, tasks: Sequence[Task]) -> AsyncGenerator[bytes]:
@@ -524,9 +539,11 @@ def _awaited(task: Task, swarm: str, request: OpenRequest | None) -> dict[str, A
     }
 
 
-def pending_call(call: PausedCall) -> dict[str, Any]:
-    """Return a waiting call as `PendingToolCall`."""
+def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
+    """Return a waiting call of an agent as `PendingToolCall`."""
     shown: dict[str, Any] = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+    if agent:
+        shown["agent"] = agent
     if call.asks is not None:
         shown["asks"] = asdict(call.asks)
     if call.needs_approval:
@@ -541,8 +558,9 @@ def pending_call(call: PausedCall) -> dict[str, Any]:
 def asked(task: Task) -> dict[str, Any]:
     """Return what a paused task asks: the breakpoint tool calls that it waits for, and in words."""
     generation = task.generation
+    agent = generation.breakpoint.agent if generation.breakpoint else ""
     return {
-        "pending_tool_calls": [pending_call(call) for call in generation.waiting_calls],
+        "pending_tool_calls": [pending_call(call, agent) for call in generation.waiting_calls],
         "question": generation.question,
     }
 

@@ -6,12 +6,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.output import Output, counted, one_line, printable
-from mail.cli.views.events import Stopwatch, read_line
+from mail.cli.views.events import Stopwatch, read_item
 from mail.cli.views.live import FRAME_SECONDS, FRAMES, WorkingAgents
 
 if TYPE_CHECKING:
     from rich.text import Text
     from sse_starlette import ServerSentEvent
+
+STEPS = {"mail": "message", "action": "action", "fault": "error"}
+"""The kinds of items that are steps, and the words for them."""
 
 LINES = 8
 """The newest steps that are shown while agents work."""
@@ -42,41 +45,26 @@ class Steps:
 
     lines: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    _seen: set[str] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=dict)
     _stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
-    def read(self, kind: str, data: Mapping[str, Any]) -> str | None:
-        """Return the line of an event; None if it is another kind of event."""
-        line = read_line(kind, data, self._stopwatch.read(data))
-        self.seconds = max(self.seconds, line.seconds)
-        message = (data.get("extra_data") or {}).get("full_message")
-        if message is not None and not _is_between_agents(message):
+    def read(self, item: Mapping[str, Any]) -> str | None:
+        """Return the line of an item of the conversation; None if it is no step."""
+        self.seconds = max(self.seconds, *map(self._stopwatch.at, (item["time"], item.get("last"))))
+        line = read_item(item) if item["kind"] in STEPS and item["id"] not in self._seen else None
+        self._seen.add(item["id"])  # it may come again, changed
+        if line is None:
             return None
-        if message is not None:
-            shown, noun = f"{line.who} → {line.whom}  {one_line(message['message']['body'])}", "message"
-        elif kind == "action_call":
-            name, _, arguments = line.text.partition(" ")
-            shown, noun = f"{line.who} runs {name}  {arguments}", "action"
-        elif kind in ("agent_error", "action_error", "interswarm_message_error"):
-            shown, noun = line.text, "error"
-        else:
-            return None
+        noun = "error" if line.kind.endswith("_error") else STEPS[item["kind"]]
         self._counts[noun] = self._counts.get(noun, 0) + 1
-        self.lines.append(shown)
-        return shown
+        self.lines.append("  ".join(part for part in (line.title, line.text) if part))
+        return self.lines[-1]
 
     def summary(self) -> str:
         """Return how many steps there were, and how long they took; empty for none."""
         counts = [counted(count, noun) for noun, count in self._counts.items()]
         return ", ".join((*counts, f"{self.seconds:.1f} s")) if counts else ""
-
-
-def _is_between_agents(message: Mapping[str, Any]) -> bool:
-    payload = message["message"]
-    recipients = payload.get("recipients") or [payload["recipient"]]
-    parties = (payload["sender"], *recipients)
-    is_end = message["msg_type"] == "broadcast_complete"
-    return not is_end and all(each["address_type"] == "agent" for each in parties)
 
 
 class PlainConversation:
@@ -89,10 +77,13 @@ class PlainConversation:
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show nothing: what passes is for terminals."""
 
-    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
-        line = self._steps.read(kind, data)
+    def item(self, item: Mapping[str, Any]) -> None:
+        line = self._steps.read(item)
         if line is not None and not self._output.as_json:
             self._output.text(f"  {line}")
+
+    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+        """Show nothing: the items say what events mean."""
 
     async def run(self) -> None:
         """Refresh nothing."""
@@ -104,7 +95,7 @@ class PlainConversation:
 class QuietConversation(PlainConversation):
     """Prints nothing but the answer, for scripts."""
 
-    async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
+    def item(self, item: Mapping[str, Any]) -> None:
         """Show nothing."""
 
 
@@ -151,8 +142,11 @@ class LiveConversation:
                 reply.to = one_line(extra.get("to", ""))
         self._newest = agent
 
+    def item(self, item: Mapping[str, Any]) -> None:
+        self._steps.read(item)
+
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
-        self._steps.read(kind, data)
+        """Show nothing: the items say what events mean."""
 
     async def run(self) -> None:
         from asyncio import sleep

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from mail.cli.output import Output, one_line
-from mail.cli.session import Status, status_after
+from mail.cli.session import Status
 from mail.cli.views.live import SHORT, Durations, StatusLine, duration
-from mail.cli.views.questions import Question, read_questions
+from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -44,17 +44,11 @@ MAXIMUM_DEPTH = 8
 NOT_SHOWN = frozenset({"tool_call", "task_complete_call", "breakpoint_tool_call"})
 """Kinds of event that another event repeats: the message, the action, the answer or the question."""
 
-NOT_IN_TREE = frozenset({"await_message", "help_called"})
-"""Kinds of event that add nothing to a tree. The timeline shows them."""
-
 _REPEATED = frozenset({"::action_complete::", "::action_error::"})
 """Subjects of messages by which the system wakes an agent with results that other events have shown."""
 
 _RUNNING = re.compile(r".* executing action tool: (?P<name>\S+) with args: (?P<arguments>.*)", re.DOTALL)
 """The description of an `action_call` (SPEC, section 9)."""
-
-Address = tuple[str, str]
-"""The type of an address, and the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +61,11 @@ class Line:
     whom: str
     text: str
     id: str = ""
+
+    @property
+    def title(self) -> str:
+        """Who wrote to whom, or who did what."""
+        return f"{self.who} → {self.whom}" if self.whom else f"{self.who} {self.kind}".strip()
 
     def columns(self) -> tuple[str, str, str, str]:
         """Return id and time, kind, who → whom and text, padded so that lines align."""
@@ -149,7 +148,6 @@ class LineReader:
 
     def __init__(self, stopwatch: Stopwatch | None = None) -> None:
         self._stopwatch = stopwatch or Stopwatch()
-        self._asking_agent: str | None = None
         self._began: dict[str, float] = {}
         self._actions: dict[str, Line] = {}
 
@@ -159,20 +157,15 @@ class LineReader:
         line = replace(read_line(kind, data, self._stopwatch.read(data)), id=one_line(event_id or ""))
         if "timing" in extra:
             self._began[line.who] = self._stopwatch.at(extra["timing"].get("began"))
-        if kind == "breakpoint_tool_call":
-            self._asking_agent = line.who
-        elif kind == "action_call":
+        if kind == "action_call":
             if "after" in extra and line.who in self._began:
                 line = replace(line, seconds=self._began[line.who] + extra["after"])
             self._actions[line.who] = line
             return None
-        elif kind in ("action_complete", "action_error") and line.who in self._actions:
+        if kind in ("action_complete", "action_error") and line.who in self._actions:
             return self._action(line, kind, extra)
-        elif "response" in data:
-            asking_agent, self._asking_agent = self._asking_agent, None
-            questions = () if asking_agent is None else read_questions(str(data["response"]), asking_agent)
-            if questions:
-                return replace(line, kind="paused", text="; ".join(map(str, questions)))
+        if question := data.get("question"):
+            return replace(line, kind="paused", text="; ".join(map(one_line, question.splitlines())))
         if (
             kind == "text_answer"
         ):  # the mail or the answer that it is taken as repeats it; a remark has no other event
@@ -245,12 +238,16 @@ def _words(payload: Mapping[str, Any]) -> str:
     subject, body = one_line(payload["subject"]), one_line(payload["body"])
     if payload["sender"]["address_type"] == "system":
         subject = subject.strip(":").replace("_", " ")
+    return _titled(subject, body)
+
+
+def _titled(subject: str, body: str) -> str:
     return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """An event, with the events that it led to."""
+    """A line, with those of what it led to."""
 
     line: Line
     parent: Self | None = None
@@ -258,12 +255,51 @@ class Node:
     depth: int = 0
 
 
-def read_tree(events: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Node]:
-    """Build the tree of a task's events from their kinds and data; each message from outside is a root."""
-    reader = _Reader()
-    for kind, data in events:
-        reader.read(kind, data)
-    return reader.roots
+def read_tree(items: Iterable[Mapping[str, Any]]) -> list[Node]:
+    """Build the tree of a task from its items; each message from outside is a root."""
+    roots: list[Node] = []
+    messages: dict[int, Node] = {}
+    for item in items:
+        line = read_item(item)
+        if line is None:
+            continue
+        is_end = item["kind"] in ("question", *_ENDS)
+        parent = (roots[-1] if roots else None) if is_end else messages.get(item["cause"])
+        while parent is not None and parent.depth >= MAXIMUM_DEPTH:
+            parent = parent.parent
+        node = Node(line, parent, depth=0 if parent is None else parent.depth + 1)
+        (roots if parent is None else parent.children).append(node)
+        if line.whom:
+            messages[item["seq"]] = node
+    return roots
+
+
+_ENDS = {"answer": "task_complete", "failed": "task_error", "cancelled": "task_cancelled"}
+
+
+def read_item(item: Mapping[str, Any]) -> Line | None:
+    """Summarize an item (`mail.core.decisions.items`); None for one that shows nothing by itself."""
+    who, text = (
+        one_line(item.get("who") or item.get("sender") or item.get("agent") or ""),
+        item.get("text", ""),
+    )
+    match item["kind"]:
+        case "message" | "mail" | "told":
+            whom = one_line(", ".join(item["recipients"]))
+            return Line(0, "new_message", who, whom, _titled(one_line(item["subject"]), one_line(text)))
+        case "action":
+            call = f"{item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
+            seconds = item["seconds"] or 0.0
+            took = f" ({duration(seconds)})" if seconds >= SHORT else ""
+            kind = "action_error" if item["has_failed"] else "action"
+            return Line(0, kind, who, "", one_line(f"{call} → {item['result']}{took}"))
+        case "fault" if not item["ended_task"]:
+            return Line(0, "agent_error", who, "", one_line(text))
+        case "question":
+            return Line(0, "paused", "", "", one_line(item["words"]))
+        case kind if kind in _ENDS:
+            return Line(0, _ENDS[kind], "", "", one_line(text))
+    return None
 
 
 def show_tree(roots: list[Node], output: Output) -> None:
@@ -275,68 +311,8 @@ def show_tree(roots: list[Node], output: Output) -> None:
             _print_indented(root, output)
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self.roots: list[Node] = []
-        self._lines = LineReader()
-        self._requests: dict[str, Node] = {}
-        self._at_work: dict[Address, Node] = {}
-
-    def read(self, kind: str, data: Mapping[str, Any]) -> None:
-        line = self._lines.read(kind, data)
-        if line is None:
-            return
-        message = (data.get("extra_data") or {}).get("full_message")
-        if message is not None:
-            self._read_message(line, message)
-        elif "response" in data:
-            self._add(line, self.roots[-1] if self.roots else None)
-        elif kind not in NOT_IN_TREE:
-            self._add(line, self._at_work.get(("agent", line.who)))
-
-    def _read_message(self, line: Line, message: Mapping[str, Any]) -> None:
-        """Add an answer below its request, and any other message below the last message to its sender.
-
-        Messages of the system to agents are left out.
-        """
-        payload = message["message"]
-        if payload["sender"]["address_type"] == "system":
-            return
-        request = payload.get("request_id", "")
-        last = self._at_work.get(_address(payload["sender"]))
-        if message["msg_type"] == "response":
-            self._add(line, self._requests.get(request, last))
-            return
-        node = self._add(line, last)
-        self._requests[request] = node
-        for recipient in payload.get("recipients") or [payload["recipient"]]:
-            self._at_work[_address(recipient)] = node
-
-    def _add(self, line: Line, parent: Node | None) -> Node:
-        while parent is not None and parent.depth >= MAXIMUM_DEPTH:
-            parent = parent.parent
-        if parent is None:
-            node = Node(line)
-            self.roots.append(node)
-        else:
-            node = Node(line, parent, depth=parent.depth + 1)
-            parent.children.append(node)
-        return node
-
-
-def _address(address: Mapping[str, Any]) -> Address:
-    return address["address_type"], address["address"]
-
-
-def _cells(line: Line) -> tuple[str, str]:
-    """Return the title of a node, and its text."""
-    if line.whom:
-        return f"{line.who} → {line.whom}", line.text
-    return f"{line.who} {line.kind}".strip(), line.text
-
-
 def _print_indented(node: Node, output: Output) -> None:
-    output.text(f"{'  ' * node.depth}{'  '.join(_cells(node.line))}")
+    output.text(f"{'  ' * node.depth}{node.line.title}  {node.line.text}")
     for child in node.children:
         _print_indented(child, output)
 
@@ -355,8 +331,7 @@ def _branches(node: Node) -> "Tree":
 def _styled(line: Line) -> "Text":
     from rich.text import Text
 
-    title, text = _cells(line)
-    return Text.assemble((title, STYLES.get(line.kind, "") or "default"), "  ", text)
+    return Text.assemble((line.title, STYLES.get(line.kind, "") or "default"), "  ", line.text)
 
 
 class Shown(NamedTuple):
@@ -371,7 +346,7 @@ class Shown(NamedTuple):
     answer: str | None
     status: Status | None
     durations: str
-    questions: tuple[Question, ...]
+    questions: tuple[Question, ...] = ()
 
 
 class StreamView(Protocol):
@@ -379,6 +354,9 @@ class StreamView(Protocol):
 
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show a live event."""
+
+    def item(self, item: Mapping[str, Any]) -> None:
+        """Show an item of the conversation, in a stream that has them."""
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
         """Show an event of the task."""
@@ -395,11 +373,10 @@ async def follow(
     """Show the events of a stream as they arrive, up to the end, and pass the kind and data of each to `learn`."""
     import asyncio
 
-    from mail.client.stream import LIVE, PING, TERMINAL
+    from mail.client.stream import ITEM, LIVE, PING, status_of
 
     answer: str | None = None
-    asking_agent = ""
-    kinds: list[str] = []
+    status: str | None = None
     durations = Durations()
     refreshing = asyncio.create_task(view.run())
     try:
@@ -408,23 +385,21 @@ async def follow(
                 if event.event == PING:
                     continue
                 kind, data = read_event(event)
+                if kind == ITEM:
+                    view.item(data)
+                    continue
                 if kind in LIVE:
                     view.live(kind, data)
                     continue
                 learn(kind, data)
-                kinds.append(kind)
                 durations.read(data)
-                if kind == "breakpoint_tool_call":
-                    asking_agent = str((data.get("extra_data") or {}).get("agent", ""))
                 await view.event(event, kind, data)
-                if kind in TERMINAL:
-                    answer = str(data["response"])
+                if found := status_of(kind, data):
+                    status, answer = found, str(data["response"])
     finally:
         refreshing.cancel()
         await asyncio.gather(refreshing, return_exceptions=True)
-    status = status_after(kinds)
-    questions = read_questions(answer, asking_agent) if status is Status.PAUSED else ()
-    return Shown(answer, status, durations.line(), questions)
+    return Shown(answer, None if status is None else Status(status), durations.line())
 
 
 class Timeline:
@@ -441,6 +416,9 @@ class Timeline:
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         if self._output.is_terminal:
             self._status.read(kind, data)
+
+    def item(self, item: Mapping[str, Any]) -> None:
+        """Show nothing: a timeline has a line per event."""
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
         if self._lines is None:
@@ -465,8 +443,12 @@ async def show_stream(
     *,
     learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
 ) -> Shown:
-    """Print events as a timeline, as `follow` does."""
-    return await follow(stream, Timeline(client, stream.task_id, output), learn)
+    """Print events as a timeline, as `follow` does, and ask what a paused task waits for."""
+    shown = await follow(stream, Timeline(client, stream.task_id, output), learn)
+    if shown.status is not Status.PAUSED or output.as_json:
+        return shown
+    task = await client.get_task(stream.task_id, summary=True)
+    return shown._replace(questions=questions_of(task.get("pending_tool_calls") or ()))
 
 
 async def stopwatch_for(

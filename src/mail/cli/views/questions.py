@@ -1,6 +1,5 @@
 """What a paused task asks its owner, in words."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,50 +29,16 @@ class Question:
         )
 
 
-def questions_of(
-    calls: Iterable[Mapping[str, Any]], events: Iterable[tuple[str, Mapping[str, Any]]]
-) -> tuple[Question, ...]:
-    """Return the undecided `pending_tool_calls` of a task; its events tell which agents ask."""
-    agents: dict[str, str] = {}
-    for kind, data in events:
-        extra = data.get("extra_data") or {}
-        if kind == "tool_call":
-            agents[str(extra.get("tool_call_id"))] = str(extra.get("agent", ""))
+def questions_of(calls: Iterable[Mapping[str, Any]]) -> tuple[Question, ...]:
+    """Return the undecided `pending_tool_calls` of a task."""
     return tuple(
         Question(
             str(call["call_id"]),
             str(call["name"]),
             call.get("arguments") or {},
             call.get("needs_approval") is True,
-            agents.get(str(call["call_id"]), ""),
+            str(call.get("agent") or ""),
         )
         for call in calls
         if not call.get("decision")
     )
-
-
-def read_questions(answer: str | None, agent: str = "") -> tuple[Question, ...]:
-    """Return the calls that the answer of a paused task lists; empty for any other text."""
-    try:
-        calls = json.loads(answer or "")
-        return tuple(
-            Question(
-                str(call.get("call_id") or call["id"]),
-                str(call["name"]),
-                dict(json.loads(call["arguments"])),
-                call.get("needs_approval") is True,
-                agent,
-            )
-            for call in calls
-        )
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return ()
-
-
-def asked_in(answer: str, events: Iterable[Mapping[str, Any]]) -> tuple[Question, ...]:
-    """Return what an answer asks; the events of the answer tell which agent."""
-    asking_agent = ""
-    for event in events:
-        if event["event"] == "breakpoint_tool_call":
-            asking_agent = str((event["data"].get("extra_data") or {}).get("agent", ""))
-    return read_questions(answer, asking_agent)

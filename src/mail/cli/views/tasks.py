@@ -38,6 +38,7 @@ class PendingCall(BaseModel):
     call_id: str
     name: str
     arguments: dict[str, Any] = {}
+    agent: str = ""
     asks: UserQuestion | None = None
     needs_approval: bool = False
     decision: str | None = None
@@ -89,6 +90,7 @@ class TaskView(BaseModel):
     is_running: bool
     completed: bool = False
     events: list[RecordedEvent] = []
+    items: list[dict[str, Any]] = []
     task_message_queue: list[Any] = []
     status: str | None = None
     title: str | None = None
@@ -109,7 +111,7 @@ class TaskView(BaseModel):
 
     def questions(self) -> tuple[Question, ...]:
         """Return the task's undecided questions."""
-        return questions_of([call.model_dump() for call in self.pending_tool_calls], self.timeline())
+        return questions_of(call.model_dump() for call in self.pending_tool_calls)
 
     def timeline(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the kind and data of each event. Raises MAILError."""
@@ -136,12 +138,12 @@ def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
 
 
 def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
-    """Print a task's facts and its events: as a tree, or one by one."""
+    """Print a task's facts, and its items as a tree, or its events one by one."""
     for name, value in _facts(view, output):
         output.text(f"{name:<10}  {one_line(value)}")
     output.text("")
-    if not events:
-        show_tree(read_tree(view.timeline()), output)
+    if view.items and not events:
+        show_tree(read_tree(view.items), output)
         return
     lines, show = LineReader(), printer(output.stream)
     for event in view.events:

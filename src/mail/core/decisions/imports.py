@@ -10,6 +10,7 @@ Mail that agents had not read and open requests are lost, as MAIL 1.3.6 doesn't 
 """
 
 import json
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -33,7 +34,7 @@ from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.values import Value
 from mail.core.task.change import HistoryRecord, TaskChange
 from mail.core.task.draft import SENDING
-from mail.core.task.events import TERMINAL, Event, EventKind, encode_events
+from mail.core.task.events import QUESTION, TERMINAL, Event, EventKind, encode_events
 from mail.core.task.interswarm import Peer
 from mail.core.task.limits import TURNS_PER_STEP, Limits
 from mail.core.task.size import message_size
@@ -131,7 +132,7 @@ def import_task(old: OldTask, entrypoint: str, clock: Clock) -> TaskChange:
         text = f"agent {agent} remembers what it has done in MAIL 1.3.6"
         extra = {"agent": agent, "entries": len(history)}
         notes.append(Event(0, EventKind.HISTORY_INHERITED, started, text, extra))
-    events = tuple(event._replace(seq=seq) for seq, event in enumerate([*notes, *timeline], 1))
+    events = tuple(event._replace(seq=seq) for seq, event in enumerate([*notes, *_mark_pauses(timeline)], 1))
     encoded = encode_events(events)
     records = tuple(HistoryRecord(agent, 1, history) for agent, history in histories.items())
     ended = sum(event.is_terminal for event in events)
@@ -281,6 +282,19 @@ def _outcome(
         TaskStatus.FAILED if end is not None and end.kind is EventKind.TASK_ERROR else TaskStatus.COMPLETED
     )
     return status, answer or compose(create_agent_address(entrypoint), Subject.TASK_COMPLETE, ""), None
+
+
+def _mark_pauses(timeline: Iterable[Event]) -> Iterator[Event]:
+    """Add the question to answers that are pauses: those after calls of breakpoint tools."""
+    question = ""
+    for event in timeline:
+        if event.kind is EventKind.BREAKPOINT_TOOL_CALL:
+            question = event.text
+        if event.is_terminal and question:
+            yield event._replace(extra={**event.extra, QUESTION: question})
+            question = ""
+        else:
+            yield event
 
 
 def _breakpoint(old: OldTask, answer: MAILMessage) -> Breakpoint | None:

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from mail.core.decisions.manual import compressed
+from mail.core.decisions.spans import FAILURES, begins_turn
 from mail.core.engine.turn import before_results
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.message import tier_of
@@ -29,20 +30,6 @@ FIRST_PAGE = 8
 
 SMALL_PAGE = 250_000
 """The size of a page of a history below which the next one has twice as many portions."""
-
-NOT_A_TURN = frozenset(
-    {
-        EventKind.HISTORY_INHERITED,
-        EventKind.BREAKPOINT_ACTION_COMPLETE,
-    }
-)
-"""Events about an agent that others have caused."""
-
-
-FAILURES = frozenset(
-    {EventKind.AGENT_ERROR, EventKind.ACTION_ERROR, EventKind.DEAD_LETTER, EventKind.TASK_ERROR}
-)
-"""Events of a turn in which something failed."""
 
 
 @runtime_checkable
@@ -240,14 +227,9 @@ def _newest(history: History, limit: int | None, max_bytes: int | None) -> Histo
 
 
 def _event_of_turn(events: Sequence[Event]) -> Event | None:
-    """Return the first event of a commit that an agent's turn has caused; None if the commit is not of a turn.
-
-    A commit with the answer to a call, by a person or by the expiry of an approval, may repeat the calls that still wait.
-    """
-    others = NOT_A_TURN
-    if any(event.kind is EventKind.BREAKPOINT_ACTION_COMPLETE for event in events):
-        others |= {EventKind.BREAKPOINT_TOOL_CALL}
-    return next((event for event in events if "agent" in event.extra and event.kind not in others), None)
+    """Return the first event of a commit that an agent's turn has caused; None if the commit is not of a turn."""
+    is_reply = any(event.kind is EventKind.BREAKPOINT_ACTION_COMPLETE for event in events)
+    return next((event for event in events if begins_turn(event, is_reply=is_reply)), None)
 
 
 def _split(added: History) -> tuple[History, History]:

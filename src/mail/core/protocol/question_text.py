@@ -8,22 +8,31 @@ MAX_QUESTION = 2_000
 """Characters of a call in words; its arguments are whole in `pending_tool_calls`."""
 
 
+QUESTIONS = ("question", "prompt", "message", "text", "body", "query", "ask")
+"""Names of an argument that holds a question."""
+
+
+def question_argument(arguments: Mapping[str, Any]) -> str | None:
+    """Return the name of the argument that holds the question which a call asks; None if it asks none."""
+    texts = [name for name, text in arguments.items() if isinstance(text, str) and text.strip()]
+    alone = texts[0] if texts and len(arguments) == 1 else None
+    return next((name for name in texts if name in QUESTIONS), alone)
+
+
 def describe_question(
     agent: str, name: str, arguments: Mapping[str, Any], *, needs_approval: bool = False
 ) -> str:
     """Return what an agent asks with a call: its question, or the call that a person must approve or answer, in one line."""
     who = agent or "the swarm"
-    text = arguments.get("question")
-    if text is None and len(arguments) == 1:
-        (text,) = arguments.values()
+    question = question_argument(arguments)
     values = (
         f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for key, value in arguments.items()
     )
     if needs_approval:
         words = f"{who} wants to run {name}({', '.join(values)})"
-    elif isinstance(text, str):
-        words = f"{who} asks: {text}"
+    elif question is not None:
+        words = f"{who} asks: {arguments[question]}"
     else:
         words = f"{who} waits for the result of {name}({', '.join(values)})"
     line = " ".join(words.split())

@@ -106,6 +106,11 @@ class Event(_EventFields):
         """Whether it announces a redriven message, which stands in the timeline already."""
         return REDRIVES in self.extra
 
+    @property
+    def is_pause(self) -> bool:
+        """Whether the task waits for a person from this terminal event on."""
+        return QUESTION in self.extra
+
     def answers(self, seq: int) -> bool:
         """Return whether this event ends the task's work on the message with this seq."""
         return self.is_terminal and seq < self.extra.get(UNREAD_FROM, seq + 1)

@@ -99,7 +99,7 @@ class Work(NamedTuple):
         if end is None or end.kind is EventKind.TASK_ERROR:
             return []
         name = str(response_id).removeprefix("resp_")
-        if any(event.kind is EventKind.BREAKPOINT_TOOL_CALL for event in self.events):
+        if end.is_pause:
             # Written by the engine, in the style of the agent's API (SPEC, section 8).
             calls = json.loads(end.text)
             return [

@@ -121,6 +121,11 @@ class PostMessage(Given):
         exclude_if=is_none,
         description="Whether the stream includes live events and the text that models write, piece by piece.",
     )
+    items: bool | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="Whether the stream includes what the events add to the conversation or change in it.",
+    )
     task_id: TaskId | None = Field(
         default=None,
         description="The id of the task to begin or continue; the default is a new task whose id the server chooses.",
@@ -337,6 +342,7 @@ async def post_message(request: Request) -> Response:
             headers=headers,
             live=bool(body.live),
             deltas=bool(body.deltas),
+            items=bool(body.items),
         )
     preference = read_preference(request.headers.getlist("prefer"))
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))

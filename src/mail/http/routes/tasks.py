@@ -130,6 +130,9 @@ _fork_body = JSONBody(PostFork)
 Fields = Annotated[
     Literal["summary"] | None, Query(description="`summary`: without events and waiting messages.")
 ]
+Items = Annotated[
+    bool, Query(description="Whether to include what the events add to the conversation or change in it.")
+]
 EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Event-ID`.")]
 
 
@@ -219,11 +222,12 @@ async def get_task(
         int | None, Query(ge=0, le=MAX_SEQ, description="Only the events after this one, and a page of them.")
     ] = None,
     limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="Events on a page.")] = None,
+    items: Items = False,
 ) -> Response:
     """Return one of the caller's tasks, named in the query or in a JSON body: its current state, or that `at` an event.
 
-    With `after` or `limit`, return a page of its events, which ends early if they are large together, and the first of its
-    waiting messages. The next cursor, if there is one, is the next page's `after`.
+    With `after`, `limit` or `items`, return a page of its events, which ends early if they are large together, and the first of
+    its waiting messages. The next cursor, if there is one, is the next page's `after`.
     """
     if task_id and body.task_id and task_id != body.task_id:
         raise BadRequest("task_id in the query and in the body differ; send one")
@@ -232,6 +236,8 @@ async def get_task(
         raise BadRequest("task_id is missing: send it as ?task_id=… or in a JSON body")
     service = service_of(request)
     is_page = after is not None or limit is not None
+    if items and fields:
+        raise BadRequest("items come with events: leave out fields")
     if at is not None and (is_page or fields):
         raise BadRequest("at returns the whole task as it was: leave out fields, after and limit")
     task = await load_task(service, caller, wanted)
@@ -241,10 +247,12 @@ async def get_task(
         more["working"] = await service.runtime.working(task)
         return JSON({**task_summary(task), **more}, headers=headers)
     if at is not None:
-        pieces = snapshot_pieces(service, await service.runtime.store.read_snapshot(task.key, at))
-    elif is_page:
-        pieces, last = await event_page(service, task, after or 0, limit, more)
+        snapshot = await service.runtime.store.read_snapshot(task.key, at)
+        pieces = await snapshot_pieces(service, snapshot, items=items)
+    elif is_page or items:
+        pieces, last = await event_page(service, task, after or 0, limit, more, items=items)
         query = {"task_id": wanted} | ({"limit": str(limit)} if limit else {})
+        query |= {"items": "true"} if items else {}
         following = None if last is None else str(last)
         headers |= page_headers(request, "/task", query, following, parameter="after")
     else:
@@ -274,6 +282,7 @@ async def stream_task(
         bool,
         Query(description="Whether to include live events and the text that models write, piece by piece."),
     ] = False,
+    items: Items = False,
     last_event_id_header: Annotated[
         int | None,
         Header(
@@ -292,7 +301,7 @@ async def stream_task(
         raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
-    return stream_events(request, task.key, after=after, live=live, deltas=deltas)
+    return stream_events(request, task.key, after=after, live=live, deltas=deltas, items=items)
 
 
 @router.post(

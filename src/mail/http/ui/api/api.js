@@ -147,18 +147,18 @@ export const otherSwarms = async () => (await read("swarms")).swarms;
 export const parseEvent = ({ event, id, data }) => ({ event, id, seq: Number(id), data: JSON.parse(data) });
 
 /**
- * Return `{record, events, isComplete}`: a task's record without its events, and a page of the events after `after`.
+ * Return `{record, events, items, isComplete}`: a task's record, and a page of the events after `after` with the items of the conversation that they change.
  * Unless `isComplete`, more events follow.
  */
 export async function task(id, { after = 0, signal } = {}) {
-  const response = await request("GET", "task", { query: { task_id: id, after, limit: EVENTS }, signal });
-  const { events, ...record } = await response.json();
-  return { record, events: events.map(parseEvent), isComplete: !response.headers.get("X-Next-Cursor") };
+  const response = await request("GET", "task", { query: { task_id: id, after, limit: EVENTS, items: true }, signal });
+  const { events, items, ...record } = await response.json();
+  return { record, events: events.map(parseEvent), items, isComplete: !response.headers.get("X-Next-Cursor") };
 }
 
-/** Return a task's record as of the event `at`, without its events. */
+/** Return a task's record as of the event `at`, without its events and with the items of its conversation. */
 export async function taskAt(id, at) {
-  const { events, ...record } = await read("task", { task_id: id, at });
+  const { events, ...record } = await read("task", { task_id: id, at, items: true });
   return record;
 }
 
@@ -203,10 +203,10 @@ export const fork = async (id, at) => (await post("task/fork", { task_id: id, at
 /** Process a task's dead letters again: the one of this event, or all. */
 export const redrive = (id, seq) => post("dead-letters/redrive", { task_id: id, seq });
 
-/** The stream of a task's events past `after`, with live events and the text that models write between them. */
+/** The stream of a task's events past `after`, with the items that they change, live events and the text that models write between them. */
 export const stream = (id, after, signal) =>
   request("GET", "task/stream", {
-    query: { task_id: id, live: true, deltas: true },
+    query: { task_id: id, live: true, deltas: true, items: true },
     headers: { Accept: "text/event-stream", "Last-Event-ID": String(after) },
     signal,
   });

@@ -16,13 +16,3 @@ export const recipientsOf = ({ message }) => message.recipients ?? [message.reci
 
 /** Return the names of a message's recipients. */
 export const recipientNames = (envelope) => recipientsOf(envelope).map(({ address }) => address);
-
-/** Return the calls that a pause names in its `response`, or null if it is an answer. */
-export function readCalls(response) {
-  try {
-    const calls = JSON.parse(response);
-    return calls.every((call) => call.name) ? calls : null;
-  } catch {
-    return null;
-  }
-}

@@ -3,6 +3,7 @@
 import * as api from "../api/api.js";
 import { envelopeOf, isFromPerson } from "../api/messages.js";
 import { follow } from "../api/sse.js";
+import { Items } from "../conversation/items.js";
 import { Live, isLive } from "./live.js";
 import { Store } from "./store.js";
 
@@ -15,9 +16,10 @@ const TERMINAL = new Set(["task_complete", "task_error"]);
 export class Session extends Store {
   record = null; // the latest `GET /task`, without its events
   events = []; // by `seq`, ascending; the same array grows
+  items = new Items(); // of the conversation
   live = new Live();
   at = null; // the chosen moment
-  past = null; // the record as of that moment
+  past = null; // the record as of that moment, with its `items`
   isFollowing = false;
   isLoading = true;
   connection = ""; // of the stream: "", "live" or "reconnecting"
@@ -73,6 +75,10 @@ export class Session extends Store {
       for await (const event of follow(open, { after: this.last, signal, onState })) {
         if (signal.aborted) return;
         if (event.event === "ping") continue;
+        if (event.event === "item") {
+          this.items.add(JSON.parse(event.data));
+          continue;
+        }
         if (isLive(event)) {
           this.live.read(event.event, JSON.parse(event.data));
           this.changed();
@@ -162,8 +168,8 @@ export class Session extends Store {
   async lookAt(seq) {
     if (seq === this.at) return;
     this.#set({ at: seq });
-    const past = seq === null ? null : await api.taskAt(this.id, seq);
-    if (this.at === seq) this.#set({ past });
+    const { items = [], ...past } = seq === null ? {} : await api.taskAt(this.id, seq);
+    if (this.at === seq) this.#set({ past: seq === null ? null : { ...past, items: new Items().with(items) } });
   }
 
   async #resume(kwargs) {
@@ -193,8 +199,9 @@ export class Session extends Store {
   async #read(signal = this.#stop.signal) {
     this.#readAt = Date.now();
     for (;;) {
-      const { record, events, isComplete } = await api.task(this.id, { after: this.last, signal });
+      const { record, events, items, isComplete } = await api.task(this.id, { after: this.last, signal });
       if (signal.aborted) return;
+      this.items.with(items);
       this.#add(events);
       this.record = record;
       this.problem = null;

@@ -8,9 +8,9 @@ import { Icon } from "../components/icons.js";
 import { Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { Chat, jsonOf } from "./chat.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { Composer } from "./composer.js";
+import { jsonOf } from "./items.js";
 import { Answered, Approval, Questions } from "./question.js";
 import { useTail } from "./tail.js";
 import { Welcome } from "./welcome.js";
@@ -78,25 +78,18 @@ const ITEMS = {
   told: ({ item }) => html`<article class="answer" aria-label=${`Message from ${item.who}`}><p class="bubble-head"><${AgentName} name=${item.who} /><${Clock} time=${item.time} /></p><${Markdown} text=${item.text} /></article>`,
   failed: ({ item, onRetry, onTrace }) => html`<${Failure} item=${item} onRetry=${onRetry} onTrace=${onTrace} />`,
   cancelled: ({ item }) => html`<${Aside} icon="stop">${item.text}<//>`,
-  forked: ({ item, navigate }) => html`<${Aside} icon="fork">Continues <button type="button" class="link-button" onClick=${() => navigate({ task: item.from, at: item.at })}>another task</button> from its entry ${item.at}<//>`,
+  forked: ({ item, navigate }) => html`<${Aside} icon="fork">Continues <button type="button" class="link-button" onClick=${() => navigate({ task: item.forked_from, at: item.at })}>another task</button> from its entry ${item.at}<//>`,
   question: ({ item }) => html`
     <${Answered} item=${item} />
-    ${item.reply?.text !== undefined && html`<article class="bubble mine" aria-label="Your answer"><p class="bubble-head">You<${Clock} time=${item.reply.time} /></p><div class="bubble-text">${item.reply.text}</div></article>`}
+    ${item.reply && item.reply.text !== null && html`<article class="bubble mine" aria-label="Your answer"><p class="bubble-head">You<${Clock} time=${item.reply.time} /></p><div class="bubble-text">${item.reply.text}</div></article>`}
   `,
 };
-
-/** The chat of a session, up to the chosen moment. */
-function useChat(session) {
-  const whole = useMemo(() => new Chat(), [session]);
-  const past = useMemo(() => session.past && new Chat().read(session.events.filter(({ seq }) => seq <= session.past.seq)), [session.past]);
-  return past ?? whole.read(session.events);
-}
 
 /** What a person is asked at the moment: `{questions, approvals}` of the record's pending calls. */
 function pendingOf(session, items) {
   const calls = session.record.status === "paused" && !session.past ? session.record.pending_tool_calls.filter(({ decision }) => !decision) : [];
   const pending = calls.map((call) => ({
-    item: items.findLast(({ callId, reply }) => callId === call.call_id && !reply) ?? { callId: call.call_id, name: call.name, args: call.arguments, agent: session.record.entrypoint, needsApproval: call.needs_approval },
+    item: items.findLast(({ call_id, reply }) => call_id === call.call_id && !reply) ?? { ...call, agent: session.record.entrypoint },
     call,
   }));
   return { questions: pending.filter(({ call }) => !call.needs_approval).map(({ item }) => item), approvals: pending.filter(({ call }) => call.needs_approval) };
@@ -109,17 +102,17 @@ function Announcement({ item, question }) {
 }
 
 function Talk({ session, swarm, caller, navigate }) {
-  const chat = useChat(session);
+  const { shown: items } = (session.past ?? session).items;
   const [shown, setShown] = useState(PAGE);
   const [wantsMessage, setWantsMessage] = useState(false);
   const [sent, setSent] = useState(null); // a message that was accepted, until its event comes
-  const { questions, approvals } = pendingOf(session, chat.items);
+  const { questions, approvals } = pendingOf(session, items);
   const isAsked = questions.length + approvals.length > 0;
   const asked = new Set([...questions, ...approvals.map(({ item }) => item)]);
   const tail = useTail(session.version);
   useEffect(() => setWantsMessage(false), [isAsked]);
   const left = useRef([]);
-  const calls = [...asked].map(({ callId }) => callId);
+  const calls = [...asked].map(({ call_id }) => call_id);
   useEffect(() => {
     // The card that had the focus is gone: the next one gets it, and not its button, which a second Enter would press.
     const isGone = left.current.some((call) => !calls.includes(call));
@@ -131,11 +124,11 @@ function Talk({ session, swarm, caller, navigate }) {
   }, [session.last]);
 
   const onTrace = (seq) => navigate({ tab: "trace", entry: seq });
-  const last = chat.items.findLast(({ kind }) => kind !== "work");
+  const last = items.findLast(({ kind }) => kind !== "work");
   const render = (item) => {
     if (asked.has(item)) return null;
     const onRetry = item === last && session.record.status === "failed" && !session.past ? () => session.retry() : null;
-    return html`<${ITEMS[item.kind]} key=${item.seq + item.kind + (item.callId ?? "")} item=${item} version=${item.version} caller=${caller} navigate=${navigate} onTrace=${onTrace} onRetry=${onRetry} />`;
+    return html`<${ITEMS[item.kind]} key=${item.id} item=${item} version=${item.version} caller=${caller} navigate=${navigate} onTrace=${onTrace} onRetry=${onRetry} />`;
   };
   const send = async (message, options) => {
     const after = session.last;
@@ -148,13 +141,13 @@ function Talk({ session, swarm, caller, navigate }) {
     <div class="conversation">
       <div class="chat-scroll" ref=${tail.scroller} tabindex="0" role="region" aria-label="Conversation">
         <div class="chat" ref=${tail.content}>
-          ${chat.items.length > shown && html`<button type="button" class="button small earlier" onClick=${() => tail.keep(() => setShown(shown + PAGE))}>Earlier messages</button>`}
-          ${chat.items.slice(-shown).map(render)}
+          ${items.length > shown && html`<button type="button" class="button small earlier" onClick=${() => tail.keep(() => setShown(shown + PAGE))}>Earlier messages</button>`}
+          ${items.slice(-shown).map(render)}
           ${sent && html`<${Message} item=${sent} isMine />`}
           <${Working} session=${session} />
           ${writing.map(({ from, to, text }) => (to === "user" ? html`<${Answer} key=${from} text=${text} isWriting />` : html`<${Growing} key=${from} from=${from} to=${to} text=${text} />`))}
-          ${approvals.map(({ item, call }) => html`<${Approval} key=${item.callId} item=${item} approveBy=${call.approve_by} session=${session} />`)}
-          ${questions.length > 0 && html`<${Questions} key=${questions.map(({ callId }) => callId).join()} items=${questions} session=${session} />`}
+          ${approvals.map(({ item, call }) => html`<${Approval} key=${item.call_id} item=${item} approveBy=${call.approve_by} session=${session} />`)}
+          ${questions.length > 0 && html`<${Questions} key=${questions.map(({ call_id }) => call_id).join()} items=${questions} session=${session} />`}
         </div>
       </div>
       <div class="chat-foot">

@@ -8,7 +8,6 @@ import { pretty } from "../components/pretty.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";
-import { questionOf } from "./chat.js";
 import { GrowingField, onEnter } from "./composer.js";
 
 const isEmpty = (value) => !Object.keys(value).length;
@@ -31,8 +30,11 @@ function useWork() {
   return [perform, isBusy, problem];
 }
 
-/** What is asked: the message with the question, or what the arguments of the call say. */
-const wordsOf = ({ asked, args }) => (asked ? { subject: asked.subject, words: asked.text, others: {} } : questionOf(args));
+/** What is asked in words, if the call asks something, and what else its arguments say. */
+function wordsOf({ asked, arguments: args }) {
+  const others = Object.fromEntries(Object.entries(args).filter(([name]) => name !== asked?.argument));
+  return { subject: asked?.subject, words: asked?.text, others: asked && !asked.argument ? {} : others };
+}
 
 /** The question in words, and what else the call says. */
 function Words({ item }) {
@@ -68,15 +70,15 @@ function AnswerForm({ item, draft, setDraft, onSend, isBusy, isOnly }) {
 export function Questions({ items, session }) {
   const [drafts, setDrafts] = useState({});
   const [perform, isBusy, problem] = useWork();
-  const isComplete = items.every(({ callId }) => drafts[callId]?.trim());
-  const send = () => isComplete && perform(() => session.answer(items.map(({ callId }) => ({ call_id: callId, content: drafts[callId] }))));
+  const isComplete = items.every(({ call_id }) => drafts[call_id]?.trim());
+  const send = () => isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id: call_id, content: drafts[call_id] }))));
   const isOnly = items.length === 1;
   return html`
     <div class="question-card" role="group" tabindex="-1" aria-label="Question for you">
       ${items.map(
-        (item) => html`<div key=${item.callId} class="question">
+        (item) => html`<div key=${item.call_id} class="question">
           <${Words} item=${item} />
-          <${AnswerForm} item=${item} draft=${drafts[item.callId] ?? ""} setDraft=${(text) => setDrafts((given) => ({ ...given, [item.callId]: text }))} onSend=${send} isBusy=${isBusy} isOnly=${isOnly} />
+          <${AnswerForm} item=${item} draft=${drafts[item.call_id] ?? ""} setDraft=${(text) => setDrafts((given) => ({ ...given, [item.call_id]: text }))} onSend=${send} isBusy=${isBusy} isOnly=${isOnly} />
         </div>`,
       )}
       ${problem && html`<${Notice} tone="bad" action=${problem.permanent ? null : { name: "Retry", onClick: send }}>${problem.message}<//>`}
@@ -96,11 +98,11 @@ function Arguments({ args }) {
 /** A call of an action that needs approval. */
 export function Approval({ item, approveBy, session }) {
   const [mode, setMode] = useState(null); // null, "edit" or "reject"
-  const [text, setText] = useState(() => pretty(item.args));
+  const [text, setText] = useState(() => pretty(item.arguments));
   const [reason, setReason] = useState("");
   const [perform, isBusy, problem] = useWork();
   const id = useId();
-  const decide = (decision, facts) => perform(() => session.decide(item.callId, decision, facts));
+  const decide = (decision, facts) => perform(() => session.decide(item.call_id, decision, facts));
   const approveEdited = () =>
     perform(() => {
       let args;
@@ -109,8 +111,8 @@ export function Approval({ item, approveBy, session }) {
       } catch {
         throw new Problem(400, "The arguments are not valid JSON.");
       }
-      const isEdited = pretty(args) !== pretty(item.args);
-      return isEdited ? session.decide(item.callId, "edit", { arguments: args }) : session.decide(item.callId, "approve");
+      const isEdited = pretty(args) !== pretty(item.arguments);
+      return isEdited ? session.decide(item.call_id, "edit", { arguments: args }) : session.decide(item.call_id, "approve");
     });
   const busy = isBusy ? "true" : null;
   const card = useRef();
@@ -130,7 +132,7 @@ export function Approval({ item, approveBy, session }) {
       <p class="question-who"><${AgentName} name=${item.agent} /> wants to run <code>${item.name}</code><${Chip} tone="warn">needs approval<//></p>
       ${mode === "edit"
         ? html`<div class="field"><label for=${id}>Arguments</label><textarea id=${id} class="mono" rows=${Math.min(text.split("\n").length + 1, 16)} spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></div>`
-        : html`<${Arguments} args=${item.args} />`}
+        : html`<${Arguments} args=${item.arguments} />`}
       ${mode === "reject" &&
       html`<div class="field"><label for=${id}>Reason, for the agent to read</label><input id=${id} maxlength="1000" value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} /></div>`}
       ${approveBy && html`<p class="quiet small-text">Rejected unless approved by ${new Date(approveBy).toLocaleString()}</p>`}
@@ -154,11 +156,11 @@ const DECISIONS = { approve: ["approved", "good"], edit: ["approved with changes
 
 /** A question that was answered, or a call that was decided on, or that nobody has answered. */
 export function Answered({ item }) {
-  if (item.needsApproval) {
+  if (item.needs_approval) {
     const [said, tone] = DECISIONS[item.reply?.decision] ?? ["no decision", "plain"];
     return html`<div class="answered">
       <p class="question-who"><${AgentName} name=${item.agent} /> wanted to run <code>${item.name}</code><${Chip} tone=${tone}>${said}${item.reply?.by ? ` by ${item.reply.by}` : ""}<//></p>
-      <${Arguments} args=${item.reply?.args ?? item.args} />
+      <${Arguments} args=${item.reply?.arguments ?? item.arguments} />
       ${item.reply?.reason && html`<p class="quiet">Reason: ${item.reply.reason}</p>`}
       ${item.result && html`<p class="answered-result">→ ${item.result.length > 400 ? `${item.result.slice(0, 400)}…` : item.result}</p>`}
     </div>`;

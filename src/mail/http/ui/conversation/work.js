@@ -5,7 +5,7 @@ import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Markdown } from "../components/markdown.js";
 import { html, useMemo, useState } from "../html.js";
-import { summary } from "./chat.js";
+import { errorsOf, summary } from "./items.js";
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const shorten = (text, length) => (text.length > length ? `${text.slice(0, length).trimEnd()}…` : text);
@@ -16,36 +16,35 @@ const oneLine = (args) => Object.entries(args).map(([name, value]) => `${name}: 
 /** Steps that are shown; a long task has its trace. */
 const MANY = 60;
 
-function Mail({ mail }) {
+function Mail({ step: mail }) {
   const [isWhole, setWhole] = useState(false);
   const isLong = mail.text.length > 400;
   return html`<li class="step">
-    <p class="step-head"><${AgentName} name=${mail.from} /><span class="arrow" role="img" aria-label="to">→</span>${mail.to.map((name) => html`<${AgentName} key=${name} name=${name} />`)}<${Clock} time=${mail.time} /></p>
+    <p class="step-head"><${AgentName} name=${mail.sender} /><span class="arrow" role="img" aria-label="to">→</span>${mail.recipients.map((name) => html`<${AgentName} key=${name} name=${name} />`)}<${Clock} time=${mail.time} /></p>
     ${mail.subject && mail.subject !== mail.text && html`<p class="step-subject">${mail.subject}</p>`}
     <div class="step-text"><${Markdown} text=${isWhole ? mail.text : shorten(mail.text, 400)} /></div>
     ${isLong && html`<button type="button" class="link-button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show less" : "Show all"}</button>`}
   </li>`;
 }
 
-function Action({ action }) {
-  return html`<li class="step">
+function Action({ step: action }) {
+  return html`<li class=${`step ${action.has_failed ? "bad" : ""}`}>
     <p class="step-head"><${AgentName} name=${action.agent} /> used <code>${action.name}</code><${Clock} time=${action.time} /></p>
-    ${Object.keys(action.args ?? {}).length > 0 && html`<p class="step-text">${shorten(oneLine(action.args), 400)}</p>`}
+    ${Object.keys(action.arguments).length > 0 && html`<p class="step-text">${shorten(oneLine(action.arguments), 400)}</p>`}
     ${action.result && html`<p class="step-result"><span class="arrow" role="img" aria-label="result">→</span> ${shorten(action.result, 400)}</p>`}
   </li>`;
 }
 
-const Fault = ({ fault }) => html`<li class="step bad"><p class="step-text"><${Icon} name="alert" /> ${shorten(fault.text, 400)}</p></li>`;
+const Fault = ({ step: fault }) => html`<li class="step bad"><p class="step-text"><${Icon} name="alert" /> ${shorten(fault.text, 400)}</p></li>`;
+
+/** What each kind of step looks like. */
+const STEPS = { mail: Mail, action: Action, fault: Fault };
 
 function Steps({ item, onTrace }) {
-  const steps = [
-    ...item.mail.map((mail) => [mail.seq, html`<${Mail} key=${mail.seq} mail=${mail} />`]),
-    ...item.actions.map((action) => [action.seq, html`<${Action} key=${action.seq} action=${action} />`]),
-    ...item.errors.map((fault) => [fault.seq, html`<${Fault} key=${fault.seq} fault=${fault} />`]),
-  ].sort(([a], [b]) => a - b);
+  const steps = item.steps.filter((step) => !step.ended_task);
   const hidden = Math.max(0, steps.length - MANY);
   return html`
-    <ol class="steps">${steps.slice(hidden).map(([, step]) => step)}</ol>
+    <ol class="steps">${steps.slice(hidden).map((step) => html`<${STEPS[step.kind]} key=${step.id} step=${step} />`)}</ol>
     ${!steps.length && html`<p class="quiet small-text">No mail between agents, and no actions.</p>`}
     <button type="button" class="link-button" onClick=${() => onTrace(item.seq)}>${hidden ? `Show all ${steps.length} steps in the trace` : "Show in the trace"}</button>
   `;
@@ -54,10 +53,11 @@ function Steps({ item, onTrace }) {
 /** One folded line of work. */
 export function Work({ item, onTrace }) {
   const [isOpen, setOpen] = useState(false);
-  const seconds = (Date.parse(item.ended ?? item.last) - Date.parse(item.began)) / 1000;
-  const facts = [summary(item), item.turns && plural(item.turns, "turn"), item.ended && formatSeconds(seconds), item.errors.length && plural(item.errors.length, "error")];
+  const seconds = (Date.parse(item.ended ?? item.last) - Date.parse(item.time)) / 1000;
+  const errors = errorsOf(item.steps).length;
+  const facts = [summary(item), item.turns && plural(item.turns, "turn"), item.ended && formatSeconds(seconds), errors && plural(errors, "error")];
   const steps = useMemo(() => isOpen && html`<div class="work-steps"><${Steps} item=${item} onTrace=${onTrace} /></div>`, [isOpen, item, item.version]);
-  if (!item.turns && !item.mail.length) return null;
+  if (!item.turns && !item.steps.length) return null;
   return html`
     <div class="work">
       <button type="button" class="work-line" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>

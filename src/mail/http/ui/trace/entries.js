@@ -1,7 +1,21 @@
 // Events as numbered lines.
 
-import { envelopeOf, readCalls, recipientNames, writtenText } from "../api/messages.js";
-import { textOf } from "./spans.js";
+import { envelopeOf, recipientNames, writtenText } from "../api/messages.js";
+
+const texts = new WeakMap();
+
+/** The words of an event, in which a filter looks; they are put together once. */
+export function textOf(event) {
+  if (!texts.has(event)) texts.set(event, wordsOf(event));
+  return texts.get(event);
+}
+
+function wordsOf({ data }) {
+  const text = writtenText({ data });
+  const { full_message: message, tool_name, tool_args, reasoning, preamble, content } = data.extra_data ?? {};
+  const words = message ? [message.message.subject, message.message.body] : [data.response, data.description];
+  return [...words, ...(text !== null ? [text] : [tool_name, tool_args && JSON.stringify(tool_args)]), reasoning, preamble, content].filter(Boolean).join("\n");
+}
 
 const BAD = new Set(["action_error", "agent_error", "interswarm_message_error", "dead_letter", "task_error", "webhook_error"]);
 const GOOD = new Set(["task_complete"]);
@@ -27,7 +41,7 @@ export const oneLine = (text) =>
 export function readEntry(event) {
   const { extra_data: extra = {}, timestamp } = event.data;
   const message = envelopeOf(event);
-  const isPause = event.event === "task_complete" && readCalls(event.data.response) !== null;
+  const isPause = event.data.question !== undefined;
   const search = textOf(event);
   return {
     seq: event.seq,
@@ -48,8 +62,7 @@ export function readEntry(event) {
 function shortText({ event, data }, message, extra) {
   if (message) return message.message.body || message.message.subject;
   if (event === "tool_call") return `${extra.tool_name} ${JSON.stringify(extra.tool_args ?? {})}`;
-  const calls = event === "task_complete" ? readCalls(data.response) : null;
-  if (calls) return `until there is an answer to ${new Intl.ListFormat("en").format(calls.map(({ name }) => name))}`;
+  if (data.question) return data.question;
   if (data.response !== undefined) return data.response;
   if (event === "await_message") return data.description.replace(/^agent .*? is awaiting a new message: (no reason given$)?/s, "");
   if (event === "breakpoint_tool_call") return data.description.replace(/^agent \S+ /, "");

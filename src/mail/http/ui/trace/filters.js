@@ -1,6 +1,6 @@
 // Which spans and entries are shown: by agent, kind and text.
 
-import { textOf } from "./spans.js";
+import { textOf } from "./entries.js";
 
 export const KINDS = { turn: "Turns", model: "Model calls", action: "Actions", wait: "Waits", message: "Messages", problem: "Problems" };
 

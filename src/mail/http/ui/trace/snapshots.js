@@ -2,7 +2,22 @@
 
 import { envelopeOf, isFromPerson } from "../api/messages.js";
 import { readEntries } from "./entries.js";
-import { commitsOf } from "./spans.js";
+
+/** Split events into the groups that were stored at once: `{at, first, last, events}`. */
+function commitsOf(events) {
+  const commits = [];
+  let stamp = null;
+  for (const event of events) {
+    if (event.data.timestamp !== stamp) {
+      stamp = event.data.timestamp;
+      commits.push({ at: Date.parse(stamp), first: event.seq, last: event.seq, events: [] });
+    }
+    const commit = commits.at(-1);
+    commit.events.push(event);
+    commit.last = event.seq;
+  }
+  return commits;
+}
 
 /** Return the snapshots in order, each as `{first, last, at, who, text, hasFailed}`; `last` is the event that names it. */
 export function snapshotsOf(events) {

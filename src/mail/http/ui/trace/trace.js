@@ -82,7 +82,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const isRunning = session.isFollowing && !session.live.isIdle;
   const isPaused = record?.status === "paused";
   const clock = useClock(isRunning ? TICK : isPaused ? 1 : 60);
-  const found = useMemo(() => readSpans(events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, signatureOf(session.live)]);
+  const found = useMemo(() => readSpans(session.items.all, events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, signatureOf(session.live)]);
   const entries = useMemo(() => readEntries(events), [events.length]);
   const spans = useMemo(() => filterSpans(found.spans, filter), [found, filter]);
   const lines = useMemo(() => (view === "entries" ? filterEntries(entries, filter) : entries), [entries, filter, view]);
@@ -120,7 +120,7 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
       ...${shared} spans=${spans} all=${found.spans} agents=${found.agents} zero=${found.begin} now=${now} at=${session.at} current=${current} isZoomed=${isZoomed}
       onMove=${(span) => setCurrent(span.id)} onOpen=${(span) => open(span.id)}
     />`,
-    tree: () => html`<${TreeView} events=${events} spans=${found.spans} matches=${matches} now=${now} current=${current} onMove=${(node) => setCurrent(node.id)} onOpen=${(node) => openNode(node)} />`,
+    tree: () => html`<${TreeView} items=${session.items.all} spans=${found.spans} matches=${matches} now=${now} current=${current} onMove=${(node) => setCurrent(node.id)} onOpen=${(node) => openNode(node)} />`,
     entries: () => html`<${EntriesView} ...${shared} entries=${lines} zero=${found.begin} at=${session.at} current=${current} onMove=${(entry) => setCurrent(entry.seq)} onOpen=${(entry) => open(entry.seq)} />`,
   };
   const openNode = (node) => {

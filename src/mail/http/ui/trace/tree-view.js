@@ -25,8 +25,8 @@ function durations(turns, now) {
 }
 
 /** `matches(node)` tells which nodes the filter shows; the ones above them stay. */
-export function TreeView({ events, spans, matches, now, current, onMove, onOpen }) {
-  const roots = useMemo(() => readTree(events, spans), [events.length, spans]);
+export function TreeView({ items, spans, matches, now, current, onMove, onOpen }) {
+  const roots = useMemo(() => readTree(items, spans), [items.length, spans]);
   const [closed, setClosed] = useState(() => new Set());
   const nodes = useMemo(() => flatten(matches ? roots.map((root) => pruned(root, matches)).filter(Boolean) : roots, closed), [roots, closed, matches]);
   const index = nodes.findIndex(({ id }) => id === current);
@@ -65,7 +65,7 @@ export function TreeView({ events, spans, matches, now, current, onMove, onOpen 
         <span class="span-number"><${Said}>Entry <//>${node.seq}<${Said}>: <//></span>
         <span class="node-what" style=${{ paddingLeft: `${Math.min(node.level, 12) * 18}px` }}>
           <button type="button" class="twist" tabindex="-1" aria-hidden="true" hidden=${!node.children.length} onClick=${(event) => (event.stopPropagation(), toggle(node, !isOpen))}><${Icon} name=${isOpen ? "down" : "right"} size=${12} /></button>
-          <span class=${`agent-name ${node.isFromOutside || node.isFromSystem ? "" : `hue-${hueOf(node.who)}`}`}><span class="agent-dot" aria-hidden="true"></span>${node.who}<${Said}> <//></span>
+          <span class=${`agent-name ${node.isFromOutside ? "" : `hue-${hueOf(node.who)}`}`}><span class="agent-dot" aria-hidden="true"></span>${node.who}<${Said}> <//></span>
           <span class="quiet">${verb}<${Said}> <//></span>
           <span class=${`agent-name hue-${hueOf(node.whom)}`}>${node.whom}<${Said}>, <//></span>
           <span class="node-text">${node.text}</span>

@@ -1,0 +1,304 @@
+"""A task's events as a conversation, what people wrote and what agents did, asked and answered, and as spans. Pure."""
+
+from copy import copy
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Json, TypeAdapter, ValidationError
+
+from mail.core.decisions.items import (
+    Action,
+    Answer,
+    Asked,
+    Cancelled,
+    Changes,
+    Failed,
+    Fault,
+    Forked,
+    Item,
+    Mail,
+    Message,
+    Part,
+    Question,
+    Reply,
+    Told,
+    Work,
+)
+from mail.core.decisions.spans import Spans
+from mail.core.protocol.question_text import describe_question, question_argument
+from mail.core.task.events import Event, EventKind
+
+
+class _Call(BaseModel):
+    """A call in the answer of a pause, in the style of the agent's API (SPEC, section 8)."""
+
+    model_config = ConfigDict(defer_build=True)
+    name: str
+    arguments: Json[dict[str, Any]]
+    id: str
+    call_id: str | None = None
+    needs_approval: bool = False
+
+
+_CALLS = TypeAdapter(list[_Call], config=ConfigDict(defer_build=True))
+
+_FAULTS = frozenset({EventKind.AGENT_ERROR, EventKind.DEAD_LETTER, EventKind.INTERSWARM_MESSAGE_ERROR})
+
+
+def _read_calls(text: str) -> list[_Call] | None:
+    """Return the calls that the answer of a pause lists; None for another text, as of a task of MAIL 1.3.6."""
+    try:
+        return _CALLS.validate_json(text)
+    except ValidationError:
+        return None
+
+
+class Conversation:
+    """Reads a task's events in their order. It remembers only what later events can change, however long the task is.
+
+    Attributes:
+        seq: the last event that it has read.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._changes = Changes()
+        self._spans = Spans()
+        self._begins_turn = False
+        self._work: Work | None = None
+        self._cancelled: Work | None = None
+        self._questions: tuple[Question, ...] = ()
+        self._asked: tuple[Asked, ...] = ()
+        self._asking = ""
+        # of the commit that is being read, all of whose events have one time:
+        self._time = ""
+        self._call: dict[str, Any] = {}
+        self._action: Event | None = None
+        self._is_cancelling = False
+        self._faults: tuple[Fault, ...] = ()
+        self._replies: tuple[str, ...] | None = None
+
+    def copy(self) -> Self:
+        """Return a reader that continues from the same event."""
+        copied = copy(self)
+        copied._spans = self._spans.copy()
+        return copied
+
+    def read(self, event: Event) -> tuple[Item, ...]:
+        """Return the items that an event adds or changes: each one whole, with the event as its `version`."""
+        self.seq, self._changes = event.seq, Changes(event.seq)
+        if event.timestamp != self._time:
+            self._time, self._call, self._action = event.timestamp, {}, None
+            self._faults, self._replies, self._is_cancelling = (), None, False
+        self._begins_turn = self._spans.read(event, self._changes)
+        self._read(event)
+        return self._changes.items
+
+    def _read(self, event: Event) -> None:
+        match event.kind:
+            case EventKind.NEW_MESSAGE | EventKind.INTERSWARM_MESSAGE_RECEIVED:
+                self._read_message(event)
+            case EventKind.TASK_COMPLETE:
+                self._end(event)
+            case EventKind.TASK_ERROR:
+                if not self._is_cancelling:
+                    for fault in self._faults:
+                        self._changes.change(fault, ended_task=True)
+                    self._add(Failed, event, text=event.text)
+            case EventKind.TASK_CANCELLED:
+                work = self._work
+                self._drop_questions()
+                self._add(Cancelled, event, text=event.text)
+                self._cancelled, self._is_cancelling = work, True
+            case EventKind.TASK_FORKED:
+                about = event.extra
+                self._add(Forked, event, forked_from=about.get("forked_from", ""), at=about.get("at", 0))
+            case EventKind.TOOL_CALL:
+                self._act(event)
+                self._call = event.extra
+            case EventKind.ACTION_CALL:
+                self._act(event)
+                self._action = event
+            case EventKind.ACTION_COMPLETE | EventKind.ACTION_ERROR | EventKind.BUILTIN_TOOL_CALL:
+                self._take_result(event)
+            case EventKind.BREAKPOINT_TOOL_CALL:
+                self._asking = event.agent
+                if self._replies is None:  # else a call that has waited before still waits, and is no turn
+                    self._act(event)
+            case EventKind.BREAKPOINT_ACTION_COMPLETE:
+                self._reply(event)
+            case kind if kind in _FAULTS:
+                fault = self._add_step(Fault, event, agent=event.agent, text=event.text)
+                self._faults += (fault,)
+            case EventKind.HISTORY_INHERITED:
+                pass
+            case _ if event.agent:
+                self._act(event)
+
+    def _read_message(self, event: Event) -> None:
+        if event.message is None:
+            return
+        if event.is_redrive:
+            self._act(event)
+            return
+        sent, sender = event.message.message, event.message.sender
+        kind, subject, text = event.message.msg_type, sent.subject, sent.body
+        names = tuple(each.address for each in sent.recipients)
+        if sender.is_person:
+            if kind == "response" and text in (self._replies or ()):
+                return
+            self._drop_questions()
+            self._add(
+                Message, event, who=sender.address, recipients=names, subject=subject, text=text, type=kind
+            )
+            self._begin(event)
+        elif any(each.is_person for each in sent.recipients):
+            if kind == "request":
+                self._asked += (Asked(text, subject),)
+            elif sender.address_type == "agent":
+                about = {"who": sender.address, "recipients": names, "subject": subject, "text": text}
+                self._add(Told, event, is_part=True, **about)
+        elif sender.address_type != "system" and kind != "broadcast_complete":
+            self._add_step(
+                Mail, event, sender=sender.address, recipients=names, subject=subject, text=text, type=kind
+            )
+
+    def _drop_questions(self) -> None:
+        for question in self._questions:
+            if question.is_open:
+                self._changes.change(question, is_open=False)
+        self._questions = tuple(each for each in self._questions if not each.is_open)
+
+    def _end(self, event: Event) -> None:
+        calls = _read_calls(event.text) if event.is_pause else None
+        if calls is None:
+            turn = self._spans.turn
+            self._add(Answer, event, who=turn.agent if turn else "", text=event.text)
+            return
+        self._close(event)
+        questions = sum(not call.needs_approval for call in calls)
+        asked = iter(self._asked if len(self._asked) == questions else ())
+        self._asked = ()
+        open_calls = {each.call_id for each in self._questions if each.is_open}
+        for call in calls:
+            call_id = call.call_id or call.id
+            sent = None if call.needs_approval else next(asked, None)
+            if call_id in open_calls:
+                continue
+            name = question_argument(call.arguments) if not call.needs_approval else None
+            words = describe_question(
+                self._asking, call.name, call.arguments, needs_approval=call.needs_approval
+            )
+            question = self._add(
+                Question,
+                event,
+                agent=self._asking,
+                call_id=call_id,
+                name=call.name,
+                arguments=call.arguments,
+                needs_approval=call.needs_approval,
+                words=words,
+                asked=sent or (None if name is None else Asked(call.arguments[name], argument=name)),
+            )
+            self._questions += (question,)
+
+    def _reply(self, event: Event) -> None:
+        """Take note of the result of a call of a breakpoint tool, or of the decision on one that needs approval."""
+        about, text = event.extra, event.text.partition("\n")[2]
+        call_id, decision = about.get("tool_call_id"), about.get("decision")
+        by = str(about.get("by") or "").partition(":")[2].partition("@")[0]
+        if decision is None:
+            reply = Reply(time=event.timestamp, text=text)
+            self._replies = (*(self._replies or ()), text)
+        else:
+            reason, arguments = about.get("reason", ""), about.get("arguments")
+            reply = Reply(time=event.timestamp, decision=decision, by=by, reason=reason, arguments=arguments)
+            self._replies = self._replies or ()
+        for question in self._questions:
+            is_meant = question.call_id == call_id if call_id else not question.needs_approval
+            if question.is_open and question.agent == event.agent and is_meant:
+                answered = self._changes.change(question, reply=reply, is_open=False)
+                is_run = decision in ("approve", "edit")
+                self._questions = tuple(
+                    answered if each is question else each
+                    for each in self._questions
+                    if each is not question or is_run
+                )
+                break
+        if self._work is None:
+            self._begin(event)
+
+    def _take_result(self, event: Event) -> None:
+        """Add the action that has ended: of the call just before, or of one that a person has approved."""
+        call, self._call = self._call, {}
+        text, has_failed = event.text.partition("\n")[2], event.kind is EventKind.ACTION_ERROR
+        self._act(event)
+        if call.get("agent") != event.agent:
+            call = {} if event.kind is EventKind.BUILTIN_TOOL_CALL else self._take_approved(event.agent, text)
+        if not call:
+            return
+        began, self._action = self._action or event, None
+        seconds = event.extra.get("seconds")
+        turn = self._spans.turn
+        self._add_step(
+            Action,
+            event,
+            seq=began.seq,
+            time=self._spans.within(began.extra.get("after", 0.0), seconds or 0.0),
+            turn=turn and turn.id,
+            seconds=seconds,
+            agent=event.agent,
+            name=call.get("tool_name", ""),
+            arguments=call.get("tool_args") or {},
+            call_id=call.get("tool_call_id", ""),
+            result=text,
+            has_failed=has_failed,
+        )
+
+    def _take_approved(self, agent: str, result: str) -> dict[str, Any]:
+        """Note the result of an agent's first approved call, and return the call; empty if there is none."""
+        for question in self._questions:
+            if not question.is_open and question.agent == agent:
+                self._changes.change(question, result=result)
+                self._questions = tuple(each for each in self._questions if each is not question)
+                arguments = question.reply and question.reply.arguments
+                about = {"tool_name": question.name, "tool_call_id": question.call_id}
+                return {**about, "tool_args": question.arguments if arguments is None else arguments}
+        return {}
+
+    def _add[Kind: Part](
+        self, kind: type[Kind], event: Event, *, is_part: bool = False, **about: Any
+    ) -> Kind:
+        """Add an item; it ends the work before it, unless it `is_part` of that."""
+        if not is_part:
+            self._close(event)
+        return self._changes.add(kind, event, **about)
+
+    def _add_step[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
+        return self._add(kind, event, is_part=True, work=self._act(event).id, **about)
+
+    def _begin(self, event: Event) -> Work:
+        self._work = self._add(Work, event, is_part=True, last=event.timestamp)
+        return self._work
+
+    def _act(self, event: Event) -> Work:
+        """Return the work that an event belongs to, which it may begin; count the turns in it."""
+        # What agents still do when the task is cancelled belongs to the work before.
+        work = self._work or self._cancelled or self._begin(event)
+        about: dict[str, Any] = {}
+        if self._begins_turn:
+            self._begins_turn = False
+            about = {"turns": work.turns + 1, "agents": tuple(dict.fromkeys((*work.agents, event.agent)))}
+        if about or event.timestamp != work.last:
+            grown = self._changes.change(work, last=event.timestamp, **about)
+            if work is self._work:
+                self._work = grown
+            else:
+                self._cancelled = grown
+            return grown
+        return work
+
+    def _close(self, event: Event) -> None:
+        if self._work is not None:
+            last = event.timestamp if event.is_terminal else self._work.last
+            self._changes.change(self._work, ended=last, last=last)
+        self._work = self._cancelled = None
