@@ -18,10 +18,3 @@ gc.disable()  # until wiring.end_init: what is imported and built stays, so that
 os.environ.setdefault(
     "PYDANTIC_DISABLE_PLUGINS", "__all__"
 )  # it would read the metadata of all packages for them
-
-from handlers.deferral import run_on_first_use  # noqa: E402
-
-run_on_first_use("aws_lambda_powertools")
-run_on_first_use("aws_lambda_powertools.logging")
-run_on_first_use("aws_lambda_powertools.utilities.data_classes", S3Event="s3_event")
-run_on_first_use("botocore.docs")

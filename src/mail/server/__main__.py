@@ -66,9 +66,6 @@ def server(
 ) -> None:
     """Run a swarm behind HTTP. Flags override the configuration file, which overrides the defaults."""
     gc.disable()  # until the server is ready: nearly all that is allocated on the way stays
-    from mail.http.deferral import import_fastapi
-
-    import_fastapi()
     from mail.server.uvicorn import serve
 
     flags = {
