@@ -11,10 +11,7 @@
 `wiring` builds what they work with, once per process; `telemetry` is their log and their metrics.
 """
 
-import gc
-import os
+from mail import startup
 
-gc.disable()  # until wiring.end_init: what is imported and built stays, so that looking for garbage only costs time
-os.environ.setdefault(
-    "PYDANTIC_DISABLE_PLUGINS", "__all__"
-)  # it would read the metadata of all packages for them
+startup.begin()  # each function ends it when it has built what it works with
+startup.skip_plugins()

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.wiring import end_init, make_loop, make_system, survive_snapshots
+from handlers.wiring import make_loop, make_system, survive_snapshots
+from mail import startup
 from mail.http.app import create_app
 from mail.server.app import make_service
 
@@ -35,7 +36,7 @@ def serve(*routers: APIRouter) -> Handler:
     )
     mangum = Mangum(create_app(service, routers), lifespan="off")
     survive_snapshots(system)
-    end_init()
+    startup.end()
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         telemetry.begin_invocation(context)

@@ -12,7 +12,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
-from handlers.wiring import end_init, make_system
+from handlers.wiring import make_system
+from mail import startup
 from mail.http.app import create_app
 from mail.http.routes import load_routers
 from mail.server.app import make_service
@@ -92,4 +93,4 @@ def _make_app() -> ASGIApp:
 
 
 app = _make_app()
-end_init()
+startup.end()

@@ -11,7 +11,7 @@ schema            the JSON Schema
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import lazy_exports
+from mail.startup import lazy_exports
 from mail.swarms_json.build import build_swarm
 from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
 from mail.swarms_json.load import (
