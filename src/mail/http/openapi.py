@@ -161,6 +161,6 @@ def _operation_id(route: APIRoute) -> str:
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the documentation of error responses, for the `responses` of a route."""
     return {
-        status: {"description": _MEANINGS[status], "content": _PROBLEM, **_HEADERS.get(status, {})}
+        status: {"description": _MEANINGS[status], **_HEADERS.get(status, {}), "content": _PROBLEM}
         for status in sorted(statuses)
     }
