@@ -21,8 +21,8 @@ def load_routers() -> "list[APIRouter]":
     """Import every module with routes, and return their routers in the order of `TAGS`: `POST /message` is found first."""
     from mail.http.openapi import TAGS
 
-    places = {str(tag["name"]): place for place, tag in enumerate(TAGS)}
+    order = {str(tag["name"]): position for position, tag in enumerate(TAGS)}
     routers: list[APIRouter] = [import_module(name).router for name in module_names()]
     return sorted(
-        routers, key=lambda router: min((places[str(tag)] for tag in router.tags), default=len(places))
+        routers, key=lambda router: min((order[str(tag)] for tag in router.tags), default=len(order))
     )
