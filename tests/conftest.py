@@ -20,7 +20,7 @@ settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# No test connects to the world: a client trusts one authority, as reading those of httpx takes 30 ms for each client.
+# No test connects to the world: a client trusts one authority, as reading those of httpx2 takes 30 ms for each client.
 os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "authority.pem"))
 
 # Servers and commands write their state where the one who runs the tests doesn't look for it.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mail.core.protocol.message import MAILResponse as MAILResponse
     from mail.core.protocol.tool_schemas import AgentToolCall as AgentToolCall
     from mail.core.task.context import ActionContext as ActionContext
+    from mail.core.task.events import Event as Event
     from mail.core.task.live import LiveEvent as LiveEvent
 
 __version__ = "1.3.0"
@@ -52,6 +53,7 @@ _HOMES = homes_of(
         "mail.core.protocol.message": "MAILBroadcast MAILInterrupt MAILMessage MAILRequest MAILResponse",
         "mail.core.protocol.tool_schemas": "AgentToolCall",
         "mail.core.task.context": "ActionContext",
+        "mail.core.task.events": "Event",
         "mail.core.task.live": "LiveEvent",
     }
 )

@@ -66,10 +66,11 @@ def sign(key: bytes, event_id: str, timestamp: int, body: bytes) -> str:
 
 
 def secret_key(secret: str) -> bytes:
-    """Return the bytes of a secret: `whsec_` and base64, or any other text. Raises BadRequest for invalid base64."""
+    """Return the bytes of a secret: `whsec_` and base64, padded or not, or any other text. Raises BadRequest for invalid base64."""
     if not secret.startswith(SECRET_PREFIX):
         return secret.encode()
+    encoded = secret.removeprefix(SECRET_PREFIX)
     try:
-        return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadRequest(f"the part of a secret after {SECRET_PREFIX} must be base64") from error

@@ -170,7 +170,7 @@ class TestSwarms:
         answer = swarm.ask("Pay")
         first, second = answer.pending
         assert (first.needs_approval, first.arguments) == (True, {"amount": 2})
-        assert str(answer).splitlines()[0] == "clerk waits for approval of pay(amount=2)"
+        assert str(answer).splitlines()[0] == "clerk wants to run pay(amount: 2)"
         with pytest.raises(BadRequest):
             swarm.reply(answer, "paid")
         with pytest.raises(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.llm_stub import LLMStub, reply
 from support.llm_stub import text as says
@@ -243,7 +243,7 @@ class TestPauses:
         swarm = Swarm(agent("lead", pausing, actions=[confirm]), breakpoint_tools=["confirm"])
         answer = swarm.ask("Pay")
         assert answer.is_paused
-        assert str(answer) == "lead waits for the result of confirm(amount=3)"
+        assert str(answer) == "lead waits for the result of confirm(amount: 3)"
         (pending,) = answer.pending
         assert (pending.name, pending.arguments) == ("confirm", {"amount": 3})
         assert str(swarm.reply(answer, "sure")) == "paid"
@@ -325,7 +325,7 @@ def test_a_swarm_is_served_on_its_database(tmp_path: Path) -> None:
         assert process.stdout is not None
         (line,) = itertools.islice((each for each in process.stdout if "listens on" in each), 1)
         url = next(word for word in line.split() if word.startswith("http://"))
-        assert httpx.get(f"{url}/").json()["swarm"]["name"] == "lead"
+        assert httpx2.get(f"{url}/").json()["swarm"]["name"] == "lead"
         assert (tmp_path / "ours.db").is_file()
     finally:
         process.terminate()

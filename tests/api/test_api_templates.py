@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.api import agent, template
 
@@ -448,7 +448,7 @@ class TestServer:
         process, line = self.start(tmp_path)
         try:
             url = next(word for word in line.split() if word.startswith("http://"))
-            swarm = httpx.get(f"{url}/").json()["swarm"]
+            swarm = httpx2.get(f"{url}/").json()["swarm"]
             assert "Swarm served listens" in line
             assert (swarm["name"], swarm["entrypoint"]) == ("served", "supervisor")
         finally:
@@ -466,10 +466,10 @@ class TestServer:
         process, line = self.start(tmp_path, **options)
         try:
             url = next(word for word in line.split() if word.startswith("http://"))
-            assert httpx.get(f"{url}/ui", follow_redirects=True).status_code == 200
+            assert httpx2.get(f"{url}/ui", follow_redirects=True).status_code == 200
             page, _, code = (tmp_path / "opened").read_text().strip().partition("#sign-in=")
             assert page == f"{url}/ui"
-            signed_in = httpx.post(f"{url}/sign-in", json={"code": code}).raise_for_status().json()
+            signed_in = httpx2.post(f"{url}/sign-in", json={"code": code}).raise_for_status().json()
             assert (signed_in["role"], signed_in["id"], bool(signed_in["admin_token"])) == (
                 "user",
                 "user",

@@ -9,7 +9,7 @@ from logging.handlers import TimedRotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from rich.logging import RichHandler
 
@@ -131,14 +131,14 @@ class TestPublicAddresses:
     def test_every_address_of_a_host_must_be_public(self, monkeypatch: pytest.MonkeyPatch) -> None:
         found = [(2, 1, 6, "", ("8.8.8.8", 80)), (2, 1, 6, "", ("10.0.0.1", 80))]
         monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: found)
-        with pytest.raises(httpx.ConnectError, match=r"sly.example is 10.0.0.1"):
+        with pytest.raises(httpx2.ConnectError, match=r"sly.example is 10.0.0.1"):
             public_address("sly.example", 80)
         found.pop()
         assert public_address("plain.example", 80) == "8.8.8.8"
 
     def test_the_address_that_was_checked_is_asked(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("mail.net.public_urls.public_address", lambda host, port: "127.0.0.1")
-        with httpx.Client(transport=PublicTransport()) as client:
+        with httpx2.Client(transport=PublicTransport()) as client:
             response = client.get(url.replace("127.0.0.1", "prompts.example") + "/prompt")
         assert response.json()["role"] == "chief"
 

@@ -20,13 +20,16 @@ from mail.examples.rule_based.calls import say
 
 def waiter(**_wiring):
     async def decide(history, tool_choice):
+        is_plain = "plainly" in str(history)
         with model_call("house/model") as reply:
             written = False
             while not Path("go").exists():
                 if reply.wants_deltas and not written:
-                    reply.delta("answer", "half of an answer")
+                    reply.delta("text" if is_plain else "answer", "half of an answer")
                     written = True
                 await asyncio.sleep(0.01)
+        if is_plain:
+            return "gone plainly", []
         return say("completions", [("task_complete", {"finish_message": "gone"})])
 
     return decide

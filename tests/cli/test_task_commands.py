@@ -23,8 +23,11 @@ def tasks(server: ServerProcess) -> ServerProcess:
 
 
 def run_task(server: ServerProcess, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
-    return run_mail("task", *arguments, cwd=folder, env=env)
+    return run_mail("task", *arguments, cwd=folder, env=user_of(server))
+
+
+def user_of(server: ServerProcess) -> dict[str, str]:
+    return {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -237,11 +240,55 @@ def test_a_task_as_it_was(tasks: ServerProcess, tmp_path: Path) -> None:
     assert "has events 1 to" in wrong.stderr
 
 
+def test_a_task_is_named_by_the_beginning_of_its_id(tasks: ServerProcess, tmp_path: Path) -> None:
+    generated = "abcd1234-0000-4000-8000-000000000000"
+    tasks.ask("weather in Bergen", task_id=generated)
+    tasks.ask("weather in Turku", task_id="abcd1234-ffff-4000-8000-000000000000")
+    tasks.ask("weather in Espoo", task_id="prefixed-task")
+    tasks.ask("weather in Vantaa", task_id="prefixed-task-2")
+
+    def shown(name: str) -> str:
+        done = run_task(tasks, tmp_path, "show", name)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()[0].removeprefix("task").strip()
+
+    assert shown("abcd1234-0") == generated
+    assert shown("prefixed-task") == "prefixed-task", "an exact id wins"
+    assert shown("prefixed-task-") == "prefixed-task-2"
+    assert shown("last") == shown("-") == "prefixed-task-2"
+    several = run_task(tasks, tmp_path, "show", "abcd")
+    assert several.returncode == 2
+    assert several.stderr.splitlines() == [
+        "mail: 2 tasks begin with 'abcd'; type more of the id:",
+        "  abcd1234-ffff-4000-8000-000000000000",
+        f"  {generated}",
+    ]
+    assert "you have no task 'abc'" in run_task(tasks, tmp_path, "show", "abc").stderr
+    tasks.ask("weather in Lahti", task_id="last")
+    tasks.ask("weather in Oulu", task_id="newest-of-all")
+    assert (shown("last"), shown("-")) == ("last", "newest-of-all")
+    watched = run_task(tasks, tmp_path, "watch", "abcd1234-0")
+    assert "Bergen" in watched.stdout
+    sent = run_mail("send", "--task-id", "abcd1234-0", "weather in Bodo", cwd=tmp_path, env=user_of(tasks))
+    assert "Bodo" in sent.stdout
+    assert tasks.task(generated)["generation"] == 2
+    fresh = run_mail("send", "--task-id", "prefixed-", "weather in Kotka", cwd=tmp_path, env=user_of(tasks))
+    assert "Kotka" in fresh.stdout
+    assert tasks.task("prefixed-")["generation"] == 1, "the beginning of a chosen id may be a new task"
+
+
 def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:
     done = run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1")
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert done.stdout == f"task {words[1]} is a fork of weather-task at 1: paused; waiting mail: 1\n"
+    titles = rows(run_task(tasks, tmp_path, "list", "--limit", "1000").stdout)
+    assert (titles[words[1]][-1], titles["weather-task"][-1]) == (
+        "Fork of weather in Oslo",
+        "weather in Oslo",
+    )
+    again = run_task(tasks, tmp_path, "fork", words[1], "--json")
+    assert tasks.task(json.loads(again.stdout)["task_id"])["title"] == "Fork of weather in Oslo"
     watched = run_task(tasks, tmp_path, "watch", words[1])
     assert watched.returncode == 4
     assert watched.stdout.splitlines()[-1] == "The task waits for a message."

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import ServerProcess, run_mail
 from support.terminal import Terminal
@@ -20,11 +20,11 @@ def signed_in(server: ServerProcess, url: str) -> list[tuple[str, str]]:
     """Whom a link signs in, once or twice."""
     address, _, code = url.partition("#sign-in=")
     assert address == f"{server.url}/ui"
-    session = httpx.post(f"{server.url}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
+    session = httpx2.post(f"{server.url}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
     found = []
     for token in filter(None, (session["token"], session["admin_token"])):
         headers = {"Authorization": f"Bearer {token}"}
-        caller = httpx.get(f"{server.url}/whoami", headers=headers, timeout=30).json()
+        caller = httpx2.get(f"{server.url}/whoami", headers=headers, timeout=30).json()
         found.append((caller["role"], caller["id"]))
     return found
 

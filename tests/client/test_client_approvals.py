@@ -53,6 +53,41 @@ async def test_approve(tool_format: ToolFormat) -> None:
         assert (extra["decision"], extra["by"]) == ("approve", "user:ann@example")
 
 
+async def test_approvals_need_no_resume_from() -> None:
+    async with HTTPServer(swarm()) as server, client_of(server) as client:
+        paused = await client.post_message("go", task_id="t")
+        assert paused["question"] == "clerk wants to run send(n: 0)"
+        assert "warnings" not in paused
+        done = await client.post_message(task_id="t", approvals=[{"decision": "approve"}])
+        assert (done["response"], done["question"]) == ("SUCCESS: sent 0", None)
+        assert "warnings" not in done
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"kwargs": {"approvals": {"decision": "approve"}}}, "send one of them"),
+        ({"resume_from": "user_response"}, "leave out resume_from, or the approvals"),
+        ({"task_id": "unknown"}, "there is no task 'unknown' to resume"),
+    ],
+)
+async def test_approvals_that_can_not_be_meant(fields: dict[str, Any], problem: str) -> None:
+    async with HTTPServer(swarm()) as server, client_of(server) as client:
+        await client.post_message("go", task_id="t")
+        body = {"body": "", "task_id": "t", "approvals": {"decision": "approve"}} | fields
+        refused = await server.post(**body)
+        assert refused.status_code in (400, 404)
+        assert problem in refused.json()["detail"]
+        assert (await client.get_task("t"))["status"] == "paused"
+
+
+async def test_kwargs_may_have_the_approvals() -> None:
+    async with HTTPServer(swarm()) as server, client_of(server) as client:
+        await client.post_message("go", task_id="t")
+        done = await server.ask(body="", task_id="t", kwargs={"approvals": [{"decision": "approve"}]})
+        assert done["response"] == "SUCCESS: sent 0"
+
+
 async def test_edit_and_reject_one_by_one() -> None:
     async with HTTPServer(swarm(2)) as server, client_of(server) as client:
         calls = (await client.post_message("go", task_id="t"))["pending_tool_calls"]

@@ -49,6 +49,7 @@ async def test_an_answer(server: HTTPServer) -> None:
         "task_id": "t",
         "status": "completed",
         "pending_tool_calls": [],
+        "question": None,
     }
 
 

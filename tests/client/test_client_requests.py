@@ -12,6 +12,7 @@ from uuid import UUID
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, client_of
 from openai.types.responses import Response as OpenAIResponse
@@ -345,12 +346,18 @@ async def test_redirects_are_told_and_not_followed() -> None:
     assert "https://example.com/status" in error.detail
 
 
-SESSIONS = {"own": lambda: None, "httpx": httpx.AsyncClient, "aiohttp": aiohttp.ClientSession}
+SESSIONS = {
+    "own": lambda: None,
+    "httpx2": httpx2.AsyncClient,
+    "httpx": httpx.AsyncClient,
+    "aiohttp": aiohttp.ClientSession,
+}
+LIBRARIES = {"own": httpx2, "httpx2": httpx2, "httpx": httpx, "aiohttp": httpx2}
 
 
 async def close(session: Any) -> None:
     if session is not None:
-        await (session.aclose() if isinstance(session, httpx.AsyncClient) else session.close())
+        await (session.close() if isinstance(session, aiohttp.ClientSession) else session.aclose())
 
 
 @pytest.mark.parametrize("kind", SESSIONS)
@@ -360,16 +367,14 @@ async def test_errors_of_transport(kind: str, server: HTTPServer) -> None:
     with pytest.raises(RuntimeError) as refused:
         await client.ping()
     assert isinstance(refused.value, ServerUnreachable)
-    assert isinstance(
-        refused.value.__cause__, aiohttp.ClientConnectorError if kind == "aiohttp" else httpx.ConnectError
-    )
+    expected = aiohttp.ClientConnectorError if kind == "aiohttp" else LIBRARIES[kind].ConnectError
+    assert isinstance(refused.value.__cause__, expected)
     async with CutProxy(server.port, [20] * 3) as proxy:  # aiohttp asks again by itself
         client = MAILClient(proxy.url, session=session, config=CONFIG)
         with pytest.raises(ConnectionLost) as lost:
             await client.ping()
-        assert isinstance(
-            lost.value.__cause__, aiohttp.ClientError if kind == "aiohttp" else httpx.TransportError
-        )
+        expected = aiohttp.ClientError if kind == "aiohttp" else LIBRARIES[kind].TransportError
+        assert isinstance(lost.value.__cause__, expected)
         await client.aclose()
     await close(session)
 
@@ -385,7 +390,7 @@ async def test_a_given_session_is_used_and_not_closed(kind: str, server: HTTPSer
         events = [event async for event in await client.post_message_stream("hi", task_id="t")]
         assert [event.id for event in events] == ["6", "7", "8", "9", "10"]
         assert (await client.get_task("t"))["completed"] is True
-    assert kind == "own" or not (session.is_closed if kind == "httpx" else session.closed)
+    assert kind == "own" or not (session.closed if kind == "aiohttp" else session.is_closed)
     assert (await client.ping())["name"] == "mail", "after aclose() it opens new connections"
     await client.aclose()
     await close(session)
@@ -408,9 +413,10 @@ async def test_headers_of_sessions() -> None:
     recorder = Recorder()
     async with recorder.serve() as url, aiohttp.ClientSession(headers={"User-Agent": "mine"}) as session:
         await MAILClient(url, session=session, config=CONFIG).ping()
-    async with recorder.serve() as url, httpx.AsyncClient(headers={"User-Agent": "mine"}) as client:
-        await MAILClient(url, session=client, config=CONFIG).ping()
-    assert [request.headers["user-agent"] for request in recorder.requests] == ["mine", "mine"]
+    for library in (httpx2, httpx):
+        async with recorder.serve() as url, library.AsyncClient(headers={"User-Agent": "mine"}) as client:
+            await MAILClient(url, session=client, config=CONFIG).ping()
+    assert [request.headers["user-agent"] for request in recorder.requests] == ["mine"] * 3
 
 
 async def test_compressed_answers_under_aiohttp() -> None:
@@ -423,10 +429,11 @@ async def test_compressed_answers_under_aiohttp() -> None:
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: httpx2.AsyncClient(timeout=0.1),
         lambda: httpx.AsyncClient(timeout=0.1),
         lambda: aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.1)),
     ],
-    ids=["httpx", "aiohttp"],
+    ids=["httpx2", "httpx", "aiohttp"],
 )
 async def test_time_limits_of_a_session_hold(make: Any) -> None:
     session = make()
@@ -439,15 +446,15 @@ async def test_time_limits_of_a_session_hold(make: Any) -> None:
 
 @pytest.mark.parametrize("kind", SESSIONS)
 async def test_the_default_limits_of_a_session_do_not(kind: str) -> None:
-    """5 seconds of httpx and 5 minutes of aiohttp are less than agents take; the configuration decides."""
+    """5 seconds of httpx2 and httpx, and 5 minutes of aiohttp are less than agents take; the configuration decides."""
     session = SESSIONS[kind]()
     async with HTTPServer(_slow(5)) as server:
         config = ClientConfig(timeout=0.2, verbose=False)
         client = MAILClient(server.uvicorn.url, server.keys["user"], session, config)
         with pytest.raises(RequestTimedOut):
             await client.post_message("hi")
-        seen = client._timeout(client._session(), is_stream=True)
-        assert seen.read == MAILClient.silence_seconds
+        _, read, *_ = client._timeout(client._session(), is_stream=True)
+        assert read == MAILClient.silence_seconds
         await client.aclose()
     await close(session)
 
@@ -461,7 +468,9 @@ def _slow(seconds: float) -> Any:
 
 
 def test_other_sessions_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"httpx\.AsyncClient or an aiohttp\.ClientSession, not object"):
+    with pytest.raises(
+        TypeError, match=r"AsyncClient of httpx2 or httpx, or an aiohttp\.ClientSession, not object"
+    ):
         MAILClient("http://localhost:8000", session=object(), config=CONFIG)  # type: ignore[arg-type]
 
 

@@ -169,7 +169,7 @@ class TestDockerfile:
             assert re.fullmatch(
                 r"[\w.-]+(\[[\w, -]+\])?==\S+( *;[^\\]+?)?( +--hash=sha256:[0-9a-f]{64})+ *", pin
             )
-            assert name.startswith(("tools-", "build")) or f"\n{pin.split()[0]} " in f"\n{tested}"
+            assert name.startswith(("tools-", "build", "lowest")) or f"\n{pin.split()[0]} " in f"\n{tested}"
 
     @pytest.mark.parametrize("name", ["ENTRYPOINT", "CMD"])
     def test_what_it_runs_gets_signals(self, name: str) -> None:

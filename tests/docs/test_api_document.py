@@ -4,7 +4,7 @@
 import re
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 from document_samples import DOCS
 from pydantic import TypeAdapter
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def test_every_endpoint(server: ServerProcess) -> None:
-    paths = httpx.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
+    paths = httpx2.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
     served = {
         (method.upper(), re.sub(r"\{.*\}", "{name}", path))
         for path, methods in paths.items()
@@ -62,7 +62,7 @@ def test_who_may_call_it(server: ServerProcess, method: str, path: str, roles: s
     for role in ("admin", "user", "agent", None):
         headers = {"Authorization": f"Bearer {server.tokens[role]}"} if role else {}
         url = server.url + path.replace("{name}", "nobody")
-        status = httpx.request(method, url, headers=headers, timeout=30).status_code
+        status = httpx2.request(method, url, headers=headers, timeout=30).status_code
         refusal = 403 if role else 401
         assert (status == refusal) == (role not in allowed), (role, status)
 
@@ -81,6 +81,6 @@ def test_every_event() -> None:
 
 def test_every_status(server: ServerProcess) -> None:
     documented = set(re.findall(r"^\| (\d{3}) \|", TEXT, re.MULTILINE))
-    paths = httpx.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
+    paths = httpx2.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
     told = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
     assert documented == {status for status in told if status >= "400"} | {"405"}

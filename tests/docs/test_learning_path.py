@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.llm_stub import LLMStub
 from test_documented_commands import MODELS, ROOT, Block, expect, read_blocks, read_commands
@@ -161,8 +161,8 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            return all(httpx.get(f"http://localhost:{port}/health", timeout=5) for port in self.ports)
-        except httpx.TransportError:
+            return all(httpx2.get(f"http://localhost:{port}/health", timeout=5) for port in self.ports)
+        except httpx2.TransportError:
             return False
 
     def stop(self) -> None:

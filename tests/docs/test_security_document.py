@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from document_samples import DOCS, ROOT
 from support.server_process import ServerProcess, run_mail
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def ask(server: ServerProcess, method: str, path: str, role: CallerRole | None, **options: object) -> int:
     headers = {"Authorization": f"Bearer {server.tokens[role]}"} if role else {}
-    return httpx.request(method, server.url + path, headers=headers, timeout=30, **options).status_code  # type: ignore[arg-type]
+    return httpx2.request(method, server.url + path, headers=headers, timeout=30, **options).status_code  # type: ignore[arg-type]
 
 
 def test_what_needs_no_key(server: ServerProcess) -> None:
@@ -66,7 +66,7 @@ def test_a_revoked_token_is_none(server: ServerProcess) -> None:
         line for line in run_mail("token", "list", cwd=server.folder).stdout.splitlines() if "bob" in line
     ]
     assert run_mail("token", "revoke", line.split("\t")[0], cwd=server.folder).returncode == 0
-    answer = httpx.get(f"{server.url}/whoami", headers={"Authorization": f"Bearer {made}"}, timeout=30)
+    answer = httpx2.get(f"{server.url}/whoami", headers={"Authorization": f"Bearer {made}"}, timeout=30)
     assert answer.status_code == 401
 
 

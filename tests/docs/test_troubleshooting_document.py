@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from document_samples import DOCS, ROOT
 from support.server_process import ServerProcess, run_mail
@@ -87,7 +87,7 @@ def test_what_is_refused(server: ServerProcess) -> None:
     def ask(path: str, content: str | bytes | None = None, token: str | None = server.tokens["user"]) -> str:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         method = "GET" if content is None else "POST"
-        answer = httpx.request(method, server.url + path, content=content, headers=headers, timeout=60)
+        answer = httpx2.request(method, server.url + path, content=content, headers=headers, timeout=60)
         return str(answer.json().get("detail", answer.text))
 
     ask("/message", '{"body": "1+1", "task_id": "done"}')

@@ -6,7 +6,7 @@ from http.server import HTTPServer
 from threading import Thread
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from document_samples import DOCS
 
@@ -28,7 +28,7 @@ def test_the_receiver(capsys: pytest.CaptureFixture[str]) -> None:
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"
         answers = [
-            httpx.post(url, content=content, headers=headers).status_code
+            httpx2.post(url, content=content, headers=headers).status_code
             for content in (body, body, body + b" ")
         ]
         server.shutdown()

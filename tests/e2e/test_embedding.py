@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from mail.auth.keys import Caller
@@ -31,11 +31,11 @@ def system_of(config: ServerConfig, **environ: str) -> LocalSystem:
 async def test_serving_answers_and_stops(config: ServerConfig) -> None:
     system = system_of(config)
     headers = {"Authorization": f"Bearer {await issue_token(system.documents, Caller('user', 'ann'))}"}
-    async with serving(system) as url, httpx.AsyncClient(base_url=url, headers=headers) as client:
+    async with serving(system) as url, httpx2.AsyncClient(base_url=url, headers=headers) as client:
         answer = await client.post("/message", json={"body": "6*7"})
         assert answer.json()["response"] == "6*7 = 42."
-    async with httpx.AsyncClient() as client:
-        with pytest.raises(httpx.ConnectError):
+    async with httpx2.AsyncClient() as client:
+        with pytest.raises(httpx2.ConnectError):
             await client.get(url)
     await system_of(config).stop()  # the database is free again
 
@@ -54,8 +54,8 @@ async def test_the_application_starts_and_stops_its_workers(
     async with app.router.lifespan_context(app):
         token = capsys.readouterr().out.partition("user   ")[2].split()[0]
         headers = {"Authorization": f"Bearer {token}"}
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://mail", headers=headers) as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://mail", headers=headers) as client:
             assert (await client.post("/message", json={"body": "6*7"})).json()["response"] == "6*7 = 42."
     await system_of(config).stop()
 

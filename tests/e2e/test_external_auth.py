@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import ServerProcess
 
@@ -57,5 +57,5 @@ def test_keys_of_the_service_are_accepted_and_no_tokens_issued(
         with server.client() as client:
             assert client.get("/whoami").json() == {"id": "ann", "role": "user"}
         bad = {"Authorization": "Bearer another-key"}
-        assert httpx.get(f"{server.url}/whoami", headers=bad).status_code == 401
+        assert httpx2.get(f"{server.url}/whoami", headers=bad).status_code == 401
         assert server.stop() == 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
 
@@ -31,7 +31,7 @@ class Federation:
 
     servers: dict[str, ServerProcess] = field(default_factory=dict)
 
-    def client(self, name: str, role: str = "user") -> httpx.Client:
+    def client(self, name: str, role: str = "user") -> httpx2.Client:
         return self.servers[name].client(role)
 
     def task(self, name: str, task_id: str) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def test_a_cancelled_task_is_ended_in_the_other_swarm(pair: Federation) -> None:
     beta.kill()
     alpha.post("2+3", task_id="t", headers={"Prefer": "respond-async"})
 
-    def cancel() -> httpx.Response:
+    def cancel() -> httpx2.Response:
         with alpha.client("user") as client:
             return client.post("/task/cancel", json={"task_id": "t"}, headers={"Prefer": "wait=1"})
 
@@ -368,7 +368,7 @@ async def ask(federation: Federation, name: str, task_id: str, n: int) -> str:
     server = federation.servers[name]
     body = {"body": f"weather in Tokyo and {n}*2", "task_id": task_id}
     headers = {"Authorization": f"Bearer {server.tokens['user']}"}
-    async with asyncio.timeout(TIMEOUT * 2), httpx.AsyncClient(headers=headers, timeout=20.0) as client:
+    async with asyncio.timeout(TIMEOUT * 2), httpx2.AsyncClient(headers=headers, timeout=20.0) as client:
         while True:
             try:
                 record = await client.get(f"{server.url}/task", params={"task_id": task_id})
@@ -376,6 +376,6 @@ async def ask(federation: Federation, name: str, task_id: str, n: int) -> str:
                     await client.post(f"{server.url}/message", json=body, headers={"Prefer": "respond-async"})
                 elif record.status_code == 200 and not record.json()["is_running"]:
                     return answer_in(record.json()["events"])
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 pass
             await asyncio.sleep(0.1)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import ServerProcess, environment, eventually, run_mail
 from support.timelines import TWO_AGENTS_AND_AN_ACTION
@@ -115,10 +115,10 @@ def test_stops_gracefully(slow_folder: Path, number: int) -> None:
 
 
 WAIT_FOR_ANSWER = """
-import json, sys, httpx
+import json, sys, httpx2
 url, token = sys.argv[1:]
 headers = {"Authorization": f"Bearer {token}"}
-answer = httpx.post(f"{url}/message", json={"body": "work", "task_id": "t"}, headers=headers, timeout=60)
+answer = httpx2.post(f"{url}/message", json={"body": "work", "task_id": "t"}, headers=headers, timeout=60)
 print(json.dumps({"status": answer.status_code, "body": answer.json()}))
 """
 
@@ -152,7 +152,7 @@ def test_runs_as_a_module(tmp_path: Path) -> None:
         command = (sys.executable, "-m", "mail.server")
 
     with AsModule(tmp_path) as server:
-        assert httpx.get(f"{server.url}/health").json()["status"] == "healthy"
+        assert httpx2.get(f"{server.url}/health").json()["status"] == "healthy"
         assert server.stop() == 0
 
 
@@ -193,14 +193,14 @@ def _version(server: ServerProcess) -> Any:
     try:
         with server.client() as client:
             return client.get("/").json()["swarm"]["version"]
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return None
 
 
 def _answer(server: ServerProcess) -> Any:
     try:
         return server.ask("work")
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import ServerProcess
 
@@ -35,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def connect(server: ServerProcess, strangers: ExitStack, data: bytes = b"") -> socket.socket:
-    url = httpx.URL(server.url)
+    url = httpx2.URL(server.url)
     stranger = strangers.enter_context(socket.socket())
     stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     stranger.connect((url.host, url.port))
@@ -49,7 +49,7 @@ def cpu_seconds(server: ServerProcess) -> float:
 
 
 def is_healthy(server: ServerProcess) -> bool:
-    return httpx.get(f"{server.url}/health", timeout=5).status_code == 200
+    return httpx2.get(f"{server.url}/health", timeout=5).status_code == 200
 
 
 def test_more_strangers_than_descriptors(server: ServerProcess) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.server_process import ServerProcess, run_mail
 
@@ -32,7 +32,7 @@ def register(where: ServerProcess, name: str, peer: ServerProcess) -> None:
 
 
 def who(url: str, token: str) -> int:
-    return httpx.get(f"{url}/whoami", headers={"Authorization": f"Bearer {token}"}).status_code
+    return httpx2.get(f"{url}/whoami", headers={"Authorization": f"Bearer {token}"}).status_code
 
 
 def test_the_sample(both: dict[str, ServerProcess]) -> None:

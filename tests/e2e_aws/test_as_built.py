@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.aws_deployed import LocalAwsProcess, needs_ministack
 from support.engines import ROOT
@@ -25,7 +25,7 @@ def test_the_built_functions_answer_and_stream(tmp_path: Path) -> None:
         assert server.ask("weather in Tokyo and 12*(3+4)").endswith("12*(3+4) = 84.")
         key = {"Authorization": f"Bearer {server.tokens['user']}"}
         message = {"body": "12*(3+4)", "stream": True}
-        with httpx.stream(
+        with httpx2.stream(
             "POST", f"{server.stream_url}/message", json=message, headers=key, timeout=60
         ) as stream:
             kinds = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import httpx
+import httpx2
 import pytest
 from support.aws_deployed import LocalAwsProcess, full_size, needs_ministack
 from support.engines import aws_environment
@@ -107,7 +107,7 @@ def test_a_person_asks_an_agent_elsewhere_and_sees_it_stream(pair: Pair) -> None
         response = http.post("/interswarm/message", json=body)
     assert response.status_code == 200, response.text
     assert response.json()["response"]["message"]["body"] == "2+3 = 5."
-    with httpx.stream(
+    with httpx2.stream(
         "POST",
         f"{alpha.stream_url}/interswarm/message",
         json={**body, "stream": True},
@@ -158,7 +158,7 @@ def test_many_tasks_while_the_server_dies(pair: Pair) -> None:
 def test_signed_requests_come_by_a_url_of_their_own(pair: Pair) -> None:
     alpha, beta = pair
     url = re.search(r"The URL of InterswarmFunction listens on (\S+)", alpha.output)[1]  # type: ignore[index]
-    assert httpx.get(url).status_code == 403
+    assert httpx2.get(url).status_code == 403
     register(beta, "swarm-alpha", url, auth="aws_iam", metadata={"region": "us-east-1"})
     assert "The weather in Tokyo today" in beta.ask(QUESTION, task_id="signed")
     assert alpha_is_active(beta)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import httpx
+import httpx2
 import pytest
 from support.aws_deployed import LocalAwsProcess, needs_ministack
 from support.aws_toys import make_toys
@@ -60,8 +60,8 @@ class Toys:
         eventually(there, f"{event} of {', '.join(names)}")
         return self.notes(*names)
 
-    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        return httpx.request(method, self.process.url + path, timeout=60, **arguments)
+    def request(self, method: str, path: str, **arguments: Any) -> httpx2.Response:
+        return httpx2.request(method, self.process.url + path, timeout=60, **arguments)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ class TestCommand:
     def test_nothing_outlives_it(self, tmp_path: Path, how: signal.Signals) -> None:
         process = LocalAwsProcess(tmp_path, template=make_toys(tmp_path))
         with process:
-            worker = httpx.get(f"{process.url}/echo", timeout=60).json()["context"]["pid"]
+            worker = httpx2.get(f"{process.url}/echo", timeout=60).json()["context"]["pid"]
             code = process.stop(how)
         assert code == (-how if how is signal.SIGKILL else 0), process.errors
         for what, gone in {
@@ -244,7 +244,7 @@ def is_running(pid: int) -> bool:
 
 def answers(url: str) -> bool:
     try:
-        httpx.get(url, timeout=2)
-    except httpx.HTTPError:
+        httpx2.get(url, timeout=2)
+    except httpx2.HTTPError:
         return False
     return True

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.aws_deployed import LocalAwsProcess, needs_ministack
 from support.server_process import TIMEOUT, ServerProcess
@@ -112,16 +112,16 @@ def test_a_message_can_be_answered_later(servers: tuple[ServerProcess, LocalAwsP
     _, deployed = servers
     response = deployed.post("12*(3+4)", headers={"Prefer": "respond-async"})
     assert response.status_code == 202
-    with httpx.stream(
+    with httpx2.stream(
         "GET",
-        httpx.URL(deployed.stream_url).join(response.json()["links"]["stream"]),
+        httpx2.URL(deployed.stream_url).join(response.json()["links"]["stream"]),
         headers={"Authorization": f"Bearer {deployed.tokens['user']}"},
         timeout=TIMEOUT,
     ) as stream:
         assert "12*(3+4) = 84." in stream.read().decode()
 
 
-def read_stream(client: httpx.Client, method: str, url: str, **request: Any) -> list[tuple[str, str, Any]]:
+def read_stream(client: httpx2.Client, method: str, url: str, **request: Any) -> list[tuple[str, str, Any]]:
     """The (id, kind, data) of each event of a stream, but for pings."""
     with client.stream(method, url, **request) as response:
         assert response.status_code == 200, response.read()

@@ -7,7 +7,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.aws_client import Crowd, answer
 from support.aws_deployed import needs_ministack
@@ -100,7 +100,7 @@ async def test_a_watcher_sees_that_a_function_died_and_another_took_over(tmp_pat
     async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, asyncio.timeout(180):
         key = {"Authorization": f"Bearer {system.tokens['user']}"}
         async with (
-            httpx.AsyncClient(base_url=system.stream_url, headers=key, timeout=120) as client,
+            httpx2.AsyncClient(base_url=system.stream_url, headers=key, timeout=120) as client,
             client.stream("POST", "/message", json=message) as response,
         ):
             kind = ""

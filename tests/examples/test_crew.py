@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from mail.agentmail import BeadState, MessageType, Tracker
@@ -227,7 +227,7 @@ async def test_a_server_that_has_loaded_it(tmp_path: Path) -> None:
         role: {"Authorization": f"Bearer {await issue_token(system.documents, Caller(role, 'ann'))}"}
         for role in ("admin", "user")
     }
-    async with serving(system) as url, httpx.AsyncClient(base_url=url) as client:
+    async with serving(system) as url, httpx2.AsyncClient(base_url=url) as client:
 
         async def post(path: str, role: str, **body: Any) -> Any:
             response = await client.post(path, json=body, headers=headers[role])

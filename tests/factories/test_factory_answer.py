@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, swarm_of
 from pydantic_core import from_json
-from support.llm_stub import LLMStub, call, reply
+from support.llm_stub import LLMStub, call, reply, text
 
 import mail.factories.answer
 from mail.core.task.live import LiveEvent, LiveKind
@@ -39,13 +39,18 @@ def pieces_of(arguments: str, size: int = 1, recorder: Recorder | None = None) -
 
 
 async def deltas_of(rig: Rig) -> list[str]:
+    return [delta for _agent, _to, delta in await live_deltas(rig)]
+
+
+async def live_deltas(rig: Rig) -> list[tuple[str, str | None, str]]:
+    """Return the agent, the recipient and the text of each piece that the models write."""
     submitted = await rig.submit("Greet me.")
     deltas = []
     watching = rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True, deltas=True)
     async with aclosing(watching) as batches:
         async for batch in batches:
             deltas += [
-                event.delta
+                (event.agent, event.extra.get("to"), event.delta)
                 for event in batch
                 if isinstance(event, LiveEvent) and event.kind is LiveKind.TEXT_DELTA
             ]
@@ -62,6 +67,25 @@ async def test_the_deltas_are_the_finish_message(stub: LLMStub, dialect: Dialect
         deltas = await deltas_of(rig)
     assert "".join(deltas) == ANSWER
     assert len(deltas) > 20
+
+
+@pytest.mark.parametrize("dialect", [CHAT[0], RESPONSES[0], CLAUDES[0]], ids=str)
+async def test_the_deltas_of_plain_text_say_whom_it_is_for(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(
+        reply(call("send_request", target="worker", subject="Weather", body="How is it?")),
+        reply(text("It is **sunny**, says the worker.")),
+        to="You are the supervisor",
+    )
+    stub.script(reply(text("Sunny, all day.")), to="You are the worker")
+    async with Rig(swarm_of(dialect)) as rig:
+        said = await live_deltas(rig)
+    told = {(agent, to): "" for agent, to, _ in said}
+    for agent, to, delta in said:
+        told[agent, to] += delta
+    assert told == {
+        ("worker", "supervisor"): "Sunny, all day.",
+        ("supervisor", "user"): "It is **sunny**, says the worker.",
+    }
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

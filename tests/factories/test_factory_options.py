@@ -18,9 +18,10 @@ from mail.core.protocol.calls import ToolFormat
 from mail.errors import AgentUnavailable, ConfigurationError, ModelError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.models import load_litellm
-from mail.factories.options import known_names, read_names
+from mail.factories.options import known_names
 from mail.swarms_json.build import build_swarm
 from mail.swarms_json.entries import SwarmEntry
+from scripts.litellm_options import read_names
 
 KEY = "sk-secret-of-ours"
 CLAUDE = "anthropic/claude-sonnet-4-5"

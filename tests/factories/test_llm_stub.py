@@ -4,7 +4,7 @@ import json
 from pkgutil import resolve_name
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from pydantic import TypeAdapter
 from support.llm_stub import (
@@ -56,11 +56,11 @@ WIRES = [
 HEADERS = {"anthropic-version": "2023-06-01", "x-api-key": "key"}
 
 
-def post(stub: LLMStub, path: str, body: dict[str, Any]) -> httpx.Response:
-    return httpx.post(f"{stub.url}{path}", json=body, headers=HEADERS)
+def post(stub: LLMStub, path: str, body: dict[str, Any]) -> httpx2.Response:
+    return httpx2.post(f"{stub.url}{path}", json=body, headers=HEADERS)
 
 
-def frames(response: httpx.Response) -> list[tuple[str | None, str]]:
+def frames(response: httpx2.Response) -> list[tuple[str | None, str]]:
     found = []
     for frame in response.text.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in frame.split("\n"))

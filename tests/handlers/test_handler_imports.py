@@ -28,7 +28,7 @@ NEVER = {
     "sqlite3",
     "rich",
     "typer",
-    "httpx",
+    "httpx2",
     "jsonschema",
     "yaml",
     "schemathesis",

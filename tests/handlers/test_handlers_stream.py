@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from function_stage import Stage
 
@@ -59,7 +59,7 @@ def passed_on(event: dict[str, Any], url: str, *, life: float = LIFE, **fields: 
 
 
 def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
-    with httpx.stream(**passed_on(stage.event("stream"), url)) as response:
+    with httpx2.stream(**passed_on(stage.event("stream"), url)) as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         lines = response.iter_lines()
@@ -72,7 +72,7 @@ def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
 
 def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
     """Whoever reads it comes back by itself, as browsers do."""
-    with httpx.stream(**passed_on(stage.event("stream"), url, life=5, task_id="goes on")) as response:
+    with httpx2.stream(**passed_on(stage.event("stream"), url, life=5, task_id="goes on")) as response:
         lines = list(response.iter_lines())
     assert "event: ping" not in lines, "it went on for longer than fifteen seconds of silence"
     assert "event: task_complete" not in lines
@@ -80,14 +80,14 @@ def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
     stage.work_off()
     query = {"task_id": "goes on", "last_event_id": str(last)}
     headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
-    rest = httpx.get(f"{url}/task/stream", params=query, headers=headers, timeout=TIMEOUT)
+    rest = httpx2.get(f"{url}/task/stream", params=query, headers=headers, timeout=TIMEOUT)
     assert "event: task_complete" in rest.text
     assert f"id: {last + 1}\n" in rest.text.replace("\r\n", "\n")
 
 
 def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str) -> None:
     request = passed_on(stage.event("stream"), url, life=5, task_id="plain", stream=False)
-    response = httpx.request(**request)
+    response = httpx2.request(**request)
     assert response.status_code == 202
     stage.work_off()
     assert stage.load("plain").is_running is False
@@ -95,7 +95,7 @@ def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str)
 
 def test_a_request_is_a_line_of_its_log(stage: Stage, url: str, log: Path) -> None:
     request = passed_on(stage.event("stream"), url, task_id="in the log", stream=False, life=5)
-    assert httpx.request(**request).status_code == 202
+    assert httpx2.request(**request).status_code == 202
     stage.work_off()
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     said = [line for line in lines if line.get("task_id") == "in the log"]
@@ -105,12 +105,12 @@ def test_a_request_is_a_line_of_its_log(stage: Stage, url: str, log: Path) -> No
 
 
 def test_the_adapter_sees_that_it_is_ready(url: str) -> None:
-    assert httpx.get(f"{url}/", timeout=TIMEOUT).status_code == 200
+    assert httpx2.get(f"{url}/", timeout=TIMEOUT).status_code == 200
 
 
 def test_live_events_of_the_turn_function_are_streamed(stage: Stage, url: str) -> None:
     request = passed_on(stage.event("stream"), url, task_id="live", live=True)
-    with httpx.stream(**request) as response:
+    with httpx2.stream(**request) as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith("event: "))
         stage.work_off()

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from function_stage import Stage
 from support.lambda_runtime import LambdaRuntime
@@ -149,11 +149,11 @@ def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
 ) -> None:
     url, receiver = traced_url
     headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
-    assert httpx.get(f"{url}/whoami", headers=headers, timeout=TIMEOUT).status_code == 200
+    assert httpx2.get(f"{url}/whoami", headers=headers, timeout=TIMEOUT).status_code == 200
     assert receiver.of("GET /whoami")
     worker = threading.Thread(target=stage.work_off)
     body = {"body": "what is 2**10", "task_id": "traced", "stream": True}
-    with httpx.stream("POST", f"{url}/message", json=body, headers=headers, timeout=TIMEOUT) as response:
+    with httpx2.stream("POST", f"{url}/message", json=body, headers=headers, timeout=TIMEOUT) as response:
         lines = response.iter_lines()
         assert next(lines)
         worker.start()

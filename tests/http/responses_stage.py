@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 from openai import AsyncOpenAI
 from support.http_server import HTTPServer
 
@@ -27,7 +27,7 @@ class Bridge(HTTPServer):
         self._open.push_async_callback(client.close)
         return client
 
-    async def respond(self, **fields: Any) -> httpx.Response:
+    async def respond(self, **fields: Any) -> httpx2.Response:
         """`POST /responses` with these fields, as they are."""
         return await self.client.post("/responses", json=fields)
 
@@ -43,7 +43,7 @@ class Slow:
         return [complete("at last")]
 
 
-def problem(response: httpx.Response, status: int = 400) -> dict[str, Any]:
+def problem(response: httpx2.Response, status: int = 400) -> dict[str, Any]:
     """An error in OpenAI's shape; MAIL's own is beside it."""
     assert response.status_code == status, response.text
     body = response.json()

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer, eventually
 from support.webhook_receiver import WebhookReceiver
@@ -61,7 +61,7 @@ async def server(works: Works) -> AsyncIterator[HTTPServer]:
         yield server
 
 
-async def get(server: HTTPServer, path: str, role: str = "admin", **query: Any) -> httpx.Response:
+async def get(server: HTTPServer, path: str, role: str = "admin", **query: Any) -> httpx2.Response:
     return await server.client.get(path, params=query, headers=server.headers(role))
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
@@ -85,10 +85,10 @@ def test_finding_the_key_among_headers() -> None:
         {"X-MAIL-Authorization": "bearer k"},
         {"Authorization": "Bearer k", "X-MAIL-Authorization": "Bearer other"},
     ):
-        assert find_bearer(httpx.Headers(given)) == "k"
+        assert find_bearer(httpx2.Headers(given)) == "k"
     for given in ({}, {"Authorization": signature}, {"X-MAIL-Authorization": signature}):
         with pytest.raises(Unauthenticated):
-            find_bearer(httpx.Headers(given))
+            find_bearer(httpx2.Headers(given))
 
 
 async def test_a_signed_request_has_its_key_in_another_header(server: HTTPServer) -> None:
@@ -160,7 +160,7 @@ class FakeService:
 class Served:
     """The service on a port, and an authenticator that asks it."""
 
-    def __init__(self, fake: FakeService, url: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, fake: FakeService, url: str, client: httpx2.AsyncClient) -> None:
         self.fake = fake
         self.url = url
         self.service = AuthService(client, f"{url}/login", f"{url}/info")
@@ -169,7 +169,7 @@ class Served:
 @pytest.fixture
 async def external() -> AsyncIterator[Served]:
     fake = FakeService()
-    async with QuickUvicorn(fake.app) as running, httpx.AsyncClient() as client:
+    async with QuickUvicorn(fake.app) as running, httpx2.AsyncClient() as client:
         yield Served(fake, running.url, client)
 
 
@@ -248,7 +248,7 @@ async def test_logins_of_no_use(guarded: HTTPServer, external: Served, answer: R
 
 
 async def test_a_service_that_can_not_be_reached(server: HTTPServer) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx2.AsyncClient() as client:
         for url in ("http://127.0.0.1:1/", "http://[broken", "nonsense://x", "http://" + "a" * 300):
             with pytest.raises(AuthServiceUnavailable):
                 await AuthService(client, url, url).authenticate("key")
@@ -335,8 +335,8 @@ async def test_gates_in_an_application_of_ones_own(environment: Served, inside: 
         "/agent": {"other-key"},
         "/admin_or_user": {"root-key", "ann-key"},
     }
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         for path, keys in admitted.items():
             for key in environment.fake.infos:
                 response = await client.get(path, headers={"Authorization": f"Bearer {key}"})

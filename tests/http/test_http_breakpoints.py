@@ -44,10 +44,28 @@ async def test_the_pause_in_completions_style() -> None:
         assert pending == {"call_id": waiting["id"], "name": "ask_user", "arguments": {"n": 0}}
 
 
+async def test_what_the_task_asks_in_words() -> None:
+    words = (
+        "supervisor waits for the result of ask_user(n: 0)\nsupervisor waits for the result of ask_user(n: 1)"
+    )
+    async with HTTPServer(asking_swarm(2)) as server:
+        paused = await server.ask(task_id="t", show_events=True)
+        assert paused["question"] == words
+        assert paused["events"][-1]["data"]["question"] == words
+        record = await server.task("t")
+        assert record["question"] == words
+        assert json.loads(record["events"][-1]["data"])["question"] == words
+        async with server.frames("GET", "/task/stream?task_id=t") as frames:
+            last = [frame async for frame in frames][-1]
+        assert last.data["question"] == words
+        listed = (await server.client.get("/tasks?fields=summary")).json()
+        assert listed["t"]["question"] == words
+
+
 async def test_the_answer_has_the_waiting_calls_as_json() -> None:
     async with HTTPServer(asking_swarm(2)) as server:
         paused = await server.ask(task_id="t")
-        assert paused.keys() == {"response", "events", "task_id", "status", "pending_tool_calls"}
+        assert paused.keys() == {"response", "events", "task_id", "status", "pending_tool_calls", "question"}
         assert (paused["task_id"], paused["status"]) == ("t", "paused")
         assert paused["pending_tool_calls"] == (await server.task("t"))["pending_tool_calls"]
         assert [call["arguments"] for call in paused["pending_tool_calls"]] == [{"n": 0}, {"n": 1}]
@@ -55,7 +73,7 @@ async def test_the_answer_has_the_waiting_calls_as_json() -> None:
         done = await server.ask(
             body="", task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": results}
         )
-        assert (done["status"], done["pending_tool_calls"]) == ("completed", [])
+        assert (done["status"], done["pending_tool_calls"], done["question"]) == ("completed", [], None)
 
 
 async def test_a_message_does_not_drop_a_question_silently() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer, eventually
 
@@ -51,7 +51,7 @@ async def server(gate: Gate) -> AsyncIterator[HTTPServer]:
         yield server
 
 
-async def cancel(server: HTTPServer, task_id: str, role: str = "user", **fields: object) -> httpx.Response:
+async def cancel(server: HTTPServer, task_id: str, role: str = "user", **fields: object) -> httpx2.Response:
     headers = server.headers(role)
     return await server.client.post("/task/cancel", json={"task_id": task_id, **fields}, headers=headers)
 

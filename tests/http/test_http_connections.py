@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from mail.auth.keys import Caller
@@ -15,7 +15,6 @@ from mail.bootstrap import local
 from mail.config import ConnectionsConfig, ServerConfig
 from mail.server import serving
 from mail.server.connections import Connections
-from mail.server.transport import JoiningTransport
 from mail.testing.agents import View, build_swarm, complete
 
 PROMPT = ConnectionsConfig(head_seconds=0.3, body_seconds=0.3, idle_seconds=1, stall_seconds=0.3)
@@ -55,7 +54,7 @@ class Stranger:
 
 class Server:
     def __init__(self, url: str, key: str, strangers: AsyncExitStack) -> None:
-        self.url = httpx.URL(url)
+        self.url = httpx2.URL(url)
         self.key = key
         self._strangers = strangers
 
@@ -178,7 +177,7 @@ class TestTime:
 
         async with server_with(PROMPT, policy) as server:
             headers = {"Authorization": f"Bearer {server.key}"}
-            async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=TIMEOUT) as client:
+            async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=TIMEOUT) as client:
                 requests = [
                     asyncio.create_task(client.post("/message", json={"body": "x", "stream": stream}))
                     for stream in (True, False)
@@ -287,110 +286,3 @@ class TestRequests:
             lines = b"".join(b"X-%d: y\r\n" % n for n in range(count))
             stranger = await server.connect(b"GET /health HTTP/1.1\r\nHost: x\r\n" + lines + b"\r\n")
             assert (await asyncio.wait_for(stranger.reader.readline(), TIMEOUT)).split()[1] == b"%d" % status
-
-
-class Wire(asyncio.Transport):
-    """A transport that remembers what it is given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[bytes] = []
-
-    def write(self, data: Any) -> None:
-        self.sent.append(bytes(data))
-
-    def close(self) -> None:
-        self.sent.append(b"<closed>")
-
-    def abort(self) -> None:
-        self.sent.append(b"<aborted>")
-
-    def is_closing(self) -> bool:
-        return bool(self.sent) and self.sent[-1][:1] == b"<"
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
-class TestTransport:
-    """A head is sent with its body, and nothing else waits."""
-
-    HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
-
-    @pytest.fixture
-    async def wire(self) -> Wire:
-        return Wire()
-
-    @pytest.fixture
-    async def transport(self, wire: Wire) -> JoiningTransport:
-        return JoiningTransport(wire, asyncio.get_running_loop())
-
-    async def test_head_and_body_are_sent_together(self, wire: Wire, transport: JoiningTransport) -> None:
-        transport.write(self.HEAD)
-        assert transport.get_write_buffer_size() == len(self.HEAD)
-        transport.write(b"body")
-        transport.write(b"more")
-        assert wire.sent == [self.HEAD + b"body", b"more"]
-        await asyncio.sleep(0)
-        assert len(wire.sent) == 2
-
-    async def test_a_head_that_states_the_length_of_its_body_waits_for_it(
-        self, wire: Wire, transport: JoiningTransport
-    ) -> None:
-        head = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
-        transport.write(head)
-        await asyncio.sleep(0)
-        assert wire.sent == []
-        transport.write(b"body")
-        assert wire.sent == [head + b"body"]
-
-    async def test_a_head_waits_for_no_later_body(self, wire: Wire, transport: JoiningTransport) -> None:
-        transport.write(self.HEAD)
-        await asyncio.sleep(0)
-        assert wire.sent == [self.HEAD]
-        transport.write(b"an event")
-        assert wire.sent == [self.HEAD, b"an event"]
-
-    async def test_a_head_is_sent_before_the_connection_is_closed(
-        self, wire: Wire, transport: JoiningTransport
-    ) -> None:
-        transport.write(self.HEAD)
-        transport.close()
-        await asyncio.sleep(0)
-        assert wire.sent == [self.HEAD, b"<closed>"]
-
-    async def test_an_aborted_connection_gets_nothing_more(
-        self, wire: Wire, transport: JoiningTransport
-    ) -> None:
-        transport.write(self.HEAD)
-        transport.abort()
-        await asyncio.sleep(0)
-        assert wire.sent == [b"<aborted>"]
-
-    async def test_each_answer_of_a_server_is_sent_at_once(
-        self, server: Server, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sent: list[bytes] = []
-
-        class Recorder(Wire):
-            def __init__(self, inner: asyncio.Transport) -> None:
-                super().__init__()
-                self.inner = inner
-
-            def write(self, data: Any) -> None:
-                sent.append(bytes(data))
-                self.inner.write(data)
-
-            def get_extra_info(self, name: str, default: Any = None) -> Any:
-                return self.inner.get_extra_info(name, default)
-
-        class Recorded(JoiningTransport):
-            def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-                super().__init__(Recorder(inner), loop)
-
-        monkeypatch.setattr("mail.server.connections.JoiningTransport", Recorded)
-        stranger = await server.connect(server.post(b'{"body": "hello"}'))
-        assert '"response":"hi"' in await stranger.answer()
-        (answer,) = sent
-        assert answer.startswith(b"HTTP/1.1 200 OK")
-        assert b'"response":"hi"' in answer

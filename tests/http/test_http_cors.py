@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from starlette.types import ASGIApp
 from support.http_server import HTTPServer
@@ -60,18 +60,18 @@ def served(server: HTTPServer, door: str) -> ASGIApp:
 
 
 @pytest.fixture(params=DOORS)
-async def door(request: pytest.FixtureRequest) -> AsyncIterator[tuple[httpx.AsyncClient, HTTPServer]]:
+async def door(request: pytest.FixtureRequest) -> AsyncIterator[tuple[httpx2.AsyncClient, HTTPServer]]:
     origins = (ORIGIN,) if request.param == "mail server" else ()
     async with HTTPServer(
         build_swarm({"supervisor": lambda _: [complete("42")]}), cors_origins=origins
     ) as server:
-        transport = httpx.ASGITransport(served(server, request.param), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(served(server, request.param), raise_app_exceptions=False)
         headers = {"Origin": ORIGIN, **server.headers("user")}
-        async with httpx.AsyncClient(transport=transport, base_url="http://mail", headers=headers) as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://mail", headers=headers) as client:
             yield client, server
 
 
-def listed(response: httpx.Response, name: str) -> set[str]:
+def listed(response: httpx2.Response, name: str) -> set[str]:
     return {each.strip().lower() for each in response.headers.get(name, "").split(",")}
 
 

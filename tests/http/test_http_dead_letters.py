@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer, eventually
 
@@ -51,7 +51,7 @@ async def listed(server: HTTPServer, role: str = "user", **query: Any) -> dict[s
     return body
 
 
-async def post(server: HTTPServer, verb: str, role: str = "user", **body: Any) -> httpx.Response:
+async def post(server: HTTPServer, verb: str, role: str = "user", **body: Any) -> httpx2.Response:
     return await server.client.post(f"/dead-letters/{verb}", json=body, headers=server.headers(role))
 
 

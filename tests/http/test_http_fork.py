@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer
 
@@ -36,13 +36,13 @@ async def server() -> AsyncIterator[HTTPServer]:
         yield server
 
 
-async def look(server: HTTPServer, at: object, task_id: str = "t") -> httpx.Response:
+async def look(server: HTTPServer, at: object, task_id: str = "t") -> httpx2.Response:
     return await server.client.get("/task", params={"task_id": task_id, "at": str(at)})
 
 
 async def fork(
     server: HTTPServer, task_id: str = "t", role: str = "user", key: str | None = None, **fields: object
-) -> httpx.Response:
+) -> httpx2.Response:
     headers = server.headers(role) | ({"Idempotency-Key": key} if key is not None else {})
     return await server.client.post("/task/fork", json={"task_id": task_id, **fields}, headers=headers)
 

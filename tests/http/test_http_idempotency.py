@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer
 
@@ -26,7 +26,7 @@ async def server() -> AsyncIterator[HTTPServer]:
 
 async def post(
     server: HTTPServer, key: str | None = None, path: str = "/message", **body: object
-) -> httpx.Response:
+) -> httpx2.Response:
     headers = server.headers("user") | ({"Idempotency-Key": key} if key is not None else {})
     return await server.client.post(path, json={"body": "hi", **body}, headers=headers)
 
@@ -167,7 +167,7 @@ async def test_a_field_that_was_added_later_makes_it_another_request(
     assert (await post(server, "k", **{"kwargs": {}, **field})).status_code == 422
 
 
-async def match(server: HTTPServer, etag: str, **body: object) -> httpx.Response:
+async def match(server: HTTPServer, etag: str, **body: object) -> httpx2.Response:
     headers = server.headers("user") | {"If-Match": etag}
     return await server.client.post("/message", json={"body": "hi", **body}, headers=headers)
 

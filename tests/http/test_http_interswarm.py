@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.federation import Swallow
 from support.http_server import HTTPServer, eventually
@@ -77,7 +77,7 @@ async def server() -> AsyncIterator[HTTPServer]:
         yield running
 
 
-async def send(server: HTTPServer, path: str, message: Any, role: str = "agent") -> httpx.Response:
+async def send(server: HTTPServer, path: str, message: Any, role: str = "agent") -> httpx2.Response:
     return await server.client.post(path, json={"message": message}, headers=server.headers(role))
 
 
@@ -172,7 +172,7 @@ class TestRefusals:
 
 
 class TestPeople:
-    async def ask(self, server: HTTPServer, **fields: Any) -> httpx.Response:
+    async def ask(self, server: HTTPServer, **fields: Any) -> httpx2.Response:
         body = {"user_token": "", "body": "hello", "targets": ["expert@other"], **fields}
         return await server.client.post("/interswarm/message", json=body)
 

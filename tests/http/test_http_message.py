@@ -25,6 +25,7 @@ async def test_answer(server: HTTPServer) -> None:
         "task_id": response.headers["x-task-id"],
         "status": "completed",
         "pending_tool_calls": [],
+        "question": None,
     }
 
 

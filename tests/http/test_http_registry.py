@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer
 from support.peer_server import PeerServer
@@ -52,7 +52,7 @@ async def knowing() -> AsyncIterator[HTTPServer]:
     await registry.stop()
 
 
-async def register(server: HTTPServer, role: str = "admin", **fields: Any) -> httpx.Response:
+async def register(server: HTTPServer, role: str = "admin", **fields: Any) -> httpx2.Response:
     return await server.client.post("/swarms", json=fields, headers=server.headers(role))
 
 
@@ -196,7 +196,7 @@ class TestEmbeddedServer:
 
     async def test_what_is_registered_outlives_it(self, tmp_path: Path, beta: PeerServer) -> None:
         first = self.system(tmp_path)
-        async with serving(first) as url, httpx.AsyncClient(base_url=url) as client:
+        async with serving(first) as url, httpx2.AsyncClient(base_url=url) as client:
             key = await issue_token(first.documents, Caller("admin", "root"))
             headers = {"Authorization": f"Bearer {key}"}
             for name, fields in (("beta", {}), ("gamma", {"auth_token": "t0ken"})):
@@ -205,7 +205,7 @@ class TestEmbeddedServer:
                 assert (await client.post("/swarms", json=body, headers=headers)).status_code == 200
             assert first.registry.local_base_url == url
         again = self.system(tmp_path)
-        async with serving(again) as url, httpx.AsyncClient(base_url=url) as client:
+        async with serving(again) as url, httpx2.AsyncClient(base_url=url) as client:
             listed = (await client.get("/swarms")).json()["swarms"]
             assert [entry["swarm_name"] for entry in listed] == ["beta"]
             assert await again.router.known() == ["beta"]

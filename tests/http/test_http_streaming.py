@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-import httpx
+import httpx2
 import pytest
 from support.gates import waiting_swarm
 from support.http_server import HTTPServer, eventually
@@ -115,7 +115,7 @@ async def test_a_client_that_goes_away_cancels_nothing() -> None:
         body = {"body": "hi", "stream": True, "task_id": "t"}
         async with server.frames("POST", "/message", json=body) as frames:
             await anext(frames)
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(httpx2.ReadTimeout):
             await server.client.post("/message", json={**body, "stream": False, "task_id": "u"}, timeout=0.05)
         gate.set()
         for task_id in "tu":

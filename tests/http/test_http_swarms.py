@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer
 
@@ -66,18 +66,18 @@ def asking(parameters: Any) -> str:
 class Client:
     def __init__(self, url: str, system: LocalSystem) -> None:
         self.system = system
-        self._http = httpx.AsyncClient(base_url=url)
+        self._http = httpx2.AsyncClient(base_url=url)
         self._keys: dict[str, str] = {}
 
     async def call(
         self, method: str, path: str, body: Any = None, role: CallerRole = "admin"
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         if role not in self._keys:
             self._keys[role] = await issue_token(self.system.documents, Caller(role, role))
         headers = {"Authorization": f"Bearer {self._keys[role]}"}
         return await self._http.request(method, path, json=body, headers=headers)
 
-    async def load(self, text: Any, role: CallerRole = "admin") -> httpx.Response:
+    async def load(self, text: Any, role: CallerRole = "admin") -> httpx2.Response:
         return await self.call("POST", "/swarms/load", {"json": text}, role)
 
     async def version(self) -> str:
@@ -256,14 +256,14 @@ class TestPersistence:
         text = json.dumps({**STORED_BEFORE, "version": "2.0.0"})
         system = local(config(tmp_path / "mail.db").with_overrides(swarm_source=str(source)))
         async with serving(system) as url:
-            assert (await asyncio.to_thread(httpx.get, url)).json()["swarm"]["version"] == "1.3.0"
+            assert (await asyncio.to_thread(httpx2.get, url)).json()["swarm"]["version"] == "1.3.0"
             await system.documents.set_loaded_swarm(
                 LoadedSwarm(text=text, loaded="2026-11-22T20:00:00+00:00", replaces=DIGEST_BEFORE)
             )
         async with serving(
             local(config(tmp_path / "mail.db").with_overrides(swarm_source=str(source)))
         ) as url:
-            assert (await asyncio.to_thread(httpx.get, url)).json()["swarm"]["version"] == "2.0.0"
+            assert (await asyncio.to_thread(httpx2.get, url)).json()["swarm"]["version"] == "2.0.0"
 
     async def test_settings_that_were_added_later_are_kept(self, client: Client) -> None:
         """Of the fields that are left out of the stored text when they are unset."""
@@ -289,7 +289,7 @@ class TestPersistence:
         source.write_text(f"[{changed(version='3.0.0')}]", encoding="utf-8")
         changed_config = config(tmp_path / "mail.db").with_overrides(swarm_source=str(source))
         async with serving(local(changed_config)) as url:
-            answer = await asyncio.to_thread(httpx.get, url)
+            answer = await asyncio.to_thread(httpx2.get, url)
             assert answer.json()["swarm"]["version"] == "3.0.0"
 
     async def test_what_can_not_be_built_any_more(
@@ -301,7 +301,7 @@ class TestPersistence:
         settings = strict.settings.model_copy(update={"allowed_imports": ["mail.stdlib"]})
         system = local(strict.model_copy(update={"settings": settings}))
         async with serving(system) as url:
-            assert (await asyncio.to_thread(httpx.get, url)).json()["swarm"]["version"] == "1.3.0"
+            assert (await asyncio.to_thread(httpx2.get, url)).json()["swarm"]["version"] == "1.3.0"
         assert "can't be built here" in caplog.text
 
     async def test_other_processes_come_to_it(self, tmp_path: Path) -> None:

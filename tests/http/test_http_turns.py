@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer
 
@@ -81,7 +81,7 @@ async def server() -> AsyncIterator[HTTPServer]:
         yield server
 
 
-async def look(server: HTTPServer, seq: object, role: str = "user", **query: object) -> httpx.Response:
+async def look(server: HTTPServer, seq: object, role: str = "user", **query: object) -> httpx2.Response:
     params = {"task_id": "t", "seq": str(seq), **query}
     return await server.client.get("/task/turn", params=params, headers=server.headers(role))
 

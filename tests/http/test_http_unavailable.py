@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer
 
@@ -81,5 +81,5 @@ class Silent:
 async def test_an_authentication_service_that_is_silent() -> None:
     swarm = build_swarm({"supervisor": lambda _: [complete("hi")]})
     async with HTTPServer(swarm, authenticator=Silent()) as server:
-        answer: httpx.Response = await server.client.get("/whoami")
+        answer: httpx2.Response = await server.client.get("/whoami")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")

@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer, eventually
 from support.webhook_receiver import DROP, Got, WebhookReceiver
@@ -426,7 +426,7 @@ async def test_verify_refuses_what_was_not_sent_so(server: HTTPServer, receiver:
     sent = int(one.headers["webhook-timestamp"])
     assert one.is_signed_with(PLAIN.encode())
     upper = {name.title(): value for name, value in one.headers.items()}
-    assert verify(PLAIN, httpx.Headers(upper), one.body.decode(), now=sent + 299) == one.json
+    assert verify(PLAIN, httpx2.Headers(upper), one.body.decode(), now=sent + 299) == one.json
     rotated = {**one.headers, "webhook-signature": f"v1,old {one.headers['webhook-signature']}"}
     assert verify(PLAIN, rotated, one.body) == one.json
     for secret, headers, body, now in (

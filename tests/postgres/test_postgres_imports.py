@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import QuickUvicorn
 from support.mail_1_3_6 import OldDatabase, answered, event, message, typical_tasks
@@ -63,25 +63,25 @@ class Memory:
         return bootstrap.local(config, swarm=self.swarm, environ={})
 
     @asynccontextmanager
-    async def served(self, database: str, caller: str = "user:ann") -> AsyncIterator[httpx.AsyncClient]:
+    async def served(self, database: str, caller: str = "user:ann") -> AsyncIterator[httpx2.AsyncClient]:
         """A client of a server on the database, with a caller's token."""
         system = self.system(database)
         role, _, caller_id = caller.partition(":")
         async with system, QuickUvicorn(build_app(system)) as server:
             token = await issue_token(system.documents, Caller(role, caller_id))
             headers = {"Authorization": f"Bearer {token}"}
-            async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=30) as client:
+            async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=30) as client:
                 yield client
 
 
-async def post(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+async def post(client: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
     answer = await client.post("/message", json=body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-async def read(client: httpx.AsyncClient, task_id: str) -> dict[str, Any]:
+async def read(client: httpx2.AsyncClient, task_id: str) -> dict[str, Any]:
     answer = await client.get("/task", params={"task_id": task_id})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

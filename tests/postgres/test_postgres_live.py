@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psycopg
 import pytest
 
@@ -63,7 +63,7 @@ async def stream(base: str, headers: dict[str, str]) -> AsyncIterator[AsyncItera
     """Watch the task with live events; yields the kind and data of each event."""
     query = {"task_id": "t", "live": "true"}
     async with (
-        httpx.AsyncClient(base_url=base, headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(base_url=base, headers=headers, timeout=30) as http,
         http.stream("GET", "/task/stream", params=query) as response,
     ):
         assert response.status_code == 200

@@ -5,7 +5,7 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from support.http_server import HTTPServer
 
@@ -33,7 +33,7 @@ async def test_keys_appear_in_no_answer_event_or_log(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     wrong = "mail_user_this-is-no-key-of-anybody"
-    said: list[httpx.Response] = []
+    said: list[httpx2.Response] = []
     async with HTTPServer(build_swarm({"supervisor": act_then_fail}, actions={"act": act})) as server:
         for key in (*server.keys.values(), wrong):
             headers = {"Authorization": f"Bearer {key}"}
@@ -61,12 +61,12 @@ async def test_keys_and_tokens_of_an_external_service_appear_in_no_log(
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         if request.headers["authorization"] == "Bearer the-key":
-            return httpx.Response(200, content=json.dumps({"token": "the-token"}))
-        return httpx.Response(200, content=json.dumps({"role": "user", "id": "ann", "api_key": "the-key"}))
+            return httpx2.Response(200, content=json.dumps({"token": "the-token"}))
+        return httpx2.Response(200, content=json.dumps({"role": "user", "id": "ann", "api_key": "the-key"}))
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
         caller = await AuthService(client, "http://auth/login", "http://auth/info").authenticate("the-key")
     assert caller.id == "ann"
     assert "the-key" not in caplog.text + repr(caller)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+import httpx2
 
 from mail.local_aws.system import LocalAws
 
@@ -18,7 +18,7 @@ class Crowd:
 
     def __init__(self, system: LocalAws) -> None:
         headers = {"Authorization": f"Bearer {system.tokens['user']}"}
-        self._client = httpx.AsyncClient(base_url=system.url, headers=headers, timeout=60)
+        self._client = httpx2.AsyncClient(base_url=system.url, headers=headers, timeout=60)
         self._turnstile = asyncio.Semaphore(PARALLEL)
 
     async def __aenter__(self) -> Self:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
+import httpx2
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -135,7 +135,7 @@ class HTTPServer:
         self.uvicorn = await self._open.enter_async_context(QuickUvicorn(self.app, self.service.stopping))
         self.port = self.uvicorn.port
         self.client = await self._open.enter_async_context(
-            httpx.AsyncClient(
+            httpx2.AsyncClient(
                 base_url=self.uvicorn.url, headers=self.headers("user"), timeout=TIMEOUT, verify=tls()
             )
         )
@@ -152,7 +152,7 @@ class HTTPServer:
         """The headers of the role's caller."""
         return {"Authorization": f"Bearer {self.keys[role]}"}
 
-    async def post(self, *, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
+    async def post(self, *, headers: dict[str, str] | None = None, **fields: Any) -> httpx2.Response:
         """`POST /message` with these fields, `hello` as the body if none is given."""
         return await self.client.post("/message", json={"body": "hello", **fields}, headers=headers)
 
@@ -184,7 +184,7 @@ class HTTPServer:
             return [frame async for frame in frames]
 
 
-async def read_frames(response: httpx.Response) -> AsyncIterator[Frame]:
+async def read_frames(response: httpx2.Response) -> AsyncIterator[Frame]:
     """The events of a response, as they arrive."""
     fields: dict[str, str] = {}
     async for line in response.aiter_lines():

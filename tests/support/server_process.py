@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+import httpx2
 
 from mail.net.public_urls import tls
 from support import forkserver
@@ -126,12 +126,12 @@ class ServerProcess:
         self.process.send_signal(number)
         return self.process.wait(TIMEOUT)
 
-    def client(self, role: str = "user") -> httpx.Client:
+    def client(self, role: str = "user") -> httpx2.Client:
         """An HTTP client that shows the role's token."""
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, verify=tls())
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, verify=tls())
 
-    def post(self, body: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> httpx.Response:
+    def post(self, body: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> httpx2.Response:
         """`POST /message`."""
         with self.client() as client:
             return client.post("/message", json={"body": body, **fields}, headers=headers)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-import httpx
+import httpx2
 from support.http_server import TIMEOUT
 
 from mail.auth.keys import Caller
@@ -97,7 +97,7 @@ class AdminServer:
         """Let scripted agents work on tasks, a few each day, before the example swarm takes over."""
         example = system.runtime.swarm
         system.runtime.swarm = build_swarm({"supervisor": work}, name=example.name)
-        async with httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT) as client:
+        async with httpx2.AsyncClient(base_url=self.url, timeout=TIMEOUT) as client:
 
             async def ask(body: str, role: str, task_id: str) -> None:
                 headers = {"Authorization": f"Bearer {self.tokens[role]}"}

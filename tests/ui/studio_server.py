@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-import httpx
+import httpx2
 from support.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.activity import model_call
@@ -72,6 +72,16 @@ def studio_swarm(gate: Gate) -> SwarmCore:
         ask = request("worker", "Dig for gold.", subject="Gold")
         return [ask._replace(reasoning=["The worker knows <b>this</b> better."]), wait("the worker digs")]
 
+    async def say(*pieces: str) -> list[Call]:
+        """Write plain text, as models do that don't call tools."""
+        with model_call(MODEL) as called:
+            for piece in pieces:
+                await gate.step()
+                called.delta("text", piece)
+            await gate.step()
+            called.report(PRICED)
+        return [call("text_output", content="".join(pieces))]
+
     async def tell(text: str) -> list[Call]:
         with model_call(MODEL) as called:
             for piece in PIECES:
@@ -81,6 +91,13 @@ def studio_swarm(gate: Gate) -> SwarmCore:
         return [complete(text)]
 
     async def supervise(view: View) -> list[Call]:
+        if view.mail.sender_type == "agent" and view.mail.subject == "Re: Places":
+            return await say(
+                "## Gold\n\n",
+                "It lies in **three** places:\n\n",
+                "- the river\n- the hill\n",
+                "- the cellar\n",
+            )
         if view.mail.sender_type == "agent":
             return await tell("".join(PIECES))
         if view.mail.sender_type == "system":
@@ -88,6 +105,8 @@ def studio_swarm(gate: Gate) -> SwarmCore:
         match view.mail.body.split()[0].lower():
             case "dig":
                 return await ask_worker(view)
+            case "plainly":
+                return [request("worker", "Say where.", subject="Places"), wait("the worker")]
             case "markdown":
                 return [complete(MARKDOWN)]
             case "free":
@@ -113,6 +132,8 @@ def studio_swarm(gate: Gate) -> SwarmCore:
                 return [complete(f"You said: {view.mail.body}")]
 
     async def work(view: View) -> list[Call]:
+        if view.mail.subject == "Places":
+            return await say("**The river**, ", "the hill and ", "the cellar.")
         with model_call(MODEL) as called:
             await gate.step()
             called.report(PRICED)
@@ -183,9 +204,9 @@ class StudioServer:
         """Let the models that wait, or the next ones, go on by this number of steps."""
         self._loop.call_soon_threadsafe(self._gate.open, steps)
 
-    def client(self) -> httpx.Client:
+    def client(self) -> httpx2.Client:
         """A client with the user's token."""
-        return httpx.Client(
+        return httpx2.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {self.tokens['user']}"},
             timeout=TIMEOUT,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
+import httpx2
 import pytest
 from admin_server import AdminServer
 from support.http_server import TIMEOUT
@@ -45,7 +45,7 @@ def admin(page: "Page", busy: AdminServer) -> Callable[[str], "Page"]:
 
 def whoami(server: AdminServer, token: str) -> int:
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.get(f"{server.url}/whoami", headers=headers, timeout=TIMEOUT).status_code
+    return httpx2.get(f"{server.url}/whoami", headers=headers, timeout=TIMEOUT).status_code
 
 
 def test_a_link_signs_in_once_and_leaves_no_trace(
@@ -225,7 +225,7 @@ def test_a_swarm_is_checked_and_loaded(
     page.get_by_role("button", name="Load…").click()
     page.get_by_role("dialog").get_by_role("button", name="Load").click()
     expect(page.get_by_text("is loaded.")).to_be_visible()
-    assert httpx.get(busy.url, timeout=TIMEOUT).json()["swarm"]["version"] == "9.9.9"
+    assert httpx2.get(busy.url, timeout=TIMEOUT).json()["swarm"]["version"] == "9.9.9"
 
 
 def test_a_dead_letter_is_discarded_after_a_question(admin: Callable[[str], "Page"], shoot: Shoot) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
+import httpx2
 import pytest
 from studio_server import MODEL, Gate, StudioServer
 from test_ui_live import violations
@@ -54,7 +54,7 @@ def enter(page: "Page", server: StudioServer, route: str, role: str = "user") ->
 def begin(page: "Page", server: StudioServer, body: str) -> None:
     """Open the graph of a new task."""
     headers = {"Authorization": f"Bearer {server.tokens['user']}", "Prefer": "respond-async"}
-    accepted = httpx.post(f"{server.url}/message", json={"body": body}, headers=headers)
+    accepted = httpx2.post(f"{server.url}/message", json={"body": body}, headers=headers)
     enter(page, server, f"task={accepted.json()['task_id']}&tab=graph")
 
 
@@ -202,7 +202,7 @@ def test_other_swarms_are_shown_with_their_health(page: "Page", crowd: StudioSer
     with StudioServer(registry=SwarmRegistry("example", "", allow_private=True)) as server:
         admin = {"Authorization": f"Bearer {server.tokens['admin']}"}
         other = {"name": "crowd", "base_url": crowd.url}
-        assert httpx.post(f"{server.url}/swarms", json=other, headers=admin).status_code == 200
+        assert httpx2.post(f"{server.url}/swarms", json=other, headers=admin).status_code == 200
         enter(page, server, "swarm")
         swarms = page.locator(".other-swarms > li")
         expect(swarms).to_have_count(1)

@@ -36,6 +36,38 @@ def test_who_works_and_what_is_written_are_live(page: "Page", studio: StudioServ
     expect(page.locator(".task-item .chip").first).to_have_text("completed")
 
 
+def test_plain_text_grows_as_an_answer(page: "Page", studio: StudioServer, shoot: Shoot) -> None:
+    sign_in(page, studio)
+    send(page, "plainly now")
+    expect(page.get_by_role("list", name="Working now")).to_contain_text("calls openai/gpt-5-mini")
+    studio.step(1)
+    letter = page.get_by_role("article", name="worker writes to supervisor")
+    expect(letter).to_contain_text("The river,")
+    expect(letter.locator("strong")).to_have_text("The river")
+    studio.step(1)
+    expect(letter).to_contain_text("the hill and")
+    shoot("plain-worker")
+    studio.step(3)
+    writing = page.get_by_role("article", name="The answer so far")
+    expect(writing.get_by_role("heading")).to_have_text("Gold")
+    expect(letter).to_have_count(0)
+    studio.step(2)
+    expect(writing.locator("li")).to_have_count(2)
+    expect(page.locator(".job-said")).to_have_count(0)
+    shoot("plain-answer")
+    studio.step(2)
+    expect(status_of(page)).to_have_text("completed")
+    expect(answers(page).last.locator("li")).to_have_count(3)
+    page.locator(".work-line").click()
+    steps = page.locator(".steps")
+    expect(steps.locator("strong")).to_have_text("The river")
+    expect(steps).to_contain_text("Re: Places")
+    expect(steps).not_to_contain_text("text_output")
+    shoot("plain-work")
+    page.get_by_role("tab", name="Trace").click()
+    expect(page.locator("body")).not_to_contain_text("text_output")
+
+
 def test_a_broken_stream_is_resumed(page: "Page", studio: StudioServer) -> None:
     asked: list[str | None] = []
 

@@ -139,11 +139,17 @@ class TestWhatGoesAlong:
         task = forked(make, snapshot).task
         assert task == Task(
             instance=ANN, task_id="second", status=TaskStatus.PAUSED, owner=ANN, contributors=(ANN,),
-            entrypoint="beta", title="about", started=task.started, updated=task.updated,
+            entrypoint="beta", title="Fork of about", started=task.started, updated=task.updated,
             generation=Generation(number=0, faults={"alpha": 2}, client_tools=tools, notes={"a": 1}),
             seq=task.seq, version=1, pending=task.pending,
             limits=Limits(steps=7, turns=70, budget=Budget(tokens=9)), stored_bytes=task.stored_bytes,
         )  # fmt: skip
+
+    def test_the_title_of_a_fork_of_a_fork_says_so_once(self, make: Maker) -> None:
+        first = fork(moment(make, title="about"), {}, LOST, CALLER, "second", make.clock)
+        snapshot = Snapshot(task=first.task, events=list(first.events), mail=[])
+        assert forked(make, snapshot).task.title == "Fork of about"
+        assert forked(make, moment(make, title=None)).task.title == f"Fork of {moment(make).task.task_id}"
 
     def test_requests_among_agents_and_questions_that_nobody_has_read(self, make: Maker) -> None:
         snapshot = moment(

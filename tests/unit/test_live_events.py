@@ -3,12 +3,25 @@
 from contextlib import aclosing
 from typing import Any
 
+import pytest
+
 from mail.core.decisions.submit import Submission
-from mail.core.task.activity import model_call
+from mail.core.task.activity import TURN_ACTIVITY, model_call
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
 from mail.core.task.usage import Usage
-from mail.testing.agents import build_agent, build_swarm, call, complete, turns
+from mail.testing.agents import (
+    Call,
+    View,
+    build_agent,
+    build_swarm,
+    call,
+    complete,
+    request,
+    respond,
+    turns,
+    wait,
+)
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Rig
 
@@ -68,3 +81,39 @@ def test_a_model_can_be_called_outside_of_a_turn() -> None:
         reply.delta("text", "hi")
         reply.report(Usage(calls=1))
         assert not reply.wants_deltas
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "is_answer"),
+    [
+        (LiveKind.TEXT_DELTA, {"kind": "answer", "delta": "4"}, True),
+        (LiveKind.TEXT_DELTA, {"kind": "text", "delta": "4", "to": "user"}, True),
+        (LiveKind.TEXT_DELTA, {"kind": "text", "delta": "4", "to": "lead"}, False),
+        (LiveKind.TEXT_DELTA, {"kind": "text", "delta": "4"}, False),
+        (LiveKind.TEXT_DELTA, {"kind": "reasoning", "delta": "4"}, False),
+        (LiveKind.TURN_STARTED, {}, False),
+    ],
+)
+def test_the_pieces_of_the_answer(kind: LiveKind, extra: dict[str, Any], is_answer: bool) -> None:
+    event = LiveEvent(kind, "turn", 1, "", "", {"agent": "searcher", **extra})
+    assert (event.agent, event.is_answer) == ("searcher", is_answer)
+
+
+async def test_plain_text_is_for_nobody_if_the_agent_must_call_a_tool_or_waits() -> None:
+    recipients: list[str] = []
+
+    async def supervise(_view: View) -> list[Call]:
+        activity = TURN_ACTIVITY.get()
+        assert activity is not None
+        recipients.append(activity.text_recipient)
+        return [request("worker"), wait()] if len(recipients) == 1 else [complete("done")]
+
+    worker = turns([respond("supervisor")])
+    for strict in (False, True):
+        recipients.clear()
+        lead = build_agent(supervise, targets=["worker"], supervises=True, strict_tools=strict)
+        swarm = build_swarm({"supervisor": lead, "worker": worker}, entrypoint="supervisor")
+        async with Rig(swarm) as rig:
+            events = (await rig.ask()).events
+        assert recipients == ([""] * 2 if strict else ["user"] * 2)
+    assert {event.agent for event in events if event.message is not None} == {"", "supervisor", "worker"}

@@ -78,6 +78,23 @@ async def test_the_results_of_an_action_lead_to_the_agent_that_asked() -> None:
     assert taken(outcome)[0] == ("worker", "send_response")
 
 
+async def test_the_answer_has_the_subject_of_the_request_whatever_was_read_last() -> None:
+    async def look_up(_arguments: dict[str, Any]) -> str:
+        return "42"
+
+    outcome = await run(
+        [request("worker", subject="The number")],
+        "It is 42.",
+        worker=[[call("look_up")], [request("other", subject="A check")], "It is 42"],
+        other=["Right"],
+        actions={"look_up": look_up},
+    )
+    assert [(sent.message.subject, sent.message.body) for sent in outcome.messages[-3:-1]] == [
+        ("Re: A check", "Right"),
+        ("Re: The number", "It is 42"),
+    ]
+
+
 async def test_a_response_leads_to_the_last_agent_that_waits() -> None:
     """The worker asks the other agent before it answers the supervisor."""
     outcome = await run(

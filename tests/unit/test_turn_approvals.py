@@ -158,7 +158,7 @@ async def test_a_result_in_place_of_a_decision_is_refused() -> None:
         paused = await rig.ask()
         with pytest.raises(BadBreakpointResult, match="wait for an approval"):
             await decide(rig, paused, breakpoint_tool_call_result="yes")
-        with pytest.raises(BadApproval, match="give kwargs"):
+        with pytest.raises(BadApproval, match="give approvals"):
             await decide(rig, paused)
         assert await rig.store.load(paused.key) == paused.task
     assert bank.paid == []

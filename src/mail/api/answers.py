@@ -49,17 +49,11 @@ def read_answer(task: Task, text: str) -> Answer:
         return Answer(text=text, task_id=task.task_id, usage=usage)
     pending = tuple(call for call in waiting.calls if call.approval is None)
     return Answer(
-        text="\n".join(_describe(waiting.agent, call) for call in pending),
+        text=waiting.question,
         task_id=task.task_id,
         pending=pending,
         usage=usage,
     )
-
-
-def _describe(agent: str, call: PausedCall) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-    wanted = "approval" if call.needs_approval else "the result"
-    return f"{agent} waits for {wanted} of {call.name}({arguments})"
 
 
 Piece = Event | LiveEvent | Answer

@@ -105,7 +105,7 @@ def headers_of(error: MAILError) -> Mapping[str, str] | None:
 
 @asynccontextmanager
 async def _service_of_environment() -> AsyncIterator["AuthService"]:
-    import httpx
+    import httpx2
 
     from mail.auth.service import AuthService
 
@@ -113,5 +113,5 @@ async def _service_of_environment() -> AsyncIterator["AuthService"]:
         endpoints = (os.environ["AUTH_ENDPOINT"], os.environ["TOKEN_INFO_ENDPOINT"])
     except KeyError as missing:
         raise ConfigurationError(f"set the environment variable {missing.args[0]}") from None
-    async with httpx.AsyncClient() as client:
+    async with httpx2.AsyncClient() as client:
         yield AuthService(client, *endpoints)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, get_args
 
-import httpx
+import httpx2
 from pydantic import BaseModel, StringConstraints, ValidationError
 
 from mail.auth.keys import Caller
@@ -32,7 +32,7 @@ class TokenInfo(BaseModel):
 class AuthService:
     """An `Authenticator` over the external service. The HTTP client is shared; its owner closes it."""
 
-    def __init__(self, client: httpx.AsyncClient, auth_endpoint: str, token_info_endpoint: str) -> None:
+    def __init__(self, client: httpx2.AsyncClient, auth_endpoint: str, token_info_endpoint: str) -> None:
         self._client = client
         self._auth_endpoint = auth_endpoint
         self._token_info_endpoint = token_info_endpoint
@@ -52,7 +52,7 @@ class AuthService:
         headers = {"Authorization": f"Bearer {bearer}"}
         try:
             response = await self._client.request(method, url, headers=headers, timeout=TIMEOUT_SECONDS)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise AuthServiceUnavailable from error
         if response.status_code in REFUSALS:
             raise Unauthenticated("the authentication service does not accept this API key")

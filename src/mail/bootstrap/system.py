@@ -233,11 +233,11 @@ class System[Q: TurnQueue]:
     def _make_authenticator(self, endpoints: tuple[str, str] | None) -> Authenticator:
         if endpoints is None:
             return CachedAuthenticator(TokenAuthenticator(self.documents, self.clock))
-        import httpx
+        import httpx2
 
         from mail.auth.service import AuthService
 
-        client = httpx.AsyncClient()
+        client = httpx2.AsyncClient()
         self._resources.push_async_callback(client.aclose)
         return CachedAuthenticator(AuthService(client, *endpoints))
 

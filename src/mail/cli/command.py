@@ -46,6 +46,7 @@ class Argument:
         repeats: whether a flag may be repeated, or a positional argument takes several words, joined by spaces.
         is_list: whether the words of a positional argument that repeats are not joined.
         uses_last_task: whether it may be left out at the prompt, for the last task.
+        may_be_new: whether the name of a task may also be the id of a new one, or of a thread.
     """
 
     names: tuple[str, ...]
@@ -63,6 +64,7 @@ class Argument:
     repeats: bool = False
     is_list: bool = False
     uses_last_task: bool = False
+    may_be_new: bool = False
 
     @property
     def is_flag(self) -> bool:
@@ -148,7 +150,7 @@ class Command:
 
     async def run(self, session: Session, given: Namespace) -> int | None:
         """Perform the command, and print the answer. Returns the exit code; None for success. Raises MAILError."""
-        values = {argument.key: self._value(argument, given, session) for argument in self.arguments}
+        values = {argument.key: await self._value(argument, given, session) for argument in self.arguments}
         if self.handler is not None:
             return await self.handler(session, Namespace(**values))
         answer = await getattr(session.client, self.operation)(**values)
@@ -156,12 +158,14 @@ class Command:
         return None
 
     @staticmethod
-    def _value(argument: Argument, given: Namespace, session: Session) -> Any:
+    async def _value(argument: Argument, given: Namespace, session: Session) -> Any:
         value = getattr(given, argument.key)
         if argument.completes is Completes.SECRET:
             return reveal(value)
         if argument.uses_last_task and value is None:
             return session.require_task()
+        if argument.completes is Completes.TASK and value:
+            return await session.find_task(value, may_be_new=argument.may_be_new)
         if argument.repeats:
             if argument.is_flag:
                 return value or None

@@ -21,7 +21,7 @@ from mail.config.models import AS_GIVEN
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 KEY_VARIABLE = "MAIL_API_KEY"
 
@@ -67,14 +67,14 @@ class CommandClient(MAILClient):
 
     async def _request(
         self, operation: str, parameters: Mapping[str, Any], headers: Mapping[str, str] | None = None
-    ) -> "httpx.Response":
+    ) -> "httpx2.Response":
         if self.local_keys is not None and self.api_key is None and OPERATIONS[operation].for_admins:
             headers = {"Authorization": f"Bearer {self.local_keys.admin}", **(headers or {})}
         return await super()._request(operation, parameters, headers)
 
     async def _send(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **settings: Any
-    ) -> "httpx.Response":
+    ) -> "httpx2.Response":
         """Send a request; errors name the URL that the user knows, and what to do."""
         if self.local_keys is not None and self.api_key is None:
             url = self.local_keys.url + url if url.startswith("/") else url
@@ -98,14 +98,14 @@ class CommandClient(MAILClient):
 
 async def other_scheme(base_url: str) -> str:
     """Return the end of an error message if a MAIL server answers at this address, but over http instead of https."""
-    import httpx
+    import httpx2
 
-    url = httpx.URL(base_url)
+    url = httpx2.URL(base_url)
     other = url.copy_with(scheme="http" if url.scheme == "https" else "https")
     try:
-        async with httpx.AsyncClient(timeout=PROBE_TIMEOUT) as client:
+        async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT) as client:
             answer = await client.get(f"{str(other).rstrip('/')}/health")
-    except (httpx.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError):
         return ""
     return f", but {str(other).rstrip('/')} answers" if answer.is_success else ""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import Command, Completes, Namespace, option, positional, switch
 from mail.cli.repl.words import split
-from mail.cli.session import Session, Status, TaskAsks, UsageError, how_to_reply
+from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
 from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mail.cli.views.events import Shown
     from mail.client import EventStream
     from mail.client.messaging import MessageOptions
-
-NOT_FOUND = 404
 
 DECISIONS = {
     **dict.fromkeys(("approve", "a", "yes", "y"), "approve"),
@@ -48,6 +46,7 @@ async def open_task(session: Session, task_id: str, *, is_new_allowed: bool = Fa
     from mail.cli.views.tasks import read_task
     from mail.client.errors import BadAnswer
 
+    task_id = await session.find_task(task_id, may_be_new=is_new_allowed)
     try:
         view = read_task(await session.client.get_task(task_id))
     except BadAnswer as refusal:
@@ -74,9 +73,12 @@ def show_questions(session: Session) -> None:
 
 async def reply(session: Session, text: str) -> None:
     """Answer the first question of the open task; all results are sent together. Raises UsageError."""
+    from mail.client.messaging import MessageOptions
+
     question, *others = session.questions
     if question.needs_approval:
-        await _resume(session, {"approvals": [read_decision(question, text)]})
+        options = MessageOptions(task_id=session.open_task, approvals=[read_decision(question, text)])
+        await send(session, "", options)
         return
     session.results[question.call_id] = text
     if others:
@@ -244,7 +246,9 @@ async def _open(session: Session, given: Namespace) -> None:
     await open_task(session, given.task_id)
 
 
-TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK)
+TASK = positional(
+    "task_id", "The task: its id, the beginning of it, or last.", metavar="TASK", completes=Completes.TASK
+)
 TEXT = positional("body", "The text.", metavar="TEXT", repeats=True)
 
 COMMANDS = (
@@ -271,7 +275,10 @@ COMMANDS = (
         arguments=(
             TEXT,
             option(
-                "--task-id", help="The task to continue, or the id of a new one.", completes=Completes.TASK
+                "--task-id",
+                help="The task to continue, or the id of a new one.",
+                completes=Completes.TASK,
+                may_be_new=True,
             ),
             option("--to", help="The agent to write to.", key="entrypoint", completes=Completes.AGENT),
             switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),

@@ -13,7 +13,13 @@ SOME_FAILED = 3
 CALLER = option("--caller", help="Only tasks of this caller, such as user:ann@swarm. For admins.")
 
 SELECTION = (
-    positional("task_id", "The task's id.", required=False, metavar="TASK", completes=Completes.TASK),
+    positional(
+        "task_id",
+        "The task: its id, the beginning of it, or last.",
+        required=False,
+        metavar="TASK",
+        completes=Completes.TASK,
+    ),
     positional(
         "seq",
         "One dead letter of the task. [default: all]",

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 KINDS = ("request", "response", "broadcast", "interrupt")
 RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 
-TASK = option("--task-id", help="The task to continue, or the id of a new one.", completes=Completes.TASK)
+TASK = option(
+    "--task-id",
+    help="The task to continue, or the id of a new one.",
+    completes=Completes.TASK,
+    may_be_new=True,
+)
 SUBJECT = option("--subject", help="The subject.")
 DROP_QUESTION = switch(
     "--drop-question", help="Send it even if the task waits for an answer, and drop its question."
@@ -94,7 +99,8 @@ async def message(session: Session, given: Namespace) -> None:
 async def message_stream(session: Session, given: Namespace) -> None:
     """Send a message, and print events as they happen."""
     with session.sending(_options(given)) as options:
-        live = replace(options, live=session.output.is_terminal)
+        is_live = session.output.is_terminal
+        live = replace(options, live=is_live, deltas=is_live)
         stream = await session.client.post_stream(given.body, live)
     session.show_warnings(stream.warnings)
     shown = await show_stream(session.client, stream, session.output, learn=session.learn)
@@ -119,7 +125,7 @@ def _options(given: Namespace) -> "MessageOptions":
     from mail.client.messaging import MessageOptions
 
     settings = getattr(given, "settings", None) or {}
-    names = {each.name for each in fields(MessageOptions)} - {"settings"}
+    names = {each.name for each in fields(MessageOptions)} - {"settings", "approvals"}
     if twice := sorted({"message", "show_events", *names} & settings.keys()):
         raise UsageError(f"--kwargs can't contain {', '.join(twice)}; use the flags")
     options = {name: value for name, value in vars(given).items() if name in names}

@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 
 SERVER_VARIABLE = "MAIL_SERVER"
 
+NOT_FOUND = 404
+
+LAST_TASK = frozenset({"last", "-"})
+"""Names of the caller's last task."""
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The ids of tasks that MAIL generates."""
+
+UUID_PREFIX = re.compile(r"[0-9a-f]{4,8}|[0-9a-f]{8}-[0-9a-f-]*")
+
+SHORTEST_PREFIX = 4
+"""Characters of an id that name its task; fewer are too easily a mistake."""
+
+MANY_MATCHES = 10
+"""Ids that an error lists, if several begin with the same characters."""
+
 VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 """A secret given by the name of an environment variable, in a shell's notation."""
 
@@ -114,6 +130,42 @@ class Session:
         if not self.tasks:
             raise UsageError(f"name a task; {self.slash}tasks lists them")
         return next(reversed(self.tasks))
+
+    async def find_task(self, name: str, *, may_be_new: bool = False) -> str:
+        """Return the id of the task that a name stands for: its id, the beginning of it, or `last` or `-`.
+
+        The last task is the one that was used last at the prompt, or the caller's newest. A name that `may_be_new`, of a task
+        that the command begins, stands for an existing one only if that has a generated id (a UUID), which nobody types.
+        A name that fits no task is returned as it is. Raises UsageError if several ids begin with it.
+        """
+        from mail.client.errors import BadAnswer
+
+        is_whole = name in self.tasks or UUID.fullmatch(name)
+        if is_whole or (may_be_new and name not in LAST_TASK and not UUID_PREFIX.fullmatch(name)):
+            return name
+        try:
+            return str((await self.client.get_task(name, summary=True))["task_id"])
+        except BadAnswer as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+        if name in LAST_TASK:
+            return self.require_task() if self.tasks else await self._newest_task()
+        if len(name) < SHORTEST_PREFIX:
+            return name
+        found = [each for each in await self.client.get_tasks(summary=True) if each.startswith(name)]
+        if may_be_new:
+            found = [each for each in found if UUID.fullmatch(each)]
+        if len(found) > 1:
+            shown = "".join(f"\n  {each}" for each in found[:MANY_MATCHES])
+            more = f"\n  and {len(found) - MANY_MATCHES} more" if len(found) > MANY_MATCHES else ""
+            raise UsageError(f"{len(found)} tasks begin with {name!r}; type more of the id:{shown}{more}")
+        return found[0] if found else name
+
+    async def _newest_task(self) -> str:
+        newest = next(iter(await self.client.get_tasks(limit=1, summary=True)), None)
+        if newest is None:
+            raise UsageError("you have no task yet")
+        return newest
 
     def add_task(self, task_id: str) -> None:
         """Remember a task as the last one."""

@@ -9,7 +9,13 @@ from mail.cli.session import Session, Status, status_after
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import asked_in
 
-TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK, uses_last_task=True)
+TASK = positional(
+    "task_id",
+    "The task: its id, the beginning of it, or last.",
+    metavar="TASK",
+    completes=Completes.TASK,
+    uses_last_task=True,
+)
 
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
 ALL = switch("--all", help="Decide all calls that wait for a decision.")
@@ -41,9 +47,8 @@ async def watch(session: Session, given: Namespace) -> None:
     """Print a task's events until it stops, then its answer and how to resume it if it is paused."""
     from mail.cli.views.tasks import read_task
 
-    stream = await session.client.watch_task(
-        given.task_id, after=given.after, live=session.output.is_terminal
-    )
+    is_live = session.output.is_terminal
+    stream = await session.client.watch_task(given.task_id, after=given.after, live=is_live, deltas=is_live)
     session.waiting_for = given.task_id
     shown = await show_stream(session.client, stream, session.output, learn=session.learn)
     show_answer(shown, session.output)
@@ -65,8 +70,9 @@ async def fork(session: Session, given: Namespace) -> None:
     if given.run and session.output.is_terminal and not session.output.as_json:
         session.output.text(f"Watch it with\n  {session.watch_command(forked['task_id'])}")
     if given.message is not None:
+        is_live = session.output.is_terminal
         stream = await session.client.post_message_stream(
-            given.message, task_id=forked["task_id"], drop_question=True, live=session.output.is_terminal
+            given.message, task_id=forked["task_id"], drop_question=True, live=is_live, deltas=is_live
         )
         shown = await show_stream(session.client, stream, session.output, learn=session.learn)
         show_answer(shown, session.output)

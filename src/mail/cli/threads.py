@@ -191,6 +191,7 @@ COMMANDS = (
                 "The thread: usually the id of a bead or of a task.",
                 metavar="ID",
                 completes=Completes.TASK,
+                may_be_new=True,
             ),
             switch("--full", help="Show whole messages, not a line of each."),
             option("--reply", metavar="TEXT", help="Answer the request for help that has paused a task."),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import aiohttp
-import httpx
+import httpx2
 from aiohttp.client import DEFAULT_TIMEOUT
 from yarl import URL
 
@@ -17,13 +17,13 @@ DECODED_BY_AIOHTTP = ("content-encoding", "content-length")
 """Headers that don't apply to the body that aiohttp has decoded."""
 
 
-class AiohttpTransport(httpx.AsyncBaseTransport):
-    """A transport that sends the requests of an `httpx.AsyncClient` over an aiohttp session, and never closes it."""
+class AiohttpTransport(httpx2.AsyncBaseTransport):
+    """A transport that sends the requests of an `httpx2.AsyncClient` over an aiohttp session, and never closes it."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request. Raises MAILClientError with aiohttp's error chained."""
         content = await request.aread()
         headers = [(name, value) for name, value in request.headers.multi_items() if name != "host"]
@@ -36,13 +36,13 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
                 allow_redirects=False,
                 timeout=self._timeout(request),
             )
-        return httpx.Response(
+        return httpx2.Response(
             response.status,
             headers=[each for each in response.headers.items() if each[0].lower() not in DECODED_BY_AIOHTTP],
             stream=_Body(request, response),
         )
 
-    def _timeout(self, request: httpx.Request) -> aiohttp.ClientTimeout:
+    def _timeout(self, request: httpx2.Request) -> aiohttp.ClientTimeout:
         """Return the session's time limits if they were set; aiohttp's default would end long answers."""
         if self._session.timeout != DEFAULT_TIMEOUT:
             return self._session.timeout
@@ -50,8 +50,8 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         return aiohttp.ClientTimeout(total=None, sock_connect=limits["connect"], sock_read=limits["read"])
 
 
-class _Body(httpx.AsyncByteStream):
-    def __init__(self, request: httpx.Request, response: aiohttp.ClientResponse) -> None:
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, request: httpx2.Request, response: aiohttp.ClientResponse) -> None:
         self._request = request
         self._response = response
 
@@ -65,7 +65,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 @contextmanager
-def _translated(request: httpx.Request) -> Iterator[None]:
+def _translated(request: httpx2.Request) -> Iterator[None]:
     def describe(error: Exception) -> str:
         return f"{request.method} {request.url.path}: {type(error).__name__} {error}".strip()
 
@@ -79,8 +79,8 @@ def _translated(request: httpx.Request) -> Iterator[None]:
         raise ConnectionLost(describe(error)) from error
 
 
-def over(session: aiohttp.ClientSession) -> httpx.AsyncClient:
-    """Return an httpx client that sends over this session and adds no headers of its own."""
-    client = httpx.AsyncClient(transport=AiohttpTransport(session))
+def over(session: aiohttp.ClientSession) -> httpx2.AsyncClient:
+    """Return an httpx2 client that sends over this session and adds no headers of its own."""
+    client = httpx2.AsyncClient(transport=AiohttpTransport(session))
     client.headers.clear()
     return client

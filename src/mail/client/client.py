@@ -36,8 +36,8 @@ class MAILClient(Messaging):
         base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`. `url` is an
             alias.
         api_key: sent as a bearer token; takes precedence over the token of the URL.
-        session: an `httpx.AsyncClient` or `aiohttp.ClientSession` to send requests with. It is not closed, and its time
-            limits apply unless they are its library's defaults.
+        session: an `AsyncClient` of httpx2 or httpx, or an `aiohttp.ClientSession`, to send requests with. It is not closed,
+            and its time limits apply unless they are its library's defaults.
         config: how long to wait for an answer, and whether to log requests as INFO instead of DEBUG; the default is
             `[client]` of `mail.toml`.
     """
@@ -134,9 +134,12 @@ class MAILClient(Messaging):
         )
         return dict(islice(tasks.items(), limit))
 
-    async def get_task(self, task_id: str, *, at: int | None = None) -> JSONObject:
-        """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id."""
-        return await self._ask("get_task", task_id=task_id, at=at)
+    async def get_task(self, task_id: str, *, at: int | None = None, summary: bool = False) -> JSONObject:
+        """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id.
+
+        With `summary`, it comes without its events and waiting messages.
+        """
+        return await self._ask("get_task", task_id=task_id, at=at, fields="summary" if summary else None)
 
     async def get_turn(self, task_id: str, seq: int, *, limit: int | None = None) -> JSONObject:
         """Return the turn of an agent to which an event (seq) belongs: what the agent read and replied, and its tools.

@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
+import httpx2
 from pydantic_core import from_json, to_json
 
 from mail.client.errors import (
@@ -28,9 +29,11 @@ from mail.client.errors import (
 from mail.client.operations import OPERATIONS
 from mail.client.sse import CONTENT_TYPE
 from mail.config import ClientConfig
+from mail.core.protocol.retry_after import read_retry_after
 
 if TYPE_CHECKING:
     import aiohttp
+    import httpx
 
 logger = logging.getLogger("mail.client")
 
@@ -50,18 +53,18 @@ A request answered with 429 has changed nothing, so any request can be retried.
 LONGEST_PAUSE = 30.0
 """Seconds; if a server asks for a longer pause, the caller gets the error instead."""
 
-_HTTPX_DEFAULT = httpx.Timeout(5.0)
+_HTTPX_DEFAULT = httpx2.Timeout(5.0).as_dict()
 _NO_PROXY = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
 """Requests to this machine are sent to no proxy, whatever `HTTP_PROXY` says: they carry keys, and could not come back."""
 
 _NOT_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.InvalidURL,
-    httpx.LocalProtocolError,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
+    "ConnectError",
+    "ConnectTimeout",
+    "InvalidURL",
+    "LocalProtocolError",
+    "PoolTimeout",
+    "ProxyError",
+    "UnsupportedProtocol",
 )
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[^\s/?#@\\]+")
@@ -111,7 +114,7 @@ class Connection:
         self,
         base_url: str = "",
         api_key: str | None = None,
-        session: "httpx.AsyncClient | aiohttp.ClientSession | None" = None,
+        session: "httpx2.AsyncClient | httpx.AsyncClient | aiohttp.ClientSession | None" = None,
         config: ClientConfig | None = None,
         *,
         url: str = "",
@@ -120,8 +123,8 @@ class Connection:
         self.base_url = server.url
         self.api_key = api_key or server.token
         self.config = config or ClientConfig()
-        self._given = None if session is None else _as_httpx(session)
-        self._own: httpx.AsyncClient | None = None
+        self._given = None if session is None else _as_client(session)
+        self._own: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -185,7 +188,7 @@ class Connection:
 
     async def _request(
         self, operation: str, parameters: Mapping[str, Any], headers: Mapping[str, str] | None = None
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         request = OPERATIONS[operation].request(parameters)
         return await self._send(
             request.method, request.path, body=request.body, query=request.query, headers=headers
@@ -199,7 +202,7 @@ class Connection:
         body: object = None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response | None:
+    ) -> httpx2.Response | None:
         """Return a response whose events are still to be read; None if there will be none (204)."""
         async with self._deadline(f"{method} {url}"):
             response = await self._send(method, url, body=body, query=query, headers=headers, stream=True)
@@ -210,7 +213,7 @@ class Connection:
                     await response.aread()
             finally:
                 await response.aclose()
-        if response.status_code == httpx.codes.NO_CONTENT:
+        if response.status_code == httpx2.codes.NO_CONTENT:
             return None
         read_json(response)
         raise BadAnswer(_request_of(response), response.status_code, "not a stream of events")
@@ -224,7 +227,7 @@ class Connection:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         stream: bool = False,
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """Send a request, retry it after 429, and return the response of any status.
 
         `url` is a path on the server, or a URL that the server has returned. Raises InvalidRequest, InvalidConnection
@@ -233,9 +236,9 @@ class Connection:
         for pause in RETRY_SECONDS:
             response = await self._send_once(method, url, body, query, headers, stream)
             seconds = (
-                _retry_after(response) if response.status_code == httpx.codes.TOO_MANY_REQUESTS else None
+                _retry_after(response) if response.status_code == httpx2.codes.TOO_MANY_REQUESTS else None
             )
-            if response.status_code != httpx.codes.TOO_MANY_REQUESTS or (seconds or 0) > LONGEST_PAUSE:
+            if response.status_code != httpx2.codes.TOO_MANY_REQUESTS or (seconds or 0) > LONGEST_PAUSE:
                 return response
             await response.aclose()
             await asyncio.sleep(pause if seconds is None else seconds)
@@ -249,7 +252,7 @@ class Connection:
         query: Mapping[str, str] | None,
         headers: Mapping[str, str] | None,
         stream: bool,
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         all_headers = {**self._build_headers(), **(headers or {})}
         if body is not None:
             all_headers["Content-Type"] = "application/json"
@@ -282,24 +285,30 @@ class Connection:
                 raise
             raise RequestTimedOut(f"{what}: no answer in {self.config.timeout:g} s") from error
 
-    def _session(self) -> httpx.AsyncClient:
+    def _session(self) -> httpx2.AsyncClient:
         if self._given is not None:
             return self._given
         if self._own is None:
             # Every stream occupies a connection while it lasts, so their number can't be limited.
-            limits = httpx.Limits(
+            limits = httpx2.Limits(
                 max_connections=None, max_keepalive_connections=20, keepalive_expiry=KEPT_SECONDS
             )
-            self._own = httpx.AsyncClient(limits=limits, mounts=_NO_PROXY)
+            self._own = httpx2.AsyncClient(limits=limits, mounts=_NO_PROXY)
         return self._own
 
-    def _timeout(self, session: httpx.AsyncClient, *, is_stream: bool) -> httpx.Timeout:
-        """Return the session's time limits if they were set; httpx's default would end long answers."""
-        if session.timeout != _HTTPX_DEFAULT:
-            return session.timeout
+    def _timeout(
+        self, session: httpx2.AsyncClient, *, is_stream: bool
+    ) -> tuple[float | None, float | None, float | None, float | None]:
+        """Return the limits for connecting, reading, writing and a free connection: the session's, if they were set.
+
+        The default of the HTTP libraries would end long answers.
+        """
+        limits = session.timeout
+        if limits.as_dict() != _HTTPX_DEFAULT:
+            return limits.connect, limits.read, limits.write, limits.pool
         answer = self.config.timeout
         read = self.silence_seconds if is_stream else answer
-        return httpx.Timeout(read, connect=min(CONNECT_SECONDS, answer), pool=answer)
+        return min(CONNECT_SECONDS, answer), read, read, answer
 
     def _trace(self, text: str, *values: object) -> None:
         logger.log(logging.INFO if self.config.verbose else logging.DEBUG, text, *values)
@@ -310,20 +319,31 @@ def translated(what: str) -> Iterator[None]:
     """Translate the HTTP library's errors into MAILClientError."""
     try:
         yield
-    except _NOT_SENT as error:
+    except _errors(*_NOT_SENT) as error:
         raise ServerUnreachable(f"{what}: {_describe(error)}") from error
-    except httpx.TimeoutException as error:
+    except _errors("TimeoutException") as error:
         raise RequestTimedOut(f"{what}: {_describe(error)}") from error
-    except httpx.RequestError as error:
+    except _errors("RequestError") as error:
         raise ConnectionLost(f"{what}: {_describe(error)}") from error
 
 
-def is_stream(response: httpx.Response) -> bool:
+def _errors(*names: str) -> tuple[type[Exception], ...]:
+    """Return the exceptions of these names, of httpx2 and, for a session of it, of httpx."""
+    return tuple(getattr(library, name) for library in _libraries() for name in names)
+
+
+def _libraries() -> list[Any]:
+    """Return httpx2, and httpx if the program has imported it, as a program that passes a session of it has."""
+    loaded = sys.modules.get("httpx")
+    return [httpx2] if loaded is None else [httpx2, loaded]
+
+
+def is_stream(response: httpx2.Response) -> bool:
     """Return whether the server answers with events."""
     return response.is_success and _media_type(response) == CONTENT_TYPE
 
 
-def read_json(response: httpx.Response) -> Any:
+def read_json(response: httpx2.Response) -> Any:
     """Return the JSON of a response. Raises BadAnswer for an error status, NotJSON for an answer that is not JSON."""
     request = _request_of(response)
     if response.is_redirect:
@@ -341,9 +361,9 @@ def read_json(response: httpx.Response) -> Any:
     if response.is_success:
         return value
     detail = _read_detail(value)
-    if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+    if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
         raise TooManyRequests(request, response.status_code, detail, _retry_after(response))
-    if response.status_code == httpx.codes.CONFLICT and (calls := _pending_calls(value)):
+    if response.status_code == httpx2.codes.CONFLICT and (calls := _pending_calls(value)):
         raise QuestionOpen(request, response.status_code, detail, calls)
     raise BadAnswer(request, response.status_code, detail)
 
@@ -354,10 +374,8 @@ def _pending_calls(value: Any) -> list[dict[str, Any]]:
     return calls if isinstance(calls, list) else []
 
 
-def _retry_after(response: httpx.Response) -> float | None:
-    """Return the seconds of `Retry-After`; None without that header, or if it is a date."""
-    given = response.headers.get("retry-after", "").strip()
-    return float(given) if given.isascii() and given.isdecimal() else None
+def _retry_after(response: httpx2.Response) -> float | None:
+    return read_retry_after(response.headers.get("retry-after", ""), datetime.now(UTC))
 
 
 def _read_detail(value: Any) -> str:
@@ -368,16 +386,16 @@ def _read_detail(value: Any) -> str:
     return detail if isinstance(detail, str) else to_json(detail).decode()
 
 
-def _not_json(response: httpx.Response) -> NotJSON:
+def _not_json(response: httpx2.Response) -> NotJSON:
     content_type = response.headers.get("content-type", "")
     return NotJSON(_request_of(response), response.status_code, content_type, response.text)
 
 
-def _media_type(response: httpx.Response) -> str:
+def _media_type(response: httpx2.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-def _request_of(response: httpx.Response) -> str:
+def _request_of(response: httpx2.Response) -> str:
     return f"{response.request.method} {response.request.url.path}"
 
 
@@ -385,14 +403,14 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__} {error}".strip()
 
 
-def _as_httpx(session: "httpx.AsyncClient | aiohttp.ClientSession") -> httpx.AsyncClient:
-    if isinstance(session, httpx.AsyncClient):
-        return session
+def _as_client(session: object) -> httpx2.AsyncClient:
+    if any(isinstance(session, library.AsyncClient) for library in _libraries()):
+        return cast(httpx2.AsyncClient, session)  # what is used of it is the same in httpx
     loaded = sys.modules.get("aiohttp")  # a caller that passes one of its sessions has loaded it
     if loaded is not None and isinstance(session, loaded.ClientSession):
         from mail.client.aiohttp_session import over
 
         return over(session)
     raise TypeError(
-        f"session must be an httpx.AsyncClient or an aiohttp.ClientSession, not {type(session).__name__}"
+        f"session must be an AsyncClient of httpx2 or httpx, or an aiohttp.ClientSession, not {type(session).__name__}"
     )

@@ -12,7 +12,7 @@
         ├── QuestionOpen                 409: the task waits for an answer; `pending_tool_calls`
         └── NotJSON (ValueError)         the answer is not from a MAIL server; `content_type`, `body`
 
-An error of the HTTP library is chained as `__cause__`: of aiohttp if the client was given one of its sessions, else of httpx.
+An error of the HTTP library is chained as `__cause__`: of aiohttp if the client was given one of its sessions, else of httpx2.
 """
 
 import json

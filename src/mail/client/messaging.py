@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from urllib.parse import unquote
 from uuid import uuid4
 
-import httpx
+import httpx2
 
 from mail.client.connection import Connection, is_stream, read_json
 from mail.client.errors import (
@@ -63,6 +63,7 @@ class MessageOptions:
     deltas: bool = False
     drop_question: bool = False
     output_schema: Mapping[str, Any] | None = None
+    approvals: Sequence[Mapping[str, Any]] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, operation: str, **fields: Any) -> "SentMessage":
@@ -81,6 +82,7 @@ class MessageOptions:
             "webhook": {"url": self.webhook} if isinstance(self.webhook, str) else self.webhook,
             "drop_question": self.drop_question or None,
             "output_schema": self.output_schema,
+            "approvals": self.approvals,
             "kwargs": self.settings or None,
         }
         headers = {} if self.idempotency_key is None else {IDEMPOTENCY_KEY: self.idempotency_key}
@@ -159,7 +161,7 @@ class SentMessage:
         return None
 
     def _is_about(self, kind: str, data: Mapping[str, Any]) -> bool:
-        if self.body.get("resume_from") == "breakpoint_tool_call":
+        if self.body.get("resume_from") == "breakpoint_tool_call" or "approvals" in self.body:
             return kind == "breakpoint_action_complete"
         message = (data.get("extra_data") or {}).get("full_message", {}).get("message")
         return (
@@ -281,12 +283,13 @@ class Messaging(Connection):
         webhook: str | Mapping[str, Any] | None = None,
         drop_question: bool = False,
         output_schema: Mapping[str, Any] | None = None,
+        approvals: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> JSONObject:
         """Send a message and wait for the answer.
 
-        Returns `{"response": …, "events": … or None, "task_id": …, "status": …, "pending_tool_calls": […]}`; also
-        `warnings` if the server has ignored something.
+        Returns `{"response": …, "events": … or None, "task_id": …, "status": …, "pending_tool_calls": […],
+        "question": … or None}`, the last being what a paused task asks, in words; also `warnings` if the server has ignored something.
 
         Waits as long as the configuration allows, even if the server doesn't: after 202, or when the connection breaks,
         it follows the task to its end.
@@ -305,6 +308,8 @@ class Messaging(Connection):
             drop_question: whether a message to a task that waits for an answer drops the question; otherwise it is
                 refused with QuestionOpen.
             output_schema: the JSON Schema that the answer must fit; its value is `output` in the answer then.
+            approvals: decisions on calls that wait for approval, each with a `decision` (approve, edit, reject) and, if
+                several wait, a `call_id`; `approve` and `reject` build one.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
@@ -320,6 +325,7 @@ class Messaging(Connection):
             webhook=webhook,
             drop_question=drop_question,
             output_schema=output_schema,
+            approvals=approvals,
             settings=kwargs,
         )
         return await self._post(message if body is None else body, options, show_events=show_events)
@@ -342,6 +348,7 @@ class Messaging(Connection):
         deltas: bool = False,
         drop_question: bool = False,
         output_schema: Mapping[str, Any] | None = None,
+        approvals: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and stream the task's events, up to `task_complete` or `task_error`.
@@ -362,6 +369,7 @@ class Messaging(Connection):
             deltas=deltas,
             drop_question=drop_question,
             output_schema=output_schema,
+            approvals=approvals,
             settings=kwargs,
         )
         return await self._post_stream(message if body is None else body, options)
@@ -425,7 +433,6 @@ class Messaging(Connection):
         return await self.post_message(
             "",
             task_id=task_id,
-            resume_from="breakpoint_tool_call",
             show_events=show_events,
             approvals=[approval],
         )
@@ -475,17 +482,16 @@ class Messaging(Connection):
                 "events": answer.events if show_events else None,
                 "task_id": answer.task_id,
                 "status": answer.status,
-                "pending_tool_calls": await self._pending_calls(answer),
+                **await self._asked(answer),
                 **more,
             }
         return answer
 
-    async def _pending_calls(self, outcome: TaskOutcome) -> list[JSONObject]:
-        """Return the calls that a task waits for, which no event lists."""
-        if outcome.status != "paused":
-            return []
-        task = await self._ask("get_task", task_id=outcome.task_id)
-        return list(task.get("pending_tool_calls", ()))
+    async def _asked(self, outcome: TaskOutcome) -> JSONObject:
+        """Return what a task asks: the calls that it waits for, which no event lists, and in words."""
+        paused = outcome.status == "paused"
+        task = await self._ask("get_task", task_id=outcome.task_id, fields="summary") if paused else {}
+        return {"pending_tool_calls": task.get("pending_tool_calls", []), "question": task.get("question")}
 
     async def _output(self, outcome: TaskOutcome) -> JSONObject:
         """Return the field `output` of the answer of a task that was followed."""
@@ -538,7 +544,7 @@ class Messaging(Connection):
         if is_stream(response):
             return self._stream_in(response, sent)
         answer = dict(read_json(response))
-        if response.status_code == httpx.codes.ACCEPTED:
+        if response.status_code == httpx2.codes.ACCEPTED:
             return self._stream_of(response, answer, is_new=sent.is_new)
         return answer
 
@@ -571,7 +577,7 @@ class Messaging(Connection):
                 why = failure
                 continue
             except BadAnswer as refusal:
-                if refusal.status != httpx.codes.NOT_FOUND and not is_transient(refusal):
+                if refusal.status != httpx2.codes.NOT_FOUND and not is_transient(refusal):
                     raise
                 why = refusal
                 continue
@@ -584,9 +590,9 @@ class Messaging(Connection):
             f"({why}): {sent.advice}"
         ) from error.__cause__
 
-    def _stream_in(self, response: httpx.Response | None, sent: SentMessage) -> EventStream:
+    def _stream_in(self, response: httpx2.Response | None, sent: SentMessage) -> EventStream:
         """Return the stream that is the answer to a message."""
-        headers = httpx.Headers() if response is None else response.headers
+        headers = httpx2.Headers() if response is None else response.headers
         task_id = sent.task_id or unquote(headers.get("x-task-id", ""))
         after = headers.get(POSITION_HEADER)
         is_resumable = sent.is_new or after is not None
@@ -606,12 +612,12 @@ class Messaging(Connection):
         is_new: bool = False,
         wanted: Mapping[str, bool] = MappingProxyType({}),
     ) -> EventStream:
-        async def reopen(last: str | None) -> httpx.Response | None:
+        async def reopen(last: str | None) -> httpx2.Response | None:
             return await self._reopen_task(task_id, last, wanted)
 
         return EventStream(task_id, reopen, after=after, is_resumable=is_resumable, is_new=is_new)
 
-    def _stream_of(self, accepted: httpx.Response, answer: JSONObject, *, is_new: bool) -> EventStream:
+    def _stream_of(self, accepted: httpx2.Response, answer: JSONObject, *, is_new: bool) -> EventStream:
         """Return the stream that a 202 links to. It may be on another server, which gets the key too."""
         url = accepted.url.join(answer["links"]["stream"])
         if accepted.url.scheme == "https" and url.scheme != "https":
@@ -619,21 +625,21 @@ class Messaging(Connection):
                 f"POST {accepted.request.url.path}", accepted.status_code, "it links to an unencrypted stream"
             )
 
-        async def reopen(last: str | None) -> httpx.Response | None:
+        async def reopen(last: str | None) -> httpx2.Response | None:
             return await self._reopen(str(url), None, last)
 
         return EventStream(answer["task_id"], reopen, is_new=is_new)
 
     async def _reopen_task(
         self, task_id: str, last: str | None, wanted: Mapping[str, bool]
-    ) -> httpx.Response | None:
+    ) -> httpx2.Response | None:
         request = OPERATIONS["watch_task"].request({"task_id": task_id})
         query = {**(request.query or {}), **dict.fromkeys(wanted, "true")}
         return await self._reopen(request.path, query, last)
 
     async def _reopen(
         self, url: str, query: Mapping[str, str] | None, last: str | None
-    ) -> httpx.Response | None:
+    ) -> httpx2.Response | None:
         return await self._open("GET", url, query=query, headers={"Last-Event-ID": last} if last else None)
 
 

@@ -3,11 +3,11 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
-import httpx
+import httpx2
 
 from mail.client.connection import translated
 from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut, ServerUnreachable
@@ -61,7 +61,7 @@ async def attempts() -> AsyncIterator[int]:
         yield attempt
 
 
-Reopen = Callable[[str | None], Awaitable[httpx.Response | None]]
+Reopen = Callable[[str | None], Awaitable[httpx2.Response | None]]
 """Requests the events after the one with this id; returns None if there are and will be none."""
 
 
@@ -105,7 +105,7 @@ class EventStream:
         self._is_resumable = is_resumable
         self._is_new = is_new
         self._arrived: deque[ServerSentEvent] = deque()
-        self._response: httpx.Response | None = None
+        self._response: httpx2.Response | None = None
         self._failures = 0
         self._error: MAILClientError | None = None
         self._was_open = False
@@ -139,15 +139,14 @@ class EventStream:
         self._arrived.clear()
         await self._disconnect()
 
-    def attach(self, response: httpx.Response | None) -> None:
+    def attach(self, response: httpx2.Response | None) -> None:
         """Read from this response; None means that there are no more events."""
         self._response = response
         self._is_over = response is None
         self._was_open = True
         if response is not None:
             self._has_answer = False
-            # httpx types its generator as a mere iterator
-            self._chunks = cast(AsyncGenerator[bytes], response.aiter_bytes())
+            self._chunks = response.aiter_bytes()
             self._decoder = EventDecoder()
 
     async def connect(self, error: MAILClientError | None = None) -> None:
@@ -172,14 +171,14 @@ class EventStream:
                 self._error = failure
             except BadAnswer as refusal:
                 # A task that was just created may not be stored yet.
-                is_on_its_way = refusal.status == httpx.codes.NOT_FOUND and not self._was_open
+                is_on_its_way = refusal.status == httpx2.codes.NOT_FOUND and not self._was_open
                 if not (self._has_answer or is_on_its_way or is_transient(refusal)):
                     raise
                 self._error = refusal
             if self._response is None and self._has_answer:
                 self._is_over = True  # the request only checked for further events
 
-    async def _receive(self, response: httpx.Response) -> None:
+    async def _receive(self, response: httpx2.Response) -> None:
         try:
             with translated(f"GET {response.request.url.path}"):
                 chunk = await anext(self._chunks, None)

@@ -11,6 +11,7 @@ from mail.factories.answer import AnswerReader
 from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
+from mail.factories.litellm_parts import is_finished
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
 from mail.factories.options import merge_options
 from mail.factories.retry import Cause
@@ -45,16 +46,9 @@ async def call_chat(
                 reader.take(choice.delta, choice.finish_reason, on_piece)
     finally:
         await stream.aclose()
-    if not _was_finished(stream):
+    if not is_finished(stream):
         raise CallFailed(Cause.CONNECTION if reader.has_begun else Cause.NO_REPLY)
     return reader.reply(usage)
-
-
-def _was_finished(stream: Any) -> bool:
-    """Return whether the provider has sent a finish reason; litellm reports one even without it."""
-    known = ("received_finish_reason", "intermittent_finish_reason")
-    names = [name for name in known if hasattr(stream, name)]
-    return not names or any(getattr(stream, name) for name in names)
 
 
 def chat_arguments(request: ModelRequest) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
 from typing import Any
 
+from mail.core.protocol.retry_after import read_retry_after
 from mail.factories.items import MalformedReply
 from mail.factories.models import ModelRequest
 from mail.factories.providers import key_variable, missing_variables, name_hint, provider_of, similar_model
@@ -60,15 +60,15 @@ def classify(litellm: Any, error: Exception, request: ModelRequest) -> Failure |
 
 def _of_connection(litellm: Any, error: Exception) -> Failure | None:
     """Return the failure of an error that came instead of a response; None if it isn't one."""
-    import httpx
-
     # Timeouts of litellm have no cause; its other errors carry one of a lower layer.
     if isinstance(error, TimeoutError | litellm.Timeout | litellm.openai.APITimeoutError):
         return Failure(Cause.TIMEOUT)
     chain = [each for each in _chain(error) if not _is_litellms(each)]
     if any(_is_response(litellm, each) for each in chain):
         return None
-    if any(isinstance(each, httpx.ConnectError) for each in chain):  # later ones are broken connections
+    if any(
+        isinstance(each, litellm.httpx.ConnectError) for each in chain
+    ):  # later ones are broken connections
         for each in chain:
             if isinstance(each, ssl.SSLError) and not isinstance(each, _BROKEN_OFF):
                 reason = getattr(each, "verify_message", None) or each.reason or type(each).__name__
@@ -76,9 +76,9 @@ def _of_connection(litellm: Any, error: Exception) -> Failure | None:
     causes = (
         (socket.gaierror, Cause.UNKNOWN_HOST),
         (ConnectionRefusedError, Cause.REFUSED),
-        (httpx.TimeoutException, Cause.TIMEOUT),
+        (litellm.httpx.TimeoutException, Cause.TIMEOUT),
         (
-            (ConnectionError, ssl.SSLError, httpx.TransportError, litellm.openai.APIConnectionError),
+            (ConnectionError, ssl.SSLError, litellm.httpx.TransportError, litellm.openai.APIConnectionError),
             Cause.CONNECTION,
         ),
     )
@@ -112,9 +112,7 @@ def _has_response(litellm: Any, error: Exception) -> bool:
 
 def _is_response(litellm: Any, error: BaseException) -> bool:
     """Return whether an error stands for a response."""
-    import httpx
-
-    sent = (httpx.HTTPStatusError, litellm.openai.APIStatusError)
+    sent = (litellm.httpx.HTTPStatusError, litellm.openai.APIStatusError)
     return isinstance(error, sent) and not _is_litellms(error)
 
 
@@ -133,10 +131,8 @@ def _of_response(litellm: Any, error: Exception, request: ModelRequest) -> Failu
 
 def _place(litellm: Any, error: Exception, request: ModelRequest) -> str:
     """Return the host that was called or, if the error doesn't tell, the provider."""
-    import httpx
-
     for each in _chain(error):
-        if isinstance(each, httpx.RequestError) or _is_response(litellm, each):
+        if isinstance(each, litellm.httpx.RequestError) or _is_response(litellm, each):
             with suppress(RuntimeError, AttributeError):  # the former if the error has no request
                 url = each.request.url  # type: ignore[attr-defined]  # each of them has it
                 return f"{url.host}:{url.port}" if url.port else str(url.host)
@@ -153,7 +149,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _by_status(litellm: Any, error: Exception, status: int, request: ModelRequest) -> Failure:
     wait = retry_after(_headers(error), datetime.now(UTC))
-    codes = [code for each in _chain(error) for code in _codes(each)]
+    codes = [code for each in _chain(error) for code in _codes(litellm, each)]
     if status == 429:
         return Failure(Cause.QUOTA if QUOTA in codes else Cause.RATE_LIMIT, status, wait)
     if status == 404 or NO_SUCH_MODEL in codes:
@@ -185,13 +181,11 @@ def _is_unreadable(error: Exception, status: int) -> bool:
     return status >= 500 or any(isinstance(each, JSONDecodeError) for each in _chain(error))
 
 
-def _codes(error: BaseException) -> list[Any]:
+def _codes(litellm: Any, error: BaseException) -> list[Any]:
     """Return the provider's code of an error and the parameter at fault, from its SDK and its response."""
-    import httpx
-
     codes = [getattr(error, "code", None), getattr(error, "param", None)]
-    if isinstance(error, httpx.HTTPStatusError):
-        with suppress(ValueError, httpx.StreamError, LookupError, TypeError):
+    if isinstance(error, litellm.httpx.HTTPStatusError):
+        with suppress(ValueError, litellm.httpx.StreamError, LookupError, TypeError):
             told = error.response.json()["error"]
             codes += [told.get("code"), told.get("param")]
     return codes
@@ -211,11 +205,4 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds to wait that a provider requests: OpenAI's milliseconds, or RFC 9110's seconds or date."""
     with suppress(KeyError, ValueError):
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    with suppress(ValueError):
-        return max(0.0, float(value))
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
-    return None
+    return read_retry_after(headers.get("retry-after", ""), now)

@@ -24,14 +24,12 @@ from mail.core.protocol.error_text import hide_credentials, missing_package
 from mail.core.task.swarm import ToolChoice
 from mail.errors import AgentUnavailable
 from mail.factories.items import Entry
+from mail.factories.litellm_parts import import_rest, take_clients
 
 logger = logging.getLogger(__name__)
 
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True"}
 """Environment variables that keep litellm from fetching its tables from GitHub; existing values win."""
-
-WARM_UP = ("litellm.responses.mcp.litellm_proxy_mcp_handler",)
-"""Modules that litellm imports on its first call."""
 
 NOISE: Mapping[str, type[Warning]] = MappingProxyType(
     {
@@ -54,8 +52,7 @@ def preload() -> None:
     """Import litellm in advance, in a process that will call models. Never raises."""
     try:
         load_litellm()
-        for module in WARM_UP:
-            import_module(module)
+        import_rest()
     except (AgentUnavailable, ImportError) as error:
         logger.warning("litellm can't be loaded: %s", error)
 
@@ -89,28 +86,18 @@ async def get_litellm() -> Any:
     loop = asyncio.get_running_loop()
     if loop not in _known_loops:
         _known_loops.add(loop)
-        _take_clients(litellm, loop)  # left by a closed loop with the same id: they would fail
+        take_clients(litellm, loop)  # left by a closed loop with the same id: they would fail
     return litellm
 
 
 async def close_clients() -> None:
     """Close the connections that litellm keeps open for this event loop, before it ends."""
     if _loaded:
-        for client in _take_clients(_loaded[0], asyncio.get_running_loop()):
+        for client in take_clients(_loaded[0], asyncio.get_running_loop()):
             close = getattr(client, "aclose", None) or getattr(client, "close", None)
             closing = close() if close is not None else None
             if isawaitable(closing):
                 await closing
-
-
-def _take_clients(litellm: Any, loop: asyncio.AbstractEventLoop) -> list[Any]:
-    """Remove the HTTP clients of a loop from litellm's cache, whose keys end with the loop's id, and return them.
-
-    One of them is also an attribute of the module, which litellm recreates on demand.
-    """
-    vars(litellm).pop("module_level_aclient", None)
-    cached: dict[str, Any] = litellm.in_memory_llm_clients_cache.cache_dict
-    return [cached.pop(key) for key in list(cached) if key.endswith(f"-{id(loop)}")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,12 @@ The names are litellm's own, of its Chat Completions and Responses calls, of the
 litellm takes seconds to import, so they are kept in `options.json`, which `scripts/litellm_options.py` writes.
 """
 
-import inspect
 import json
 import os
 import re
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
 from functools import lru_cache
-from importlib import import_module
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -61,13 +58,6 @@ RESERVED: Mapping[str, str] = MappingProxyType(
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
-_INTERNAL = re.compile(
-    r"_|self$|a?(completion|text_completion|embedding|img_generation)$|allm_|async_|litellm_(call|logging|trusted)"
-    r"|use_(client|in_pass)|(model_list|shared_session|client|complete_response|proxy_server_request|secret_fields)$"
-    r"|.*(-|cost|router|call_id|_fn$)"
-)
-"""Arguments that litellm passes to itself, prices, and settings of its router."""
-
 _DESTINATION = (
     "api_base",
     "base_url",
@@ -78,59 +68,6 @@ _DESTINATION = (
     "extra_query",
     "api_version",
 )
-
-_CONNECTION = (
-    "extra_headers",
-    "extra_body",
-    "extra_query",
-    "api_version",
-    "custom_llm_provider",
-    "drop_params",
-)
-"""Arguments of every call that litellm lists among those of Chat Completions, or nowhere."""
-
-
-# --------------------------------------------------------------------------------------------- litellm's names
-
-
-def read_names(litellm: Any) -> dict[str, list[str]]:
-    """Return the names of all options that the installed litellm knows, by what they belong to.
-
-    `connection` has those that choose the destination, the credentials and the rest of how a call is made.
-    """
-    constants, params = import_module("litellm.constants"), import_module("litellm.types.utils")
-    api, router = import_module("litellm.types.llms.openai"), import_module("litellm.types.router")
-    managers = import_module("litellm.utils").ProviderConfigManager
-    chat = set(constants.DEFAULT_CHAT_COMPLETION_PARAM_VALUES)
-    responses = set(api.ResponsesAPIOptionalRequestParams.__annotations__)
-    calls = (litellm.acompletion, litellm.aresponses)
-    arguments = {name for call in calls for name in inspect.signature(call).parameters if name != "kwargs"}
-    known = {*params.all_litellm_params, *router.GenericLiteLLMParams.model_fields}
-    general = {*known, *_CONNECTION} - responses
-    chat -= general
-    connection = general | (arguments - chat - responses)
-    provider: set[str] = set()
-    for each in params.LlmProviders:
-        config: Any = None
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # pydantic's, of litellm's types
-                config = managers.get_provider_chat_config(model="", provider=each)
-        except (ValueError, TypeError, AttributeError, LookupError, ImportError):
-            continue
-        for kind in type(config).__mro__:
-            provider |= {name for name in inspect.get_annotations(kind) if name == name.lower()}
-    names = {
-        "chat": chat,
-        "responses": responses,
-        "connection": connection,
-        "provider": provider - chat - responses - connection,
-    }
-    return {group: sorted(name for name in found if not _is_left_out(name)) for group, found in names.items()}
-
-
-def _is_left_out(name: str) -> bool:
-    return name in RESERVED or _INTERNAL.match(name) is not None
 
 
 @lru_cache(maxsize=1)
@@ -168,9 +105,7 @@ def check_options(
         ):
             raise ConfigurationError(f"{where}: timeout must be a number of seconds")
         fit = _fit(name, api, known_names())
-        if fit is _Fit.UNKNOWN:
-            fit = _fit(name, api, _installed_names())
-        if fit is _Fit.YES:
+        if fit is _Fit.YES or (fit is _Fit.UNKNOWN and name in _openai_parameters(llm)):
             continue
         if fit is _Fit.OTHER_API:
             other = "responses" if api == "completions" else "completions"
@@ -203,12 +138,12 @@ def _fit(name: str, api: ToolFormat, names: Mapping[str, Collection[str]]) -> _F
     return _Fit.OTHER_API if chat or responses else _Fit.UNKNOWN
 
 
-def _installed_names() -> Mapping[str, Collection[str]]:
-    """Return the names of the installed litellm, which may be newer than the list; without one, those of the list."""
+def _openai_parameters(llm: str) -> Collection[str]:
+    """Return OpenAI's parameters that the installed litellm takes for a model; it may be newer than the list."""
     try:
-        return read_names(load_litellm())
-    except (AgentUnavailable, ImportError):
-        return known_names()
+        return load_litellm().get_supported_openai_params(model=llm) or ()
+    except AgentUnavailable:
+        return ()
 
 
 def api_of(llm: str, tool_format: ToolFormat) -> ToolFormat:

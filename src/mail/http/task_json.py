@@ -162,6 +162,9 @@ class TaskSummary(Answered):
     pending_tool_calls: list[PendingToolCall] = Field(
         description="The breakpoint tool calls that a paused task waits for."
     )
+    question: str | None = Field(
+        description="What a paused task asks with those, in words, with a line for each undecided call; null if it asks nothing."
+    )
     waiting_for: list[WaitingFor] = Field(
         description="The other swarms that the task waits for, and until when: answers, and deliveries that failed and "
         "are tried again."
@@ -334,7 +337,7 @@ async def summaries_pieces(
 
 def _summary_for_others(task: Task) -> dict[str, Any]:
     """Return a summary without waiting calls, the schema of the answer and the reason of a cancellation."""
-    found = {**task_summary(task), "pending_tool_calls": []}
+    found = {**task_summary(task), "pending_tool_calls": [], "question": None}
     found.pop("output_schema", None)
     if task.cancellation is not None:
         found["cancellation"] = replace(task.cancellation, reason="")
@@ -464,7 +467,7 @@ def task_summary(task: Task) -> dict[str, Any]:
         "generation": task.generation.number,
         "steps": task.generation.steps,
         "max_steps": task.max_steps,
-        "pending_tool_calls": pending_calls(task),
+        **asked(task),
         "waiting_for": waiting_for(task),
         "queued": queued(task),
         "working": None if task.is_running else [],
@@ -535,9 +538,13 @@ def pending_call(call: PausedCall) -> dict[str, Any]:
     return shown
 
 
-def pending_calls(task: Task) -> list[dict[str, Any]]:
-    """Return the breakpoint tool calls that a paused task waits for."""
-    return [pending_call(call) for call in task.generation.waiting_calls]
+def asked(task: Task) -> dict[str, Any]:
+    """Return what a paused task asks: the breakpoint tool calls that it waits for, and in words."""
+    generation = task.generation
+    return {
+        "pending_tool_calls": [pending_call(call) for call in generation.waiting_calls],
+        "question": generation.question,
+    }
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:

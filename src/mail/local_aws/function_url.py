@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
-import httpx
+import httpx2
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -30,7 +30,7 @@ class WebFunction:
         self.spec = spec
         self._interpreter = interpreter
         self._process: KeptProcess | None = None
-        self._client = httpx.AsyncClient(timeout=httpx.Timeout(spec.timeout))
+        self._client = httpx2.AsyncClient(timeout=httpx2.Timeout(spec.timeout))
         self._port = free_port()
 
     def start(self, environment: Mapping[str, str], log: Path) -> None:
@@ -85,7 +85,7 @@ class WebFunction:
         )
         try:
             answer = await self._client.send(onward, stream=True)
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             await Response("Internal Server Error", status_code=502)(scope, receive, send)
             return
         response = StreamingResponse(_until(deadline, answer), status_code=answer.status_code)
@@ -97,7 +97,7 @@ class WebFunction:
         await response(scope, receive, send)
 
 
-async def _until(deadline: float, answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _until(deadline: float, answer: httpx2.Response) -> AsyncIterator[bytes]:
     """Yield the body; cut it off at the deadline."""
     try:
         async for chunk in answer.aiter_raw():

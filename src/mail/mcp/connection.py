@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
-import httpx
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client import Transport
@@ -16,7 +15,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, Pagina
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.errors import MAILError
 from mail.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer
-from mail.net.public_urls import async_public_address, tls
+from mail.net.public_urls import AsyncPublicTransport, NoAddress, NotPublic, tls
 from mail.utils.outcomes import cut, private_allowed
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024
@@ -79,36 +78,21 @@ def own_reason(error: Exception, seconds: float) -> str:
             return f"it can't be used: it answered with error {code}"
         case httpx2.HTTPStatusError(response=response):
             return f"it can't be used: HTTP {response.status_code}"
-        case httpx2.ConnectError(__cause__=httpx.ConnectError() as refused):  # by `GuardedTransport`
+        case NotPublic() | NoAddress() as refused:
             return str(refused)
         case cause:
             return f"it can't be used: {type(cause).__name__}"
 
 
-class GuardedTransport(httpx2.AsyncBaseTransport):
+class ForeignTransport(httpx2.AsyncBaseTransport):
     """The transport for a server that an agent names: only public addresses by default, and a limited response size."""
 
     def __init__(self) -> None:
-        self._inner = httpx2.AsyncHTTPTransport(verify=tls())
-        self._allows_private = private_allowed()
+        kind = httpx2.AsyncHTTPTransport if private_allowed() else AsyncPublicTransport
+        self._inner: httpx2.AsyncBaseTransport = kind(verify=tls())
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request. Raises httpx2.ConnectError if its host is not public."""
-        url, host = request.url, request.url.raw_host.decode("ascii")
-        if not self._allows_private:
-            try:
-                url = url.copy_with(
-                    host=await async_public_address(host, url.port or (443 if url.scheme == "https" else 80))
-                )
-            except httpx.ConnectError as error:
-                raise httpx2.ConnectError(str(error)) from error
-        request = httpx2.Request(
-            request.method,
-            url,
-            headers=request.headers,
-            stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": host},
-        )
         response = await self._inner.handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
@@ -156,7 +140,7 @@ async def _transport(server: Server, stack: AsyncExitStack) -> Transport:
         case ForeignServer():
             plain = {"Accept-Encoding": "identity"}
             client = httpx2.AsyncClient(
-                headers={**(server.headers or {}), **plain}, timeout=None, transport=GuardedTransport()
+                headers={**(server.headers or {}), **plain}, timeout=None, transport=ForeignTransport()
             )
     return streamable_http_client(server.url, http_client=await stack.enter_async_context(client))
 

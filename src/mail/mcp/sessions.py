@@ -411,7 +411,7 @@ class Sessions:
             await session.aclose()
 
 
-SDK_MODULES: Sequence[str] = ("anyio", "httpx2", "mcp", "mcp_types")
+SDK_MODULES: Sequence[str] = ("mcp", "mcp_types")
 """The modules of the MCP SDK."""
 
 NO_SDK = "the MCP SDK is not installed; install it with: pip install mcp"

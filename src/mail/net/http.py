@@ -14,7 +14,7 @@ from mail.errors import PeerRefused, PeerUnavailable, PeerUnreachable
 from mail.net.aws_signature import AwsSigner, region_for
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
@@ -120,7 +120,7 @@ class PeerHTTP:
         self.allow_private = allow_private
         self._seconds = seconds
         self._signer = signer or AwsSigner()
-        self._client: httpx.AsyncClient | None = None
+        self._client: httpx2.AsyncClient | None = None
         self._made_for: tuple[asyncio.AbstractEventLoop, bool] | None = None
 
     async def get(self, target: Target, path: str, *, seconds: float | None = None) -> Answer:
@@ -165,7 +165,7 @@ class PeerHTTP:
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes, seconds: float
     ) -> Answer:
-        import httpx
+        import httpx2
 
         from mail.net.public_urls import NotPublic
 
@@ -178,7 +178,7 @@ class PeerHTTP:
                     url,
                     headers=headers,
                     content=content,
-                    timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
+                    timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
                 ) as response,
             ):
                 body = bytearray()
@@ -190,32 +190,32 @@ class PeerHTTP:
             raise PeerRefused(
                 f"{error}; to allow it, set allow_private_addresses in [server.interswarm]"
             ) from error
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError) as error:
             raise PeerRefused(f"its URL can't be called: {error}") from error
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise PeerUnreachable(f"no answer: {str(error) or 'it takes no connection'}") from error
-        except (TimeoutError, httpx.TimeoutException) as error:
+        except (TimeoutError, httpx2.TimeoutException) as error:
             raise PeerUnavailable(f"no answer within {seconds:g} seconds") from error
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise PeerUnavailable(f"no answer: {str(error) or type(error).__name__}") from error
         return Answer(response.status_code, bytes(body), time.monotonic() - started)
 
-    async def _open(self) -> "httpx.AsyncClient":
+    async def _open(self) -> "httpx2.AsyncClient":
         """Return the client of this event loop. A client of a loop that has ended can't be closed; its sockets are gone."""
-        import httpx
+        import httpx2
 
         from mail.net.public_urls import AsyncPublicTransport
 
         wanted = (asyncio.get_running_loop(), self.allow_private)
         if self._client is None or self._made_for != wanted:
             await self.aclose()
-            limits = httpx.Limits(
+            limits = httpx2.Limits(
                 max_connections=CONNECTIONS,
                 max_keepalive_connections=IDLE_CONNECTIONS,
                 keepalive_expiry=IDLE_SECONDS,
             )
             transport = None if self.allow_private else AsyncPublicTransport(limits)
-            self._client = httpx.AsyncClient(
+            self._client = httpx2.AsyncClient(
                 limits=limits, transport=transport, follow_redirects=False, trust_env=False
             )
             self._made_for = wanted

@@ -3,12 +3,10 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Any
 
-import httpx
+import httpx2
 
 NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -19,34 +17,34 @@ into a local network: site-local ones, local NAT64 prefixes (RFC 8215), IPv4 in 
 DOCUMENTATION = IPv6Network("3fff::/20")
 """The documentation range of RFC 9637, which `ipaddress` doesn't know yet."""
 
-DEFAULT_LIMITS = httpx.Limits()
+DEFAULT_LIMITS = httpx2.Limits()
 
 
 @cache
 def tls() -> ssl.SSLContext:
     """Return the trusted certificates, cached as reading them is slow."""
-    return httpx.create_ssl_context()
+    return httpx2.create_ssl_context()
 
 
-class NotPublic(httpx.ConnectError):
+class NotPublic(httpx2.ConnectError):
     """The host has a private address; no request was sent."""
 
 
-class NoAddress(httpx.ConnectError):
+class NoAddress(httpx2.ConnectError):
     """The host has no address; no request was sent."""
 
 
-class PublicTransport(httpx.BaseTransport):
+class PublicTransport(httpx2.BaseTransport):
     """Sends a request only if all addresses of its host are public, and to an address that was checked.
 
     One lookup serves both the check and the connection, so that a name can't change in between (DNS rebinding).
     """
 
     def __init__(self) -> None:
-        self._inner = httpx.HTTPTransport()
+        self._inner = httpx2.HTTPTransport()
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises httpx.ConnectError if its host is not public."""
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request. Raises httpx2.ConnectError if its host is not public."""
         host = _host(request)
         return self._inner.handle_request(_readdress(request, host, public_address(host, _port(request))))
 
@@ -55,7 +53,7 @@ class PublicTransport(httpx.BaseTransport):
         self._inner.close()
 
 
-class AsyncPublicTransport(httpx.AsyncBaseTransport):
+class AsyncPublicTransport(httpx2.AsyncBaseTransport):
     """`PublicTransport` for async clients.
 
     Each host has its own pool: connections are made by address, so a shared pool would reuse one host's connection for
@@ -63,19 +61,19 @@ class AsyncPublicTransport(httpx.AsyncBaseTransport):
     """
 
     def __init__(
-        self, limits: httpx.Limits = DEFAULT_LIMITS, *, verify: ssl.SSLContext | None = None
+        self, limits: httpx2.Limits = DEFAULT_LIMITS, *, verify: ssl.SSLContext | None = None
     ) -> None:
         self._limits = limits
-        self._ssl = verify or httpx.create_ssl_context()
-        self._inner: dict[str, httpx.AsyncHTTPTransport] = {}
+        self._ssl = verify or httpx2.create_ssl_context()
+        self._inner: dict[str, httpx2.AsyncHTTPTransport] = {}
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises httpx.ConnectError if its host is not public."""
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request. Raises httpx2.ConnectError if its host is not public."""
         host = _host(request)
-        checked = _readdress(request, host, await async_public_address(host, _port(request)))
+        checked = _readdress(request, host, await asyncio.to_thread(public_address, host, _port(request)))
         inner = self._inner.get(host)
         if inner is None:
-            inner = self._inner[host] = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
+            inner = self._inner[host] = httpx2.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
         return await inner.handle_async_request(checked)
 
     async def aclose(self) -> None:
@@ -92,17 +90,12 @@ def public_address(host: str, port: int) -> str:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise _no_address(host, error) from error
-    return _first_of_public(host, found)
-
-
-async def async_public_address(host: str, port: int) -> str:
-    """Return an address of the host without blocking the event loop; see `public_address`."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise _no_address(host, error) from error
-    return _first_of_public(host, found)
+        raise NoAddress(f"{host} has no address: {error}") from error
+    addresses = [str(address[0]) for *_, address in found]
+    private = [address for address in addresses if not is_public(address)]
+    if private:
+        raise NotPublic(f"{host} is {private[0]}, which is not a public address")
+    return addresses[0]
 
 
 def is_public(address: str) -> bool:
@@ -121,35 +114,23 @@ def _inside(ip: IPv6Address) -> IPv4Address | IPv6Address:
     return ip.ipv4_mapped or ip.sixtofour or ip
 
 
-def _port(request: httpx.Request) -> int:
+def _port(request: httpx2.Request) -> int:
     return request.url.port or (443 if request.url.scheme == "https" else 80)
 
 
-def _host(request: httpx.Request) -> str:
+def _host(request: httpx2.Request) -> str:
     return request.url.raw_host.decode("ascii")
 
 
-def _readdress(request: httpx.Request, host: str, address: str) -> httpx.Request:
+def _readdress(request: httpx2.Request, host: str, address: str) -> httpx2.Request:
     """Return a copy of the request that goes to an address; TLS and the Host header still name the host.
 
     The original stays as it is, because redirects are resolved against its URL.
     """
-    return httpx.Request(
+    return httpx2.Request(
         request.method,
         request.url.copy_with(host=address),
         headers=request.headers,
         stream=request.stream,
         extensions={**request.extensions, "sni_hostname": host},
     )
-
-
-def _no_address(host: str, error: Exception) -> NoAddress:
-    return NoAddress(f"{host} has no address: {error}")
-
-
-def _first_of_public(host: str, found: Sequence[tuple[Any, ...]]) -> str:
-    addresses = [str(address[0]) for *_, address in found]
-    private = [address for address in addresses if not is_public(address)]
-    if private:
-        raise NotPublic(f"{host} is {private[0]}, which is not a public address")
-    return addresses[0]

@@ -3,15 +3,13 @@
 import asyncio
 import socket
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from functools import cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.retry_after import read_retry_after
 from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net.registration import MAX_URL, host_of, is_loopback
@@ -19,9 +17,7 @@ from mail.net.secrets import Tokens, variable_in
 from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
 
 if TYPE_CHECKING:
-    import ssl
-
-    import httpx
+    import httpx2
 
 PREFIX = "WEBHOOK_SECRET_"
 """The prefix of variables that `secret_ref` may name; callers must not use other variables of the server."""
@@ -83,7 +79,7 @@ class HTTPWebhooks:
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event to a webhook, within so many seconds."""
-        import httpx
+        import httpx2
 
         from mail.net.public_urls import NoAddress, NotPublic
 
@@ -105,19 +101,19 @@ class HTTPWebhooks:
             return Reply(None, NO_PUBLIC_ADDRESS)
         except TimeoutError:
             return Reply(None, f"no answer within {seconds:.3g} seconds")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
             return Reply(None, f"no answer: {str(error) or type(error).__name__}")
 
-    def _client(self) -> "httpx.AsyncClient":
-        import httpx
+    def _client(self) -> "httpx2.AsyncClient":
+        import httpx2
 
-        from mail.net.public_urls import AsyncPublicTransport
+        from mail.net.public_urls import AsyncPublicTransport, tls
 
-        transport = None if self.allow_private else AsyncPublicTransport(verify=_tls())
-        return httpx.AsyncClient(
-            verify=_tls(),
+        transport = None if self.allow_private else AsyncPublicTransport(verify=tls())
+        return httpx2.AsyncClient(
+            verify=tls(),
             transport=transport,
-            timeout=None,  # noqa: S113 - the caller sets one
+            timeout=None,
             trust_env=False,
             follow_redirects=False,
         )
@@ -147,12 +143,12 @@ class HTTPWebhooks:
             raise BadRequest(f"secret_ref: this server has no secret {variable}")
         return secret_key(secret)
 
-    def _read(self, response: "httpx.Response") -> Reply:
+    def _read(self, response: "httpx2.Response") -> Reply:
         status = response.status_code
         if 200 <= status < 300:
             return Reply(status)
         redirects = "; redirects are not followed" if 300 <= status < 400 else ""
-        after = _seconds(response.headers.get("retry-after", ""), self._clock.now())
+        after = read_retry_after(response.headers.get("retry-after", ""), self._clock.now())
         return Reply(status, f"it answered {status}{redirects}", after)
 
 
@@ -206,22 +202,3 @@ async def _is_private(url: str) -> bool:
 
     found = await asyncio.get_running_loop().getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
     return not any(is_public(str(address[0])) for *_, address in found)
-
-
-def _seconds(retry_after: str, now: datetime) -> float | None:
-    """Return the seconds in a header `Retry-After`, a number or a date (RFC 9110, section 10.2.3); None if it has neither."""
-    if retry_after.isascii() and retry_after.isdigit():
-        return float(retry_after[:9])
-    try:
-        until = parsedate_to_datetime(retry_after)
-    except ValueError:
-        return None
-    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds())
-
-
-@cache
-def _tls() -> "ssl.SSLContext":
-    """Return the trusted certificates, cached as reading them is slow."""
-    import httpx
-
-    return httpx.create_ssl_context()

@@ -6,56 +6,27 @@ place of the one that has waited longest; only if none waits, it is refused with
 too, as long as the client reads them.
 """
 
-import asyncio
 import logging
 import math
 from collections import OrderedDict
 from enum import Enum, auto
-from typing import Any
-
-import h11
-from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import CLOSE_HEADER
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+from typing import TYPE_CHECKING
 
 from mail.config import ConnectionsConfig
-from mail.server.transport import JoiningTransport
+
+if TYPE_CHECKING:
+    from mail.server.uvicorn_parts import LimitedProtocol
 
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 0.5
 """Seconds between two checks of all deadlines."""
 
-BODY_BYTES_PER_SECOND = 8 * 1024
-"""A body may take a second more for so many bytes that have arrived."""
-
-HEAD_BYTES = 16 * 1024
-"""The size of a request's head, at which uvicorn refuses it; about twice as much is accepted in one piece."""
-
-RETRY_AFTER = 5
-
 MAX_DESCRIPTORS = 65_536
 """The number of open files and connections that a server asks the system for."""
 
 MIN_RESERVE, MAX_RESERVE = 48, 1024
 """Descriptors that connections must leave for the database and for requests to models, webhooks and other swarms."""
-
-INVALID_REQUEST = "Invalid HTTP request received."
-
-
-def _response(status: str, detail: str, *headers: str) -> bytes:
-    body = f'{{"detail":"{detail}"}}'
-    lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close", *headers)
-    return "\r\n".join((f"HTTP/1.1 {status}", *lines, "", body)).encode()
-
-
-REFUSAL = _response(
-    "503 Service Unavailable",
-    "the server has too many connections; try again later",
-    f"Retry-After: {RETRY_AFTER}",
-)
-TIMED_OUT = _response("408 Request Timeout", "the request did not arrive in time")
 
 
 class Phase(Enum):
@@ -159,148 +130,6 @@ class Connections:
         for connection in list(self._open):
             if connection.phase is not Phase.RESPONSE or connection.transport.get_write_buffer_size():
                 connection.transport.abort()
-
-
-class LimitedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 protocol with deadlines, as one of `Connections`.
-
-    It closes the connection after a request whose length is stated twice (RFC 9112, section 6.1), and refuses heads that
-    have bare line feeds or are too long.
-    """
-
-    def __init__(
-        self,
-        connections: Connections,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._all = connections
-        self.phase = Phase.HEAD
-        self._deadline = math.inf
-        self._tail = b""
-        self._unsent, self._stalled_since = 0, math.inf
-
-    @property
-    def address(self) -> str:
-        """The address of the client; empty if it is unknown."""
-        return self.client[0] if self.client else ""
-
-    # ------------------------------------------------------------------------------------- events of asyncio
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Admit or refuse the connection."""
-        super().connection_made(JoiningTransport(transport, self.loop))
-        if self._all.admit(self):
-            self._enter(Phase.HEAD)
-        else:
-            transport.write(REFUSAL)
-            transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        self._all.release(self)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Read part of a request; a head in pieces, so that its size is checked."""
-        start = 0
-        while start < len(data) and not self.transport.is_closing():
-            piece = data[start:]
-            if self.conn.their_state is h11.IDLE:
-                piece = piece[:HEAD_BYTES]
-                if self._has_bare_line_feed(piece):
-                    self.logger.warning(INVALID_REQUEST)
-                    self.send_400_response(INVALID_REQUEST)
-                    return
-            super().data_received(piece)
-            start += len(piece)
-        self._look(len(data))
-
-    # ---------------------------------------------------------------------------------------- events of uvicorn
-
-    def handle_events(self) -> None:
-        """Handle what has arrived; make the response to an ambiguous request the last one."""
-        last = self.cycle
-        super().handle_events()
-        if self.cycle is not last:
-            names = {name for name, _ in self.headers}
-            if b"content-length" in names and b"transfer-encoding" in names:
-                self.headers.append(CLOSE_HEADER)
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of this one.
-
-        uvicorn would start a timer after each response; idle connections have a deadline here as all others.
-        """
-        self.server_state.total_requests += 1
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
-            if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
-                self.conn.start_next_cycle()
-                self.handle_events()
-        self._look()
-
-    # --------------------------------------------------------------------------------------------- deadlines
-
-    def check(self, now: float) -> None:
-        """Close the connection if its deadline has passed, or if the client has stopped reading."""
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent:
-            self._stalled_since = math.inf
-        elif self._stalled_since == math.inf or unsent < self._unsent:
-            self._unsent, self._stalled_since = unsent, now
-        elif now - self._stalled_since > (self._all.config.stall_seconds or math.inf):
-            self.transport.abort()
-        if self.flow.read_paused and self.phase is Phase.BODY:
-            self._enter(Phase.BODY)  # it is the app that doesn't read
-        elif now > self._deadline:
-            is_half_sent = (
-                not self.cycle.response_started
-                if self.phase is Phase.BODY
-                else bool(self.conn.trailing_data[0])
-            )
-            if is_half_sent and self.phase is not Phase.LINGER and not unsent:
-                self.transport.write(TIMED_OUT)
-            self._deadline = math.inf
-            self.transport.close()
-
-    def _look(self, received: int = 0) -> None:
-        """Enter the phase that the connection is in, `received` bytes after the last look."""
-        state = self.conn.their_state
-        if state is h11.IDLE:
-            is_idle = not received and not self.conn.trailing_data[0]
-            phase = Phase.IDLE if is_idle else Phase.HEAD
-        elif state is h11.SEND_BODY:
-            phase = Phase.LINGER if self.cycle.response_complete else Phase.BODY
-        else:
-            phase = Phase.RESPONSE
-        if phase is not self.phase:
-            self._enter(phase)
-        if phase is Phase.BODY:
-            self._deadline += received / BODY_BYTES_PER_SECOND
-
-    def _enter(self, phase: Phase) -> None:
-        self.phase = phase
-        self._all.set_waiting(self, phase in WAITING)
-        seconds = 0.0 if phase is Phase.RESPONSE else self._seconds(phase)
-        self._deadline = self.loop.time() + seconds if seconds else math.inf
-
-    def _seconds(self, phase: Phase) -> float:
-        """Return how long the connection may be in a phase; 0 for no limit."""
-        config = self._all.config
-        if phase is Phase.HEAD:
-            return config.head_seconds
-        return config.body_seconds if phase is Phase.BODY else config.idle_seconds
-
-    def _has_bare_line_feed(self, data: bytes) -> bool:
-        """Return whether a line of the head ends without a carriage return, which other programs read differently."""
-        text = self._tail + data
-        head, end, _ = text.partition(b"\r\n\r\n")
-        self._tail = b"" if end else text[-3:].lstrip(b"\n")
-        return head.count(b"\n") != head.count(b"\r\n")
 
 
 # ------------------------------------------------------------------------------------------- file descriptors

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -27,7 +27,7 @@ from mail.auth.local_keys import LocalAuthenticator, LocalKeys, find_keys, offer
 from mail.auth.tokens import has_first_callers, issue_operator_link, sign_in_url
 from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
-from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
+from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import AUTO, USUAL_FILE
 from mail.config.models import DEFAULT_FILE, is_host_configured
 from mail.core.engine.documents import ServerDocuments
@@ -35,20 +35,12 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
-from mail.http.app import MAILApp
-from mail.http.service import StopSignal
 from mail.server import PROGRAM_VARIABLE
 from mail.server.app import build_app
-from mail.server.connections import (
-    HEAD_BYTES,
-    SWEEP_SECONDS,
-    Connections,
-    LimitedProtocol,
-    descriptor_limit,
-    raise_descriptor_limit,
-)
+from mail.server.connections import raise_descriptor_limit
 from mail.server.logs import set_up_logging
 from mail.server.malloc import return_freed_memory
+from mail.server.uvicorn_parts import BACKLOG, CONNECTION_GRACE_SECONDS, GracefulServer, Reloader
 from mail.swarms_json import SwarmEntry
 from mail.utils.parsing import PYTHON_PREFIX
 
@@ -59,88 +51,7 @@ WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which 
 FLAGS_VARIABLE = "MAIL_SERVER_FLAGS"
 """Passes the flags of `mail server --reload`, as JSON, to the processes that the reloader starts."""
 
-CONNECTION_GRACE_SECONDS = 5
-"""Seconds for open requests to end when the server stops."""
-
-BACKLOG = 2048
-"""Connections that may wait to be accepted."""
-
-ACCEPTED_AT_ONCE = 8
-"""Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
-
 RELOADED_APP = "mail.server.uvicorn:reloaded_app"
-
-
-class GracefulServer(uvicorn.Server):
-    """uvicorn on an open socket; on shutdown it doesn't wait for clients that wait for an agent.
-
-    Args:
-        limits: the limits of its connections.
-        catches_signals: whether SIGTERM and SIGINT stop it; otherwise only `should_exit` does.
-        on_listening: called when it begins to answer requests.
-        on_ready: called when everything is loaded.
-    """
-
-    def __init__(
-        self,
-        app: MAILApp,
-        *,
-        limits: ConnectionsConfig,
-        catches_signals: bool = True,
-        on_listening: Callable[[], object] = lambda: None,
-        on_ready: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._connections = Connections(limits, descriptor_limit())
-        protocol: Any = partial(LimitedProtocol, self._connections)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=protocol,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,  # the log of activity has a line per request
-                backlog=ACCEPTED_AT_ONCE,
-                h11_max_incomplete_event_size=HEAD_BYTES,
-                timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
-            )
-        )
-        self._stopping: StopSignal = app.service.stopping
-        self._catches_signals = catches_signals
-        self._on_listening = on_listening
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application and answer requests."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(BACKLOG)  # uvicorn has one setting for this and for ACCEPTED_AT_ONCE
-        if self.started:
-            self._on_listening()
-            self._on_ready()
-
-    async def on_tick(self, counter: int) -> bool:
-        """Close overdue connections; uvicorn calls this ten times a second."""
-        if counter % round(SWEEP_SECONDS * 10) == 0:
-            self._connections.close_overdue(asyncio.get_running_loop().time())
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut waiting requests short, then close the connections and the application.
-
-        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an error.
-        """
-        self._stopping.set()
-        loop = asyncio.get_running_loop()
-        cut_off = loop.call_later(CONNECTION_GRACE_SECONDS - 1, self._connections.abort_unanswered)
-        try:
-            await super().shutdown(sockets)
-        finally:
-            cut_off.cancel()
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Install uvicorn's signal handlers if `catches_signals` is set."""
-        return super().capture_signals() if self._catches_signals else nullcontext()
 
 
 # ------------------------------------------------------------------------------------------------ in a program
@@ -381,8 +292,6 @@ def _check_in_background(swarm: SwarmCore, entry: SwarmEntry | None) -> None:
 
 def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: bool) -> None:
     """Let uvicorn watch the files, and run `reloaded_app` in a new process after each change."""
-    from mail.server.reload import Reloader
-
     startup.end()
     swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
     if checks:

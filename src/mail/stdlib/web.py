@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 
 from mail.errors import ToolCallFault
 from mail.net.public_urls import AsyncPublicTransport, tls
@@ -25,7 +25,7 @@ class Fetched:
 
     status: int
     url: str
-    headers: httpx.Headers
+    headers: httpx2.Headers
     body: bytes
     is_cut: bool
 
@@ -54,25 +54,25 @@ async def fetch(
     try:
         async with (
             asyncio.timeout(seconds),
-            httpx.AsyncClient(verify=tls(), timeout=None, transport=transport) as client,  # noqa: S113
+            httpx2.AsyncClient(verify=tls(), timeout=None, transport=transport) as client,
         ):
             try:
                 request = client.build_request(
                     method, _merged(url, params), headers=headers, content=_encoded(content), json=json
                 )
                 request.headers["Accept-Encoding"] = "gzip, deflate"
-            except (httpx.InvalidURL, ValueError, TypeError) as error:
+            except (httpx2.InvalidURL, ValueError, TypeError) as error:
                 raise ToolCallFault(f"the request can't be sent: {error}") from error
             private = frozenset(name.lower() for name in headers or ()) - {"accept", "content-type"}
             return await _follow(client, request, private, limit)
     except TimeoutError as error:
         raise ActionFailed(f"{url} did not answer within {seconds:.3g} seconds") from error
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise ActionFailed(f"{url} can't be called: {str(error) or type(error).__name__}") from error
 
 
-def _merged(url: str, params: Mapping[str, Any] | None) -> httpx.URL:
-    parsed = httpx.URL(url)
+def _merged(url: str, params: Mapping[str, Any] | None) -> httpx2.URL:
+    parsed = httpx2.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError(f"{url!r} is not an http or https URL")
     return parsed.copy_merge_params(dict(params)) if params else parsed
@@ -83,7 +83,7 @@ def _encoded(content: str | None) -> bytes | None:
 
 
 async def _follow(
-    client: httpx.AsyncClient, request: httpx.Request, private_headers: frozenset[str], limit: int
+    client: httpx2.AsyncClient, request: httpx2.Request, private_headers: frozenset[str], limit: int
 ) -> Fetched:
     """Send the request and follow redirects; another origin does not get the private headers."""
     for _ in range(MAX_REDIRECTS + 1):
@@ -102,11 +102,11 @@ async def _follow(
     raise ActionFailed(f"{request.url} redirects more than {MAX_REDIRECTS} times")
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
+async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
     """Return the decompressed body, and whether it was cut. It is never decompressed beyond the limit."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     unzip = zlib.decompressobj(wbits=47) if encoding in ("gzip", "x-gzip", "deflate") else None

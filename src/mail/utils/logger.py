@@ -19,7 +19,17 @@ KEPT_DAYS = 14
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-VERBOSE = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router", "httpcore", "httpx", "openai", "urllib3")
+VERBOSE = (
+    "LiteLLM",
+    "LiteLLM Proxy",
+    "LiteLLM Router",
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "openai",
+    "urllib3",
+)
 """Verbose loggers of other libraries, which are limited to warnings and lose their own handlers."""
 
 

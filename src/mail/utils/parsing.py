@@ -138,14 +138,14 @@ def read_url_string(string: str, *, raise_on_error: bool = False, allow_private:
 
 def _fetch_json(url: str, *, allow_private: bool) -> Any:
     """Fetch and parse a JSON document. Raises OSError or ValueError."""
-    import httpx
+    import httpx2
 
     from mail.net.public_urls import PublicTransport
 
     transport = None if allow_private else PublicTransport()
     try:
         with (
-            httpx.Client(timeout=URL_SECONDS, follow_redirects=allow_private, transport=transport) as client,
+            httpx2.Client(timeout=URL_SECONDS, follow_redirects=allow_private, transport=transport) as client,
             client.stream("GET", url) as response,
         ):
             response.raise_for_status()
@@ -157,7 +157,7 @@ def _fetch_json(url: str, *, allow_private: bool) -> Any:
                 if len(body) > MAX_URL_BYTES:
                     raise ValueError(f"has more than {MAX_URL_BYTES} bytes")
         return json.loads(body)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OSError(str(error) or type(error).__name__) from error
 
 

@@ -57,6 +57,12 @@ test("actions have their results, also those that were approved", () => {
   assert.deepEqual([question.reply.decision, question.result], ["approve", "booked"]);
 });
 
+test("text that a model writes instead of calling a tool is no action", () => {
+  const chat = new Chat().read(events(mail("user", "ann", "supervisor", "hello"), call("supervisor", "text_output", { content: "Hi" }), ["task_complete", { response: "Hi" }]));
+  const [, work, answer] = chat.items;
+  assert.deepEqual([work.actions, summary(work), answer.text], [[], "supervisor worked", "Hi"]);
+});
+
 test("what an agent still does in a cancelled task is part of its work before", () => {
   const chat = new Chat().read(
     events(mail("user", "ann", "supervisor", "dig"), call("supervisor", "send_request"), ["task_cancelled", { description: "cancelled" }], ["turn_discarded", { extra_data: { agent: "worker" } }]),

@@ -30,9 +30,25 @@ test("the answer is what its pieces say, and begins again with the next attempt"
   piece("Hmm", "reasoning");
   piece("Gold ");
   piece("was");
-  assert.equal(live.answer, "Gold was");
+  assert.deepEqual(live.writing, [{ from: "lead", to: "user", text: "Gold was" }]);
   live.read("model_call_retried", event(2, { agent: "lead", call: 1, reason: "cut", attempt: 2, retry_in: 0 }));
-  assert.equal(live.answer, "");
+  assert.deepEqual(live.writing, []);
+});
+
+test("plain text is an answer to whom it will go, until an action shows that it was none", () => {
+  const live = new Live();
+  const piece = (agent, delta, to) => live.read("text_delta", event(1, { agent, call: 1, kind: "text", delta, ...(to && { to }) }));
+  for (const agent of ["lead", "searcher", "critic"]) live.read("model_call_started", event(0, { agent, model: "m", call: 1 }));
+  piece("lead", "## Gold", "user");
+  piece("searcher", "See", "lead");
+  piece("searcher", " here", "lead");
+  piece("critic", "A remark");
+  assert.deepEqual(live.writing, [
+    { from: "lead", to: "user", text: "## Gold" },
+    { from: "searcher", to: "lead", text: "See here" },
+  ]);
+  live.read("action_started", event(2, { agent: "lead", tool_name: "look", tool_call_id: "l" }));
+  assert.deepEqual(live.writing.map(({ from }) => from), ["searcher"]);
 });
 
 test("live events have no id, and are no pings", () => {

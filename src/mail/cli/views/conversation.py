@@ -19,11 +19,21 @@ LINES = 8
 
 @dataclass(slots=True)
 class Reply:
-    """What a model writes: `answer` goes to the user, `text` is everything else that it says."""
+    """What a model writes: `answer` goes to the user, `text` is everything else that it says.
+
+    `to` is who gets the text if the model calls no tool: an agent, or `user`; empty for nobody.
+    """
 
     call: object = None
     answer: str = ""
     text: str = ""
+    to: str = ""
+
+    def shown(self, agent: str) -> str:
+        """Return the text for a person: after who writes to whom, unless it is the answer."""
+        if self.answer or not self.text or self.to == "user":
+            return self.answer or self.text
+        return f"{agent} → {self.to}: {self.text}" if self.to else f"{agent}: {self.text}"
 
 
 @dataclass(slots=True)
@@ -124,7 +134,8 @@ class LiveConversation:
         if kind == "text_delta":
             self._write(one_line(extra.get("agent", "")), extra)
             return
-        if kind in ("model_call_started", "model_call_retried"):  # the text begins again
+        # the text begins again, or it was no answer
+        if kind in ("model_call_started", "model_call_retried", "action_started"):
             self._replies.pop(one_line(extra.get("agent", "")), None)
         self._agents.read(kind, data, monotonic())
 
@@ -137,6 +148,7 @@ class LiveConversation:
                 reply.answer += str(extra.get("delta", ""))
             case "text":
                 reply.text += str(extra.get("delta", ""))
+                reply.to = one_line(extra.get("to", ""))
         self._newest = agent
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
@@ -169,10 +181,9 @@ class LiveConversation:
         reply = self._replies.get(self._newest)
         if reply is None:
             return []
-        text = reply.answer or (f"{self._newest}: {reply.text}" if reply.text else "")
         lines = [
             line[start : start + width]
-            for line in printable(text).splitlines()
+            for line in printable(reply.shown(self._newest)).splitlines()
             for start in range(0, max(len(line), 1), width)
         ]
         return lines[-max(height, 1) :]

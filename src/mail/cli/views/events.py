@@ -173,6 +173,10 @@ class LineReader:
             questions = () if asking_agent is None else read_questions(str(data["response"]), asking_agent)
             if questions:
                 return replace(line, kind="paused", text="; ".join(map(str, questions)))
+        if (
+            kind == "text_answer"
+        ):  # the mail or the answer that it is taken as repeats it; a remark has no other event
+            return replace(line, text=one_line(extra["content"])) if "content" in extra else None
         return None if kind in NOT_SHOWN or _is_repeated(extra) else line
 
     def _action(self, line: Line, kind: str, extra: Mapping[str, Any]) -> Line:

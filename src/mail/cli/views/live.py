@@ -12,6 +12,9 @@ from mail.cli.output import one_line
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
+TAIL = 60
+"""Characters at the end of a model's text that are shown while it writes."""
+
 SHORT = 0.05
 """Seconds that are not worth telling."""
 
@@ -20,11 +23,12 @@ CLEAR = "\r\x1b[2K"
 
 @dataclass(slots=True)
 class _Work:
-    """Something that an agent does: `label` says what, and `note` adds why it takes long."""
+    """Something that an agent does: `label` says what, `note` adds why it takes long, and `said` is what its model writes."""
 
     label: str
     begun: float
     note: str = ""
+    said: str = ""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,9 @@ class WorkingAgents:
                     f"{one_line(extra.get('reason', ''))}, attempt {extra.get('attempt')} "
                     f"after {extra.get('retry_in')} s"
                 )
+                agent.work[key].said = ""
+            case "text_delta" if key in agent.work and extra.get("kind") != "reasoning":
+                agent.work[key].said = f"{agent.work[key].said}{extra.get('delta', '')}"[-TAIL:]
             case "model_call_ended" | "action_ended":
                 agent.work.pop(key, None)
 
@@ -73,7 +80,7 @@ class WorkingAgents:
         if not agent.work:
             yield f"{name}, {duration(now - agent.begun)}"
         for work in agent.work.values():
-            note = f" ({work.note})" if work.note else ""
+            note = f": {one_line(work.said)}" if work.said else f" ({work.note})" if work.note else ""
             yield f"{name}: {work.label}, {duration(now - work.begun)}{note}"
 
 

@@ -23,26 +23,11 @@ class Question:
     agent: str = ""
 
     def __str__(self) -> str:
-        if self.needs_approval:
-            return f"{self._asking_agent} wants to run {self._call}"
-        text = self.arguments.get("question")
-        if text is None and len(self.arguments) == 1:
-            (text,) = self.arguments.values()
-        if isinstance(text, str):
-            return f"{self._asking_agent} asks: {one_line(text)}"
-        return f"{self._asking_agent} waits for the result of {self._call}"
+        from mail.core.protocol.question_text import describe_question
 
-    @property
-    def _asking_agent(self) -> str:
-        return one_line(self.agent) or "the swarm"
-
-    @property
-    def _call(self) -> str:
-        values = (
-            (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-            for name, value in self.arguments.items()
+        return one_line(
+            describe_question(self.agent, self.name, self.arguments, needs_approval=self.needs_approval)
         )
-        return one_line(f"{self.name}({', '.join(f'{name}: {value}' for name, value in values)})")
 
 
 def questions_of(

@@ -164,7 +164,7 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
         undecided = ", ".join(repr(call.call_id) for call in waiting.calls if call.is_undecided)
         if not undecided:
             raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
-        raise BadApproval(f"calls wait for approval; give kwargs.approvals with a decision on {undecided}")
+        raise BadApproval(f"calls wait for approval; give approvals with a decision on {undecided}")
     before = draft.generation
     draft.move(Transition.RESUME)
     draft.generation = before.next(client_tools=before.client_tools, notes=before.notes)

@@ -199,7 +199,7 @@ def require_no_question(task: Task) -> None:
     asked = "; ".join(map(_describe_question, waiting.calls))
     ways = ways_to_answer(
         waiting.calls,
-        decisions="decisions in kwargs.approvals",
+        decisions="decisions in approvals",
         results="the result in kwargs.breakpoint_tool_call_result",
     )
     raise QuestionOpen(
@@ -250,7 +250,7 @@ def read_results(given: Any, waiting: tuple[PausedCall, ...]) -> dict[str, str]:
     calls = tuple(call for call in waiting if not call.needs_approval)
     if not calls:
         raise BadBreakpointResult(
-            f"these calls wait for an approval, not for a result: {_ids(waiting)}; give kwargs.approvals"
+            f"these calls wait for an approval, not for a result: {_ids(waiting)}; give approvals"
         )
     value = _parse(given)
     if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):

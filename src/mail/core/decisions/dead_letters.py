@@ -24,7 +24,7 @@ from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILRequest
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import REDRIVES, Event, EventKind
-from mail.core.task.interswarm import OpenRequest, Peer
+from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, goes_out, hook_of, peer_of
 from mail.core.task.swarm import SwarmCore
@@ -215,6 +215,7 @@ def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> 
             recipient=mailbox,
             seq=seq if joins else 0,
             routing_info=payload.routing_info,
+            subject=payload.subject[:SUBJECT_LENGTH],
         )
         _reopen_request(draft, request)
     if joins and (by_person or isinstance(payload, MAILRequest)) and message.msg_type != "broadcast":

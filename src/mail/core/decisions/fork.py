@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 
+from mail.core.decisions.submit import DEFAULT_SUBJECT, title_of
 from mail.core.decisions.turn import prevent_stall
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.calls import tool_result
@@ -51,7 +52,7 @@ def fork(
         )
     if task.generation.client_tools is not None:
         task.generation.client_tools.check({*swarm.actions, *swarm.breakpoint_tools})
-    new = _begin(task, swarm, caller, task_id, clock, run=run)
+    new = _begin(snapshot, swarm, caller, task_id, clock, run=run)
     if run:
         budget = new.limits.budget.tightened(ceiling)
         new = replace(new, limits=new.limits.within(budget, clock.now().timestamp()))
@@ -63,8 +64,11 @@ def _could_run(task: Task) -> bool:
     return task.is_running or (task.status is TaskStatus.PAUSED and task.generation.breakpoint is None)
 
 
-def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock: Clock, *, run: bool) -> Task:
+def _begin(
+    snapshot: Snapshot, swarm: SwarmCore, caller: Principal, task_id: str, clock: Clock, *, run: bool
+) -> Task:
     """Return the new task before its first commit; without `run` its generation has number 0."""
+    task = snapshot.task
     owner, now = str(caller), clock.now()
     paused_at = task.generation.breakpoint
     cancelled = task.cancellation if task.status is TaskStatus.CANCELLED else None
@@ -79,7 +83,7 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock:
         owner=owner,
         contributors=(owner,),
         entrypoint=task.entrypoint if task.entrypoint in swarm.agents else swarm.entrypoint,
-        title=task.title,
+        title=_title(snapshot),
         started=now.isoformat(),
         limits=task.limits.without_time(),
         generation=Generation(
@@ -93,6 +97,14 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock:
         manual=task.manual,
         cancellation=cancelled and replace(cancelled, seq=0),
     )
+
+
+def _title(snapshot: Snapshot) -> str | None:
+    """Return the title of a fork, which says that it is one; a fork of a fork has the same title."""
+    task = snapshot.task
+    if any(event.kind is EventKind.TASK_FORKED for event in snapshot.events[:1]):
+        return task.title
+    return title_of(DEFAULT_SUBJECT, f"Fork of {task.title or task.task_id}")
 
 
 def _without_time(waiting: Breakpoint) -> Breakpoint:

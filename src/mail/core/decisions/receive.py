@@ -39,7 +39,7 @@ from mail.core.protocol.message import MAILMessage, MAILPayload, MAILRequest, MA
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import OpenRequest, Peer
+from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskKey, TaskStatus, Transition
@@ -285,7 +285,13 @@ class _Reception:
             seq = draft.last_seq if joins else 0
             request_id, sender = self.payload.own_id, message.sender.address
             draft.open_request(
-                OpenRequest(request_id=request_id, sender=sender, recipient=mailboxes[0], seq=seq)
+                OpenRequest(
+                    request_id=request_id,
+                    sender=sender,
+                    recipient=mailboxes[0],
+                    seq=seq,
+                    subject=self.payload.subject[:SUBJECT_LENGTH],
+                )
             )
             if joins:
                 draft.add_unread_question(mailboxes[0], seq)

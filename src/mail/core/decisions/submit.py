@@ -103,7 +103,7 @@ class Submission(Value):
         ceiling: the upper limit of the caller's budgets.
         breakpoint_tool_call_result: the results of breakpoint tools, when resuming there.
         drop_question: whether a message to a paused task drops the question that the task asks. `user_response` does.
-        approvals: decisions on calls that need approval, when resuming there.
+        approvals: decisions on calls that need approval; the task resumes there.
         message: a complete message, instead of `body`, `subject`, `msg_type` and `entrypoint`.
         is_direct: whether the entrypoint may be any agent of the swarm. If it can't complete tasks, its response does.
         targets: agents of other swarms, as `agent@swarm`, to write to instead of an entrypoint.
@@ -177,6 +177,10 @@ def admit(
         if agent is None or not (agent.enable_entrypoint or submission.is_direct):
             choices = ", ".join(name for name, core in swarm.agents.items() if core.enable_entrypoint)
             raise UnknownEntrypoint(f"entrypoint must be one of: {choices}; not {submission.entrypoint!r}")
+    if submission.approvals and submission.resume_from is ResumeFrom.USER_RESPONSE:
+        raise BadRequest("approvals decide on calls that wait: leave out resume_from, or the approvals")
+    if submission.approvals and submission.resume_from is None:
+        submission = submission.evolve(resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL)
     submission = _as_answer(task, submission)
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:

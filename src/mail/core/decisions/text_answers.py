@@ -34,7 +34,7 @@ def interpret(
     is_person = sender.is_person
     is_agent = sender.address_type == "agent"
     if is_agent and kind in ("request", "interrupt"):
-        return _response(sender.address, read, text)
+        return _response(sender.address, read.message.subject, text)
     if is_agent and kind == "broadcast" and can_wait:
         return None
     if can_wait and any(request.sender == name for request in draft.requests):
@@ -43,7 +43,7 @@ def interpret(
         return None
     asked = _last_request(draft, name, sender.address if is_person else None)
     if asked is not None and not (is_person and agent.can_complete_tasks and asked.sender):
-        return _response(asked.sender or "user", read, text)
+        return _response(asked.sender or "user", asked.subject, text)
     if not (is_person or name == draft.swarm.closing_agent(draft.before.entrypoint)):
         if name == draft.before.entrypoint:
             raise ToolCallFault(TEXT_ALONE)
@@ -63,5 +63,6 @@ def _last_request(draft: Draft, name: str, person: str | None) -> OpenRequest | 
     return next((each for each in mine if person is None or each.sender in ("", person)), None)
 
 
-def _response(target: str, read: MAILMessage, text: str) -> SendResponse:
-    return SendResponse(target=target, subject=f"Re: {read.message.subject}", body=text)
+def _response(target: str, asked: str, text: str) -> SendResponse:
+    """Return the answer to the request with the subject `asked`; the agent may have read other mail since."""
+    return SendResponse(target=target, subject=f"Re: {asked}" if asked else "Answer", body=text)

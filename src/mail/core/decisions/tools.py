@@ -33,7 +33,7 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import OpenRequest
+from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
 from mail.core.task.output_schema import fit
@@ -101,6 +101,7 @@ class ToolExecutor:
                 recipient=target,
                 answer_deadline=self.draft.time_in(ANSWER_SECONDS) if "@" in target else None,
                 routing_info=message.message.routing_info,
+                subject=tool.subject[:SUBJECT_LENGTH],
             )
         )
         return f"request sent to {target}"

@@ -252,6 +252,32 @@ def _waits_for_peers(draft: Draft) -> bool:
     )
 
 
+def text_recipient(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> str:
+    """Return who receives text that the agent writes in this turn, if it calls no tool: an agent, or `user`.
+
+    Live events show it while a model writes. Empty if nobody would receive it: a remark, or an agent that must call tools.
+    """
+    agent = swarm.agent(turn.mailbox)
+    if agent.strict_tools or task.turn_tools(turn.mailbox).is_required:
+        return ""
+    draft = Draft(task, swarm, clock)
+    draft.end_turn(turn, consume=True)
+    try:
+        tool = _read_text("…", draft, turn)
+    except AgentFault:
+        return ""
+    return "" if tool is None else getattr(tool, "target", "user")
+
+
+def _read_text(text: str, draft: Draft, turn: Turn) -> MAILTool | None:
+    """Return the tool call that text stands for, as `interpret` does; after a limit is reached, it ends the task."""
+    if turn.entry.seq == draft.before.generation.limit_notice:
+        return TaskComplete(finish_message=text)
+    name = turn.mailbox
+    agent = draft.swarm.agent(name)
+    return interpret(text, draft, name, agent, turn.entry.message, can_wait=_can_wait(draft))
+
+
 def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
     """Return the limit that forbids this turn, in words; None if it may run.
 
@@ -476,7 +502,7 @@ class Settlement:
             must_call = self.agent.strict_tools or self.task.turn_tools(self.name).is_required
             if text is None or must_call:
                 raise ToolCallFault(TEXT_ALONE)
-            tool = self._interpret(text)
+            tool = _read_text(text, self.draft, self.turn)
             taken_as, whom = "a remark", ""
             if tool is not None:
                 whom = getattr(tool, "target", "")
@@ -492,18 +518,6 @@ class Settlement:
                 self.tools.perform(FormResult(tool))
         except AgentFault as fault:
             self._fault(fault)
-
-    def _interpret(self, text: str) -> MAILTool | None:
-        if self.turn.entry.seq == self.task.generation.limit_notice:
-            return TaskComplete(finish_message=text)
-        return interpret(
-            text,
-            self.draft,
-            self.name,
-            self.agent,
-            self.turn.entry.message,
-            can_wait=_can_wait(self.draft),
-        )
 
     def _read(self, call: AgentToolCall) -> FormResult:
         """Return the MAIL tool that a call, perhaps of a form, performs. Raises ToolCallFault."""
@@ -541,7 +555,8 @@ class Settlement:
             about["preamble"] = call.preamble
         if self._unannounced is not None:
             about |= self._take_unannounced()
-        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} called {tool}", about)
+        did = "wrote text" if tool == TEXT_OUTPUT else f"called {tool}"
+        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} {did}", about)
 
     def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
         """Add an event about this agent."""

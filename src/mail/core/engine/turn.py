@@ -17,6 +17,7 @@ from mail.core.decisions.turn import (
     on_limit_reached,
     outgrow,
     settle,
+    text_recipient,
 )
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.histories import CachedHistory, HistoryCache
@@ -64,6 +65,7 @@ class TurnPolicy[T: Turn]:
         messages: returns the messages that the agent's model gets with its history.
         tool_choice: returns which tools the agent must call.
         settle: decides what the turn's output does to the task.
+        text_recipient: returns who receives text without a tool call, for live events; None if that is not known.
         prepare: returns the turn as the agent is called with it; None to call it with the turn as it is.
     """
 
@@ -73,6 +75,7 @@ class TurnPolicy[T: Turn]:
     settle: Callable[
         [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
     ]
+    text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
     prepare: Callable[[T, History], Awaitable[T]] | None = None
 
 
@@ -104,7 +107,7 @@ def before_results(history: History, prompts: History) -> History:
     return [*history[:begin], *prompts, *history[begin:]]
 
 
-AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle)
+AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle, text_recipient)
 """The rules if mail wakes the agents: limits apply, and every turn must call a tool."""
 
 
@@ -169,6 +172,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             asyncio.get_running_loop().time,
             lease.attempt,
             timing,
+            policy.text_recipient and partial(policy.text_recipient, turn.task, swarm, turn, clock),
         )
 
     def interrupt(self) -> None:

@@ -87,8 +87,6 @@ def hide_credentials(url: str) -> str:
 
 
 _DISTRIBUTIONS = {
-    "anyio": "mcp",
-    "httpx2": "mcp",
     "litellm": "'litellm[mcp]'",
     "mcp_types": "mcp",
     "opentelemetry": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",

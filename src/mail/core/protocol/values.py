@@ -1,6 +1,5 @@
 """The base class of values on the wire, and the decorator of values that stay inside."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -129,12 +128,3 @@ def _methods_of(cls: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "__repr__", show
     yield "__eq__", equals
     yield "__hash__", digest
-
-
-def _default(encoder: json.JSONEncoder, value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, Value) else _refuse(encoder, value)
-
-
-_refuse = json.JSONEncoder.default
-json.JSONEncoder.default = _default  # type: ignore[assignment, method-assign]
-"""`json.dumps(message)` works, as programs written for MAIL's typed dictionaries expect; json asks nobody else."""

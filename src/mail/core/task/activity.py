@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterator
 from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -76,6 +77,7 @@ class TurnActivity:
         time: Callable[[], float],
         attempt: int = 1,
         earlier: TurnTiming | None = None,
+        find_text_recipient: Callable[[], str] | None = None,
     ) -> None:
         self.time = time
         self.begin = time()
@@ -87,6 +89,12 @@ class TurnActivity:
         self._publisher = publisher
         self._attempt = attempt
         self._earlier = earlier
+        self._find_text_recipient = find_text_recipient
+
+    @cached_property
+    def text_recipient(self) -> str:
+        """Who receives text that the model writes, if it calls no tool: an agent, or `user`; empty for nobody."""
+        return self._find_text_recipient() if self._find_text_recipient else ""
 
     @property
     def began(self) -> str:
@@ -320,6 +328,8 @@ class ModelCall(Span):
         """Report a piece of the reply."""
         if (activity := self._activity) is not None and activity.wants_deltas:
             extra = {**self._facts(), "kind": kind, "delta": piece}
+            if kind == "text" and activity.text_recipient:
+                extra["to"] = activity.text_recipient
             activity.publish(activity.event(LiveKind.TEXT_DELTA, activity.next(), activity.time(), "", extra))
 
     def report(self, usage: Usage) -> None:

@@ -30,7 +30,7 @@ from mail.core.protocol.message import (
 )
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
-from mail.core.task.events import UNREAD_FROM, Event, EventKind, encode_events
+from mail.core.task.events import QUESTION, UNREAD_FROM, Event, EventKind, encode_events
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
@@ -450,8 +450,10 @@ class Draft:
                 self.append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
             may_continue = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
             unread = self._unread() if may_continue else ()
-            extra = {UNREAD_FROM: unread[0].seq} if unread else {}
-            self.append_event(kind, response.message.body, extra)
+            about: dict[str, Any] = {UNREAD_FROM: unread[0].seq} if unread else {}
+            if self._is_paused and (question := self.generation.question):
+                about[QUESTION] = question
+            self.append_event(kind, response.message.body, about)
             if unread:
                 self._answer_unread()
         version = 0 if self._is_new else self.before.version

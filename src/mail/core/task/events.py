@@ -54,6 +54,10 @@ UNREAD_FROM = "unread_from"
 """In a terminal event: the seq of the first question that was not read before this answer."""
 
 
+QUESTION = "question"
+"""In the terminal event of a pause: what the task asks, in words."""
+
+
 OUT_OF_STEPS = "out_of_steps"
 """In the event that announces the notice of a reached limit: true."""
 
@@ -79,6 +83,13 @@ class Event(_EventFields):
         text: the description; in a terminal event, the answer.
         message: the message that the event announces, if any; its XML is rendered on demand.
     """
+
+    @property
+    def agent(self) -> str:
+        """The agent that it is about, or that wrote its message; empty for other events."""
+        if self.message is not None and self.message.sender.address_type == "agent":
+            return self.message.sender.address
+        return str(self.extra.get("agent", ""))
 
     @property
     def is_terminal(self) -> bool:
@@ -110,7 +121,8 @@ class Event(_EventFields):
     def data(self, task_id: str) -> dict[str, Any]:
         """Return the event as the JSON object that clients receive (SPEC, section 9)."""
         if self.is_terminal:
-            return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text}
+            asked = {QUESTION: self.extra[QUESTION]} if QUESTION in self.extra else {}
+            return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text, **asked}
         description, extra = self.text, self.extra
         if self.message is not None:
             description = f"{self.text}\n{render_message(self.message)}"

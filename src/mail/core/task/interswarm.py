@@ -7,6 +7,9 @@ from pydantic import Field
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.values import Value, value
 
+SUBJECT_LENGTH = 80
+"""Characters of a request's subject that its task keeps."""
+
 
 @value(kw_only=True)
 class OpenRequest:
@@ -19,6 +22,7 @@ class OpenRequest:
         seq: the seq of its message if it joined a running task, else 0; see `UnreadQuestion`.
         answer_deadline: when it expires, in seconds since the epoch; None for never.
         routing_info: the `routing_info` of its message; a response with the same one answers it.
+        subject: the beginning of its subject, for answers in plain text; empty in tasks of an earlier version.
     """
 
     request_id: str
@@ -27,6 +31,7 @@ class OpenRequest:
     seq: int = 0
     answer_deadline: float | None = None
     routing_info: dict[str, Any] | None = None
+    subject: str = ""
 
     @property
     def sender_swarm(self) -> str | None:

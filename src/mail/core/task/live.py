@@ -41,9 +41,21 @@ class LiveEvent:
     extra: dict[str, Any]
 
     @property
+    def agent(self) -> str:
+        """The agent whose turn it is."""
+        return str(self.extra["agent"])
+
+    @property
     def delta(self) -> str:
         """The piece of a model's reply that a `text_delta` reports; empty for other kinds."""
         return str(self.extra["delta"]) if self.kind is LiveKind.TEXT_DELTA else ""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether `delta` belongs to the task's answer: to `task_complete`, or to text for the user."""
+        if self.kind is not LiveKind.TEXT_DELTA:
+            return False
+        return self.extra["kind"] == "answer" or self.extra.get("to") == "user"
 
     @property
     def encoded(self) -> bytes:

@@ -130,6 +130,11 @@ class Generation:
         """The calls that the task waits for while it is paused."""
         return () if self.breakpoint is None else self.breakpoint.calls
 
+    @property
+    def question(self) -> str | None:
+        """What the task asks while it is paused, in words; None if it asks nothing."""
+        return None if self.breakpoint is None else self.breakpoint.question or None
+
     def after_turn(
         self, *, is_step: bool, faults: dict[str, int], failing_calls: tuple[FailingCall, ...]
     ) -> "Generation":

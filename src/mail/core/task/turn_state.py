@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.protocol.question_text import describe_question
 from mail.core.protocol.values import value
 from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
 
@@ -189,6 +190,15 @@ class Breakpoint:
     tool_format: ToolFormat
     calls: tuple[PausedCall, ...]
     woken_by: int | None = None
+
+    @property
+    def question(self) -> str:
+        """What the undecided calls ask, in words: a line for each."""
+        return "\n".join(
+            describe_question(self.agent, call.name, call.arguments, needs_approval=call.needs_approval)
+            for call in self.calls
+            if call.approval is None
+        )
 
     @property
     def approve_by(self) -> float | None:

@@ -28,7 +28,7 @@ from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
 from mail.http.submission import PARAMETERS, Terms, submit
-from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, pending_calls
+from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, asked
 
 WARNINGS = "X-Warnings"
 MAX_WARNINGS = 1000
@@ -88,12 +88,6 @@ class MessageOptions(Given):
         description="Decisions on the calls that wait for approval, as a list or a single one.",
     )
 
-    def given_approvals(self) -> tuple[GivenApproval, ...]:
-        """Return the decisions for the runtime."""
-        given = self.approvals
-        several = [] if given is None else given if isinstance(given, list) else [given]
-        return tuple(GivenApproval(**dict(each)) for each in several)
-
 
 @cache
 def no_options() -> MessageOptions:
@@ -138,6 +132,12 @@ class PostMessage(Given):
         description="Whether to send the message to a task that waits for an answer, and drop its question. Without it "
         "(or `resume_from: user_response`) such a message is refused with 409.",
     )
+    approvals: list[CallApproval] | CallApproval | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="Decisions on the calls that wait for approval, as a list or a single one. They resume the task at "
+        "its breakpoint, so `resume_from` isn't needed. `kwargs.approvals` means the same.",
+    )
     kwargs: MessageOptions | None = Field(default=None, description="Further settings.")
     webhook: GivenWebhook | None = Field(
         default=None, description="A webhook for the further events of the task."
@@ -152,6 +152,9 @@ class PostMessage(Given):
     def submission(self, terms: Terms) -> Submission:
         """Return the message for the runtime."""
         options = self.kwargs or no_options()
+        if self.approvals is not None and options.approvals is not None:
+            raise BadRequest("approvals and kwargs.approvals are the same; send one of them")
+        approvals = options.approvals if self.approvals is None else self.approvals
         return Submission(
             body=self.body or "",
             subject=DEFAULT_SUBJECT if self.subject is None else self.subject,
@@ -165,7 +168,7 @@ class PostMessage(Given):
             ceiling=terms.ceiling,
             breakpoint_tool_call_result=options.breakpoint_tool_call_result,
             drop_question=bool(self.drop_question),
-            approvals=options.given_approvals(),
+            approvals=() if approvals is None else _given(approvals),
             expects=terms.expects,
             idempotency_key=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),
@@ -173,6 +176,12 @@ class PostMessage(Given):
             deltas=bool(self.deltas),
             output_schema=self.output_schema,
         )
+
+
+def _given(approvals: list[CallApproval] | CallApproval) -> tuple[GivenApproval, ...]:
+    """Return decisions for the runtime."""
+    several = approvals if isinstance(approvals, list) else [approvals]
+    return tuple(GivenApproval(**dict(each)) for each in several)
 
 
 class Warned(Answered):
@@ -198,6 +207,9 @@ class Answer(Warned):
     status: TaskStatus = Field(description="The task's status with this answer.")
     pending_tool_calls: list[PendingToolCall] = Field(
         description="The tool calls that a paused task waits for, as in `GET /task`."
+    )
+    question: str | None = Field(
+        description="What a paused task asks, in words, as in `GET /task`; null if it asks nothing."
     )
     output: Any = Field(
         default=None,
@@ -351,7 +363,12 @@ async def _state(service: Service, submitted: Submitted, answer: MAILMessage) ->
 
     The usual answer, an agent's completion, tells that by itself. Otherwise the task is read.
     """
-    state = {"task_id": submitted.key.task_id, "status": TaskStatus.COMPLETED, "pending_tool_calls": []}
+    state: dict[str, Any] = {
+        "task_id": submitted.key.task_id,
+        "status": TaskStatus.COMPLETED,
+        "pending_tool_calls": [],
+        "question": None,
+    }
     is_completion = (
         answer.msg_type == "broadcast_complete"
         and answer.sender.address_type == "agent"
@@ -360,9 +377,7 @@ async def _state(service: Service, submitted: Submitted, answer: MAILMessage) ->
     if is_completion:
         return state
     task = await service.runtime.store.load(submitted.key)
-    return (
-        state if task is None else {**state, "status": task.status, "pending_tool_calls": pending_calls(task)}
-    )
+    return state if task is None else {**state, "status": task.status, **asked(task)}
 
 
 async def answer_with_events(

@@ -3,7 +3,7 @@
 import codecs
 from typing import Any, Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mail.api.actions import action, idempotency_key
@@ -66,12 +66,12 @@ def _text(answer: Fetched) -> str | None:
     if not kind:
         return None if b"\0" in answer.body else _decode(answer.body, "utf-8", answer.is_cut)
     if kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml")):
-        charset = httpx.Response(200, headers=answer.headers).charset_encoding
+        charset = httpx2.Response(200, headers=answer.headers).charset_encoding
         return _decode(answer.body, charset or "utf-8", answer.is_cut)
     return "" if not answer.body else None
 
 
-def _media_type(headers: httpx.Headers) -> str:
+def _media_type(headers: httpx2.Headers) -> str:
     return str(headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 

@@ -11,6 +11,7 @@ from mail.api.actions import action
 from mail.core.protocol.error_text import missing_package
 from mail.errors import ConfigurationError
 from mail.mcp.servers import list_servers
+from mail.mcp.sessions import SDK_MODULES
 from mail.stdlib.arguments import Arguments
 from mail.utils.outcomes import Timeout, as_json
 
@@ -128,7 +129,7 @@ def _sdk() -> "ModuleType":
     try:
         from mail.stdlib.mcp import connection
     except ModuleNotFoundError as error:
-        if error.name not in ("anyio", "httpx2", "mcp", "mcp_types"):
+        if error.name not in SDK_MODULES:
             raise
         raise ConfigurationError(f"MCP servers need {missing_package(error)}") from error
     return connection

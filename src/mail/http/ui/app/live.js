@@ -8,7 +8,8 @@ export const isLive = (event) => event.id === null && event.event !== "ping";
  *
  * `agents` maps each name to `{since, work, text}`: `since` in milliseconds by the server's clock; `work` maps keys to
  * the model calls and actions that run, `{kind: "model" | "action", name, since, retry}` (`retry`: null, or `{reason,
- * attempt, retry_in}`); `text` is what its model has written in the current call, as `{text, reasoning, answer}`.
+ * attempt, retry_in}`); `text` is what its model has written in the current call, as `{text, reasoning, answer, to}`:
+ * `to` is who gets `text` if the model calls no tool, an agent or "user"; "" if nobody does.
  */
 export class Live {
   agents = new Map();
@@ -18,10 +19,10 @@ export class Live {
     return !this.agents.size;
   }
 
-  /** The text of the answer that is being written, or "". */
-  get answer() {
-    for (const { text } of this.agents.values()) if (text.answer) return text.answer;
-    return "";
+  /** The answers that are being written, as `{from, to, text}`. */
+  get writing() {
+    const all = [...this.agents].map(([from, { text }]) => (text.answer ? { from, to: "user", text: text.answer } : { from, to: text.to, text: text.text }));
+    return all.filter(({ to, text }) => to && text.trim());
   }
 
   /** Take note of a live event, with its data parsed. */
@@ -34,12 +35,17 @@ export class Live {
     if (kind === "model_call_started") {
       one.work.set(key, { kind: "model", name: facts.model, since: at, retry: null });
       one.text = silence();
-    } else if (kind === "action_started") one.work.set(key, { kind: "action", name: facts.tool_name, since: at, retry: null });
-    else if (kind === "model_call_retried") {
+    } else if (kind === "action_started") {
+      one.work.set(key, { kind: "action", name: facts.tool_name, since: at, retry: null });
+      one.text = silence(); // it was no answer
+    } else if (kind === "model_call_retried") {
       if (one.work.has(key)) one.work.get(key).retry = { reason: facts.reason, attempt: facts.attempt, retry_in: facts.retry_in };
       one.text = silence();
     } else if (kind === "model_call_ended" || kind === "action_ended") one.work.delete(key);
-    else if (kind === "text_delta") one.text[facts.kind] = (one.text[facts.kind] ?? "") + facts.delta;
+    else if (kind === "text_delta") {
+      one.text[facts.kind] = (one.text[facts.kind] ?? "") + facts.delta;
+      one.text.to = facts.to ?? one.text.to;
+    }
   }
 
   clear() {
@@ -47,4 +53,4 @@ export class Live {
   }
 }
 
-const silence = () => ({ text: "", reasoning: "", answer: "" });
+const silence = () => ({ text: "", reasoning: "", answer: "", to: "" });

@@ -1,6 +1,6 @@
 // The events of a task as a conversation: messages of people, answers, questions, and the work between them.
 
-import { isPerson, readCalls, recipientNames, recipientsOf } from "../api/messages.js";
+import { isPerson, readCalls, recipientNames, recipientsOf, writtenText } from "../api/messages.js";
 
 /** The tools of MAIL itself; calls of others are work of their own. */
 const MAIL_TOOLS = new Set([
@@ -147,7 +147,7 @@ export class Chat {
 
   #call(event, { agent, tool_name: name, tool_args: args, tool_call_id: callId }) {
     const work = this.#turn(event);
-    if (name && !MAIL_TOOLS.has(name)) work.actions.push({ seq: event.seq, time: event.data.timestamp, agent, name, args, callId });
+    if (name && writtenText(event) === null && !MAIL_TOOLS.has(name)) work.actions.push({ seq: event.seq, time: event.data.timestamp, agent, name, args, callId });
   }
 
   /** Take note of what an agent's next action has returned: results come in the order of the calls. */

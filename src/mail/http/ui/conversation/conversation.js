@@ -38,6 +38,12 @@ function Answer({ text, time, isWriting }) {
   </article>`;
 }
 
+/** What an agent writes to another one in plain text, until it is mail. */
+const Growing = ({ from, to, text }) => html`<article class="answer is-writing" aria-label=${`${from} writes to ${to}`}>
+  <p class="bubble-head"><${AgentName} name=${from} /><span class="arrow" role="img" aria-label="to">→</span><${AgentName} name=${to} /></p>
+  <${Markdown} text=${text} />
+</article>`;
+
 function Failure({ item, onRetry, onTrace }) {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState(null);
@@ -97,8 +103,8 @@ function pendingOf(session, items) {
 }
 
 /** Read out what is new: the end of the list, in a few words. */
-function Announcement({ item, pending }) {
-  const text = pending ? "The task waits for your answer." : item?.kind === "answer" ? `Answer: ${item.text.slice(0, 300)}` : item?.kind === "failed" ? `The task failed: ${item.text}` : item?.kind === "cancelled" ? item.text : "";
+function Announcement({ item, question }) {
+  const text = question !== null ? `The task waits for your answer. ${question}`.trim() : item?.kind === "answer" ? `Answer: ${item.text.slice(0, 300)}` : item?.kind === "failed" ? `The task failed: ${item.text}` : item?.kind === "cancelled" ? item.text : "";
   return html`<p class="hidden-label" role="status" aria-live="polite">${text}</p>`;
 }
 
@@ -136,7 +142,7 @@ function Talk({ session, swarm, caller, navigate }) {
     await session.send(message, options);
     setSent({ text: message.body, after, isSending: true });
   };
-  const writing = session.past ? "" : session.live.answer;
+  const writing = session.past ? [] : session.live.writing;
   const hasComposer = !session.past && (!isAsked || wantsMessage);
   return html`
     <div class="conversation">
@@ -146,7 +152,7 @@ function Talk({ session, swarm, caller, navigate }) {
           ${chat.items.slice(-shown).map(render)}
           ${sent && html`<${Message} item=${sent} isMine />`}
           <${Working} session=${session} />
-          ${writing && html`<${Answer} text=${writing} isWriting />`}
+          ${writing.map(({ from, to, text }) => (to === "user" ? html`<${Answer} key=${from} text=${text} isWriting />` : html`<${Growing} key=${from} from=${from} to=${to} text=${text} />`))}
           ${approvals.map(({ item, call }) => html`<${Approval} key=${item.callId} item=${item} approveBy=${call.approve_by} session=${session} />`)}
           ${questions.length > 0 && html`<${Questions} key=${questions.map(({ callId }) => callId).join()} items=${questions} session=${session} />`}
         </div>
@@ -162,7 +168,7 @@ function Talk({ session, swarm, caller, navigate }) {
           send=${send} answer=${(text) => session.answer(text)} canAnswer=${questions.length === 1 && !approvals.length} onSent=${tail.follow}
         />`}
       </div>
-      <${Announcement} item=${last} pending=${isAsked} />
+      <${Announcement} item=${last} question=${isAsked ? (session.record.question ?? "") : null} />
     </div>
   `;
 }

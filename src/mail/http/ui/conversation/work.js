@@ -3,6 +3,7 @@
 import { AgentName } from "../components/agent.js";
 import { Clock, Elapsed, formatSeconds } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
+import { Markdown } from "../components/markdown.js";
 import { html, useMemo, useState } from "../html.js";
 import { summary } from "./chat.js";
 
@@ -21,7 +22,7 @@ function Mail({ mail }) {
   return html`<li class="step">
     <p class="step-head"><${AgentName} name=${mail.from} /><span class="arrow" role="img" aria-label="to">→</span>${mail.to.map((name) => html`<${AgentName} key=${name} name=${name} />`)}<${Clock} time=${mail.time} /></p>
     ${mail.subject && mail.subject !== mail.text && html`<p class="step-subject">${mail.subject}</p>`}
-    <p class="step-text">${isWhole ? mail.text : shorten(mail.text, 400)}</p>
+    <div class="step-text"><${Markdown} text=${isWhole ? mail.text : shorten(mail.text, 400)} /></div>
     ${isLong && html`<button type="button" class="link-button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show less" : "Show all"}</button>`}
   </li>`;
 }
@@ -86,7 +87,7 @@ export function Working({ session }) {
   const { live, record } = session;
   if (record?.status !== "running" || session.past) return null;
   const jobs = [...live.agents].flatMap(([agent, { since, work, text }]) =>
-    work.size ? [...work].map(([key, job]) => html`<${Job} key=${`${agent} ${key}`} agent=${agent} job=${job} said=${text.answer ? "" : text.text || text.reasoning} />`) : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
+    work.size ? [...work].map(([key, job]) => html`<${Job} key=${`${agent} ${key}`} agent=${agent} job=${job} said=${text.answer || (text.to && text.text) ? "" : text.text || text.reasoning} />`) : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
   );
   const awaited = live.isIdle ? (record.waiting_for ?? []).map(({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`) : [];
   return html`<div class="working">

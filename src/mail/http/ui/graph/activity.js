@@ -1,6 +1,6 @@
 // What the agents of a task have done, by its events: mail between whom, and each agent's history. No page here.
 
-import { isPerson, recipientsOf } from "../api/messages.js";
+import { isPerson, recipientsOf, writtenText } from "../api/messages.js";
 import { CALLER, edgeKey, localName } from "./model.js";
 
 /**
@@ -46,6 +46,8 @@ export class Activity {
     if (!extra.agent) return undefined;
     const agent = localName(extra.agent, this.#swarm);
     const add = (entry) => this.of(agent).entries.push({ seq, time, ...entry });
+    const text = writtenText({ data });
+    if (text !== null) return add({ kind: "note", event: "text", text });
     if (extra.tool_name) {
       this.of(agent).calls += 1;
       return add({ kind: "call", name: extra.tool_name, arguments: extra.tool_args ?? {}, id: extra.tool_call_id, reasoning: extra.reasoning ?? "", said: extra.preamble ?? "" });

@@ -18,8 +18,8 @@ export const matches = (record, search) => {
 };
 
 /** Return what a task waits for its caller for or, if it doesn't, what it has cost. */
-function noteOf({ status, pending_tool_calls: calls, usage }) {
-  if (status === "paused" && calls.length) return calls.some((call) => call.needs_approval && !call.decision) ? "approval" : "question";
+function noteOf({ status, pending_tool_calls: calls, question, usage }) {
+  if (status === "paused" && calls.length) return html`<span title=${question}>${calls.some((call) => call.needs_approval && !call.decision) ? "approval" : "question"}</span>`;
   const cost = formatCost(usage.total);
   return cost === "Price unknown" ? html`<span title=${cost}>$?</span>` : cost.replace("at least ", "≥ ");
 }

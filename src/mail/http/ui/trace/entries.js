@@ -1,6 +1,6 @@
 // Events as numbered lines.
 
-import { envelopeOf, readCalls, recipientNames } from "../api/messages.js";
+import { envelopeOf, readCalls, recipientNames, writtenText } from "../api/messages.js";
 import { textOf } from "./spans.js";
 
 const BAD = new Set(["action_error", "agent_error", "interswarm_message_error", "dead_letter", "task_error", "webhook_error"]);
@@ -32,11 +32,11 @@ export function readEntry(event) {
   return {
     seq: event.seq,
     kind: event.event,
-    name: message ? message.msg_type.replace("_", " ") : isPause ? "pauses" : (NAMES[event.event] ?? event.event.replaceAll("_", " ")),
+    name: message ? message.msg_type.replace("_", " ") : isPause ? "pauses" : writtenText(event) !== null ? "text" : (NAMES[event.event] ?? event.event.replaceAll("_", " ")),
     who: message ? senderOf(message) : (extra.agent ?? ""),
     whom: message ? recipientNames(message).join(", ") : "",
     isByAgent: !message || message.message.sender.address_type === "agent",
-    text: oneLine(shortText(event, message, extra)),
+    text: oneLine(writtenText(event) ?? shortText(event, message, extra)),
     tone: BAD.has(event.event) ? "bad" : isPause || BUSY.has(event.event) ? "warn" : GOOD.has(event.event) ? "good" : "",
     at: Date.parse(timestamp),
     message,

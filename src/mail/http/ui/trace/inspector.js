@@ -1,6 +1,7 @@
 // The details of a span or an entry: what an agent read, which tools it had, what its model replied, and what it cost.
 
 import * as api from "../api/api.js";
+import { writtenText } from "../api/messages.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Ago, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
@@ -61,9 +62,10 @@ function CallsOf({ events }) {
     .filter(({ event }) => event === "tool_call" || event === "text_answer" || event === "agent_error")
     .map(({ seq, event, data }) => {
       const { tool_name, tool_args, reasoning, content } = data.extra_data;
+      const text = writtenText({ data });
       return html`<div key=${seq} class="stack">
         ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-        ${event === "tool_call" ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : html`<p class="preserved">${content ?? data.description}</p>`}
+        ${text !== null ? html`<${Markdown} text=${text} />` : event === "tool_call" ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : html`<p class="preserved">${content ?? data.description}</p>`}
       </div>`;
     });
 }
@@ -191,7 +193,7 @@ function LiveDetails({ session, span }) {
 function EntryDetails({ entry }) {
   const { message, event } = entry;
   const { reasoning, tool_name, tool_args } = event.data.extra_data ?? {};
-  const answer = event.data.response;
+  const text = writtenText(event) ?? event.data.response;
   return html`
     <${Facts}
       rows=${[
@@ -200,12 +202,12 @@ function EntryDetails({ entry }) {
         ["From", message ? entry.who : ""],
         ["To", entry.whom],
         ["Agent", !message && entry.who ? html`<${AgentName} name=${entry.who} />` : ""],
-        ["Tool", tool_name],
+        ["Tool", text === undefined && tool_name],
         ["Subject", message?.message.subject],
       ]}
     />
     ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-    ${tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : answer ? html`<${Markdown} text=${answer} />` : html`<p class="preserved">${event.data.description}</p>`}
+    ${text ? html`<${Markdown} text=${text} />` : tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : html`<p class="preserved">${event.data.description}</p>`}
     <details><summary>Record</summary><${Json} value=${{ seq: event.seq, event: event.event, data: event.data }} /></details>
   `;
 }

@@ -1,6 +1,6 @@
 // Events as spans: turns, their model calls and actions, and waits. Times are milliseconds since 1970.
 
-import { envelopeOf, isFromPerson, isPerson, recipientNames } from "../api/messages.js";
+import { envelopeOf, isFromPerson, isPerson, recipientNames, writtenText } from "../api/messages.js";
 
 /** Events about an agent that others have caused, so that they begin no turn. */
 const NOT_A_TURN = new Set(["history_inherited", "breakpoint_action_complete"]);
@@ -53,7 +53,7 @@ function describe(events) {
   const words = [];
   for (const { event, data } of events) {
     const { tool_name: tool, tool_args: args = {}, taken_as: taken, target } = data.extra_data ?? {};
-    if (event === "tool_call" && tool !== "await_message" && tool !== "text_output") words.push(VERBS[tool]?.(args) ?? `calls ${tool}`);
+    if (event === "tool_call" && tool !== "await_message" && writtenText({ data }) === null) words.push(VERBS[tool]?.(args) ?? `calls ${tool}`);
     else if (event === "text_answer") words.push(taken === "task_complete" ? "completes the task" : target ? `answers ${target}` : "makes a remark");
     else if (event === "agent_error") words.push("makes an error");
     else if (event === "dead_letter") words.splice(0, Infinity, "fails");
@@ -278,7 +278,8 @@ export function textOf(event) {
 }
 
 function wordsOf({ data }) {
+  const text = writtenText({ data });
   const { full_message: message, tool_name, tool_args, reasoning, preamble, content } = data.extra_data ?? {};
   const words = message ? [message.message.subject, message.message.body] : [data.response, data.description];
-  return [...words, tool_name, tool_args && JSON.stringify(tool_args), reasoning, preamble, content].filter(Boolean).join("\n");
+  return [...words, ...(text !== null ? [text] : [tool_name, tool_args && JSON.stringify(tool_args)]), reasoning, preamble, content].filter(Boolean).join("\n");
 }

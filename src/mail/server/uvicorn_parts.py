@@ -1,0 +1,291 @@
+"""The parts of uvicorn that it doesn't document, or not as meant to be overridden: its protocol, its server, its reloader.
+
+`tests/http/test_uvicorn_parts.py` checks each of them with the versions `CHECKED`.
+"""
+
+import asyncio
+import math
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+from uvicorn.supervisors.statreload import StatReload
+
+from mail.config import ConnectionsConfig
+from mail.http.app import MAILApp
+from mail.http.service import StopSignal
+from mail.server.connections import SWEEP_SECONDS, WAITING, Connections, Phase, descriptor_limit
+
+CHECKED = ("0.54", "0.55")
+"""The first version of uvicorn that was checked, and the first that was not."""
+
+BODY_BYTES_PER_SECOND = 8 * 1024
+"""A body may take a second more for so many bytes that have arrived."""
+
+HEAD_BYTES = 16 * 1024
+"""The size of a request's head, at which uvicorn refuses it; about twice as much is accepted in one piece."""
+
+RETRY_AFTER = 5
+
+CONNECTION_GRACE_SECONDS = 5
+"""Seconds for open requests to end when the server stops."""
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+
+ACCEPTED_AT_ONCE = 8
+"""Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
+
+NO_LIMIT_SECONDS = 24 * 3600
+"""Seconds for which uvicorn keeps idle connections where `[server.connections]` sets no limit."""
+
+INVALID_REQUEST = "Invalid HTTP request received."
+
+
+def _response(status: str, detail: str, *headers: str) -> bytes:
+    body = f'{{"detail":"{detail}"}}'
+    lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close", *headers)
+    return "\r\n".join((f"HTTP/1.1 {status}", *lines, "", body)).encode()
+
+
+REFUSAL = _response(
+    "503 Service Unavailable",
+    "the server has too many connections; try again later",
+    f"Retry-After: {RETRY_AFTER}",
+)
+TIMED_OUT = _response("408 Request Timeout", "the request did not arrive in time")
+
+
+class LimitedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 protocol with deadlines, as one of `Connections`.
+
+    It closes the connection after a request whose length is stated twice (RFC 9112, section 6.1), and refuses heads that
+    have bare line feeds or are too long.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._all = connections
+        self.phase = Phase.HEAD
+        self._deadline = math.inf
+        self._tail = b""
+        self._unsent, self._stalled_since = 0, math.inf
+
+    @property
+    def address(self) -> str:
+        """The address of the client; empty if it is unknown."""
+        return self.client[0] if self.client else ""
+
+    # ------------------------------------------------------------------------------------- events of asyncio
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Admit or refuse the connection."""
+        super().connection_made(transport)
+        if self._all.admit(self):
+            self._enter(Phase.HEAD)
+        else:
+            transport.write(REFUSAL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._all.release(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read part of a request; a head in pieces, so that its size is checked."""
+        start = 0
+        while start < len(data) and not self.transport.is_closing():
+            piece = data[start:]
+            if self.conn.their_state is h11.IDLE:
+                piece = piece[:HEAD_BYTES]
+                if self._has_bare_line_feed(piece):
+                    self.logger.warning(INVALID_REQUEST)
+                    self.send_400_response(INVALID_REQUEST)
+                    return
+            super().data_received(piece)
+            start += len(piece)
+        self._look(len(data))
+
+    # ---------------------------------------------------------------------------------------- events of uvicorn
+
+    def handle_events(self) -> None:
+        """Handle what has arrived; make the response to an ambiguous request the last one."""
+        last = self.cycle
+        super().handle_events()
+        if self.cycle is not last:
+            names = {name for name, _ in self.headers}
+            if b"content-length" in names and b"transfer-encoding" in names:
+                self.headers.append(CLOSE_HEADER)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of this one."""
+        super().on_response_complete()
+        self._look()
+
+    # --------------------------------------------------------------------------------------------- deadlines
+
+    def check(self, now: float) -> None:
+        """Close the connection if its deadline has passed, or if the client has stopped reading."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._stalled_since = math.inf
+        elif self._stalled_since == math.inf or unsent < self._unsent:
+            self._unsent, self._stalled_since = unsent, now
+        elif now - self._stalled_since > (self._all.config.stall_seconds or math.inf):
+            self.transport.abort()
+        if self.flow.read_paused and self.phase is Phase.BODY:
+            self._enter(Phase.BODY)  # it is the app that doesn't read
+        elif now > self._deadline:
+            is_half_sent = (
+                not self.cycle.response_started
+                if self.phase is Phase.BODY
+                else bool(self.conn.trailing_data[0])
+            )
+            if is_half_sent and self.phase is not Phase.LINGER and not unsent:
+                self.transport.write(TIMED_OUT)
+            self._deadline = math.inf
+            self.transport.close()
+
+    def _look(self, received: int = 0) -> None:
+        """Enter the phase that the connection is in, `received` bytes after the last look."""
+        state = self.conn.their_state
+        if state is h11.IDLE:
+            is_idle = not received and not self.conn.trailing_data[0]
+            phase = Phase.IDLE if is_idle else Phase.HEAD
+        elif state is h11.SEND_BODY:
+            phase = Phase.LINGER if self.cycle.response_complete else Phase.BODY
+        else:
+            phase = Phase.RESPONSE
+        if phase is not self.phase:
+            self._enter(phase)
+        if phase is Phase.BODY:
+            self._deadline += received / BODY_BYTES_PER_SECOND
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self._all.set_waiting(self, phase in WAITING)
+        seconds = 0.0 if phase is Phase.RESPONSE else self._seconds(phase)
+        self._deadline = self.loop.time() + seconds if seconds else math.inf
+
+    def _seconds(self, phase: Phase) -> float:
+        """Return how long the connection may be in a phase; 0 for no limit."""
+        config = self._all.config
+        if phase is Phase.HEAD:
+            return config.head_seconds
+        return config.body_seconds if phase is Phase.BODY else config.idle_seconds
+
+    def _has_bare_line_feed(self, data: bytes) -> bool:
+        """Return whether a line of the head ends without a carriage return, which other programs read differently."""
+        text = self._tail + data
+        head, end, _ = text.partition(b"\r\n\r\n")
+        self._tail = b"" if end else text[-3:].lstrip(b"\n")
+        return head.count(b"\n") != head.count(b"\r\n")
+
+
+class GracefulServer(uvicorn.Server):
+    """uvicorn on an open socket; on shutdown it doesn't wait for clients that wait for an agent.
+
+    Args:
+        limits: the limits of its connections.
+        catches_signals: whether SIGTERM and SIGINT stop it; otherwise only `should_exit` does.
+        on_listening: called when it begins to answer requests.
+        on_ready: called when everything is loaded.
+    """
+
+    def __init__(
+        self,
+        app: MAILApp,
+        *,
+        limits: ConnectionsConfig,
+        catches_signals: bool = True,
+        on_listening: Callable[[], object] = lambda: None,
+        on_ready: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._connections = Connections(limits, descriptor_limit())
+        protocol: Any = partial(LimitedProtocol, self._connections)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,  # the log of activity has a line per request
+                backlog=ACCEPTED_AT_ONCE,
+                h11_max_incomplete_event_size=HEAD_BYTES,
+                timeout_keep_alive=math.ceil(limits.idle_seconds) or NO_LIMIT_SECONDS,
+                timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
+            )
+        )
+        self._stopping: StopSignal = app.service.stopping
+        self._catches_signals = catches_signals
+        self._on_listening = on_listening
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application and answer requests."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # uvicorn has one setting for this and for ACCEPTED_AT_ONCE
+        if self.started:
+            self._on_listening()
+            self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close overdue connections; uvicorn calls this ten times a second."""
+        if counter % round(SWEEP_SECONDS * 10) == 0:
+            self._connections.close_overdue(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Cut waiting requests short, then close the connections and the application.
+
+        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an error.
+        """
+        self._stopping.set()
+        loop = asyncio.get_running_loop()
+        cut_off = loop.call_later(CONNECTION_GRACE_SECONDS - 1, self._connections.abort_unanswered)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut_off.cancel()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Install uvicorn's signal handlers if `catches_signals` is set."""
+        return super().capture_signals() if self._catches_signals else nullcontext()
+
+
+class Reloader(StatReload):
+    """Restarts the server when source code in this folder changes, or one of some further files."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        target: Callable[[list[socket.socket] | None], None],
+        sockets: list[socket.socket],
+        files: Iterable[Path],
+    ) -> None:
+        super().__init__(config, target, sockets)
+        self._files = tuple(files)
+
+    def iter_py_files(self) -> Iterator[Path]:
+        """Yield the files to watch."""
+        yield from super().iter_py_files()
+        yield from self._files

@@ -1,0 +1,81 @@
+"""What `src` imports is declared in pyproject.toml."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+OUR_OWN = {folder.name for folder in (ROOT / "src").iterdir()}
+
+UNDECLARED = {
+    "aiohttp": "a program that passes a session of it has it",
+    "awslambdaric": "Lambda's runtime has it",
+    "openai": "its type is returned where it is installed",
+    "pydantic_core": "pydantic pins one version of it, and documents it as its part",
+    "pytest": "it runs `mail.testing.contracts`",
+    "yarl": "aiohttp has it",
+}
+"""Imports that need no declaration, and why."""
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """Yield the top-level names of the modules that are imported while a program runs."""
+    match tree:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            for each in tree.orelse:
+                yield from imports_of(each)
+        case ast.Import():
+            yield from (each.name.partition(".")[0] for each in tree.names)
+        case ast.ImportFrom():
+            yield str(tree.module).partition(".")[0]
+        case _:
+            for each in ast.iter_child_nodes(tree):
+                yield from imports_of(each)
+
+
+def imported() -> dict[str, str]:
+    """Return a file of each module that is neither ours nor Python's."""
+    found = {
+        name: str(path.relative_to(ROOT))
+        for path in SOURCES
+        for name in imports_of(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    return {name: path for name, path in found.items() if name not in OUR_OWN | sys.stdlib_module_names}
+
+
+def declared() -> set[str]:
+    """Return the names of the distributions in `dependencies` and in the extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = project["dependencies"] + [
+        line for lines in project["optional-dependencies"].values() for line in lines
+    ]
+    assert all(">=" in line for line in lines), "a lower bound is missing"
+    return {normalized(re.split(r"[\[<>=]", line)[0]) for line in lines}
+
+
+def normalized(name: str) -> str:
+    """Return a distribution's name in the form of PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_import_is_declared() -> None:
+    known, distributions = declared(), packages_distributions()
+    assert {
+        name: path
+        for name, path in imported().items()
+        if name not in UNDECLARED and known.isdisjoint(map(normalized, distributions.get(name, [name])))
+    } == {}
+
+
+def test_every_exception_is_still_imported() -> None:
+    assert UNDECLARED.keys() <= imported().keys()
+
+
+def test_imports_for_types_are_left_out() -> None:
+    code = "if TYPE_CHECKING:\n import a.b\nelse:\n import c\ndef f():\n from d.e import g"
+    assert list(imports_of(ast.parse(code))) == ["c", "d"]
