@@ -204,7 +204,6 @@ async def get_tasks(
         200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},
         **problems(400, 404, 409, 413, *PROTECTED),
     },
-    openapi_extra=_task_body.docs(),
 )
 async def get_task(
     request: Request,
@@ -306,7 +305,7 @@ async def stream_task(
         },
         **problems(400, 404, 413, *PROTECTED),
     },
-    openapi_extra={**_cancel_body.docs(), "parameters": [PREFER]},
+    openapi_extra={"parameters": [PREFER]},
 )
 async def cancel_task(
     request: Request, caller: AdminOrUser, body: Annotated[PostCancel, Depends(_cancel_body)]
@@ -362,7 +361,7 @@ async def _await_stop(service: Service, task: Task, seconds: float) -> StillRunn
     summary="Fork a task at an event",
     response_model=ForkedTask,
     responses=problems(400, 404, 409, 413, 422, *PROTECTED),
-    openapi_extra={**_fork_body.docs(), "parameters": [IDEMPOTENCY_KEY, TRACE_CONTEXT]},
+    openapi_extra={"parameters": [IDEMPOTENCY_KEY, TRACE_CONTEXT]},
 )
 async def fork_task(
     request: Request, caller: AdminOrUser, body: Annotated[PostFork, Depends(_fork_body)]
