@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from mangum import Mangum
 
 from handlers import telemetry
+from handlers.routing import EveryRoute
 from handlers.wiring import make_loop, make_system, survive_snapshots
 from mail import startup
 from mail.http.app import create_app
@@ -18,8 +19,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
-def serve(*routers: APIRouter) -> Handler:
-    """Build the handler of a function that serves these routes.
+def serve(*routers: APIRouter, all_routes: bool = False) -> Handler:
+    """Build the handler of a function that serves these routes and, with `all_routes`, the others as well.
 
     Responses that would take longer than the invocation are sent early: 202 with the task's URL for a message, the
     events so far for a stream.
@@ -34,7 +35,8 @@ def serve(*routers: APIRouter) -> Handler:
         max_answer_bytes=MAX_ANSWER_BYTES,
         observers=(telemetry.RequestMetrics(),),
     )
-    mangum = Mangum(create_app(service, routers), lifespan="off")
+    app = EveryRoute(service, *routers) if all_routes else create_app(service, routers)
+    mangum = Mangum(app, lifespan="off")
     survive_snapshots(system)
     startup.end()
 

@@ -1,6 +1,6 @@
 """`GET /`, `/ui`, and every request without a function of its own: errors and the OpenAPI document need all routes."""
 
 from handlers.http_api import serve
-from mail.http.routes import load_routers
+from mail.http.routes import health, ui
 
-handler = serve(*load_routers())
+handler = serve(health.router, ui.router, all_routes=True)

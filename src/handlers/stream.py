@@ -12,10 +12,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
+from handlers.routing import EveryRoute
 from handlers.wiring import make_system
 from mail import startup
-from mail.http.app import create_app
-from mail.http.routes import load_routers
+from mail.http.routes import health, message, tasks
 from mail.server.app import make_service
 
 CONTEXT_HEADER = "x-amzn-lambda-context"
@@ -88,7 +88,7 @@ def _make_app() -> ASGIApp:
     service = make_service(
         system, config, time_left=time_left, stream_url=system.stream_url, observers=observers
     )
-    served = InvocationLog(create_app(service, load_routers()))
+    served = InvocationLog(EveryRoute(service, health.router, message.router, tasks.router))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)
 
 
