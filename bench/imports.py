@@ -34,8 +34,9 @@ COMMANDS = {
 }
 """Whole processes: the bare interpreter, their floor, and what the console script does."""
 
-START = 600.0
-"""Milliseconds from the start of `mail server`, on its default swarm, to the first answer of `GET /health`."""
+START = 2.0
+"""CPU time from the start of `mail server`, on its default swarm, to the first answer of `GET /health`, in units of an empty
+application's: 1.5 times what it was before all routes were made at the start."""
 
 SERVER = "import sys; from mail.cli import main; sys.argv[0] = 'mail'; main()"
 
@@ -93,7 +94,7 @@ client = Session().create_client("dynamodb")
 """The least that a function behind the HTTP API does before its first request: one route, and FastAPI, Mangum and
 botocore to serve it with."""
 
-INIT, INIT_WITHOUT_HTTP = 1.0, 0.75
+INIT, INIT_WITHOUT_HTTP = 1.2, 0.9
 """Import of a handler, in units of that floor (DESIGN, Budgets)."""
 
 HEAVY_FOR_HANDLERS = ("litellm", "boto3")
@@ -270,8 +271,15 @@ def _starts(repeats: int) -> list[Row]:
         wall, cpu = (median(pair[which][kind] for pair in starts) * 1e3 for kind in (0, 1))
         ratio = median(pair[which][1] / pair[0][1] for pair in starts)
         rows += [
-            Row("imports", f"{name}: to its first answer", wall, "ms", budget=START if which else None),
-            Row("imports", f"{name}: to its first answer, CPU", cpu, "ms CPU", ratio=ratio),
+            Row("imports", f"{name}: to its first answer", wall, "ms"),
+            Row(
+                "imports",
+                f"{name}: to its first answer, CPU",
+                cpu,
+                "ms CPU",
+                budget=START if which else None,
+                ratio=ratio,
+            ),
         ]
     return rows
 

@@ -21,12 +21,13 @@ from fastapi import FastAPI
 
 from bench.floor import Floor
 from bench.swarms import ANSWER, single
+from mail import startup
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import LimitsConfig, ServerConfig
 from mail.server.malloc import return_freed_memory
-from mail.server.uvicorn import LOOPBACK, base_url, collect_garbage, listen, serving
+from mail.server.uvicorn import LOOPBACK, base_url, listen, serving
 
 
 @asynccontextmanager
@@ -37,7 +38,7 @@ async def mail(database: Path) -> AsyncIterator[tuple[str, str]]:
     system = local(config, swarm=single(), environ={})
     token = await issue_token(system.documents, Caller("user", "ann"))
     async with serving(system) as url:
-        collect_garbage()  # as `mail server` does
+        startup.end()  # as `mail server` does
         yield url, token
 
 
@@ -48,7 +49,7 @@ async def large(database: Path) -> AsyncIterator[tuple[str, str]]:
     system = local(ServerConfig().with_overrides(database=str(database)), environ={})
     token = await issue_token(system.documents, Caller("user", "ann"))
     async with serving(system) as url:
-        collect_garbage()
+        startup.end()
         yield url, token
 
 

@@ -11,17 +11,7 @@
 `wiring` builds what they work with, once per process; `telemetry` is their log and their metrics.
 """
 
-import gc
-import os
+from mail import startup
 
-gc.disable()  # until wiring.end_init: what is imported and built stays, so that looking for garbage only costs time
-os.environ.setdefault(
-    "PYDANTIC_DISABLE_PLUGINS", "__all__"
-)  # it would read the metadata of all packages for them
-
-from handlers.deferral import run_on_first_use  # noqa: E402
-
-run_on_first_use("aws_lambda_powertools")
-run_on_first_use("aws_lambda_powertools.logging")
-run_on_first_use("aws_lambda_powertools.utilities.data_classes", S3Event="s3_event")
-run_on_first_use("botocore.docs")
+startup.begin()  # each function ends it when it has built what it works with
+startup.skip_plugins()

@@ -8,7 +8,8 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.wiring import REASON, RECEIVES, end_init, make_loop, make_system
+from handlers.wiring import REASON, RECEIVES, make_loop, make_system
+from mail import startup
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
@@ -19,7 +20,7 @@ _loop = make_loop()
 _system = make_system()
 _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
-end_init()
+startup.end()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:

@@ -1,6 +1,6 @@
 """`GET` and `POST /health`: the health of the swarm."""
 
 from handlers.http_api import serve
-from mail.http.routes import server
+from mail.http.routes import health
 
-handler = serve(server.router)
+handler = serve(health.router)

@@ -1,13 +1,15 @@
 """Routes as a function behind an HTTP API (payload format 2.0), by Mangum."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
+from fastapi import APIRouter, Request
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.fastapi_import import APIRouter, Request
-from handlers.wiring import end_init, make_loop, make_system, survive_snapshots
+from handlers.routing import EveryRoute
+from handlers.wiring import make_loop, make_system, survive_snapshots
+from mail import startup
 from mail.http.app import create_app
 from mail.server.app import make_service
 
@@ -17,8 +19,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
-def serve(*routers: APIRouter, later: Iterable[Callable[[], APIRouter]] = ()) -> Handler:
-    """Build the handler of a function that serves these routes, and those of `later`, loaded when they are needed.
+def serve(*routers: APIRouter, all_routes: bool = False) -> Handler:
+    """Build the handler of a function that serves these routes and, with `all_routes`, the others as well.
 
     Responses that would take longer than the invocation are sent early: 202 with the task's URL for a message, the
     events so far for a stream.
@@ -33,9 +35,10 @@ def serve(*routers: APIRouter, later: Iterable[Callable[[], APIRouter]] = ()) ->
         max_answer_bytes=MAX_ANSWER_BYTES,
         observers=(telemetry.RequestMetrics(),),
     )
-    mangum = Mangum(create_app(service, routers, later=later), lifespan="off")
+    app = EveryRoute(service, *routers) if all_routes else create_app(service, routers)
+    mangum = Mangum(app, lifespan="off")
     survive_snapshots(system)
-    end_init()
+    startup.end()
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         telemetry.begin_invocation(context)

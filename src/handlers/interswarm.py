@@ -4,6 +4,6 @@ The function's own URL, for swarms that sign their requests, also serves `/` and
 """
 
 from handlers.http_api import serve
-from mail.http.routes import interswarm, server
+from mail.http.routes import health, interswarm
 
-handler = serve(interswarm.router, server.probed)
+handler = serve(interswarm.router, health.router)

@@ -1,6 +1,6 @@
 """`POST /message`, `/task/cancel` and `/task/fork`: start, continue, cancel and fork tasks."""
 
 from handlers.http_api import serve
-from mail.http.routes import message, tasks
+from mail.http.routes import cancel, fork, message
 
-handler = serve(message.router, tasks.router)
+handler = serve(message.router, cancel.router, fork.router)

@@ -8,14 +8,15 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.wiring import end_init, make_loop, make_system, run_turn
+from handlers.wiring import make_loop, make_system, run_turn
+from mail import startup
 
 _loop = make_loop()
 _system = make_system()
 _metrics = telemetry.make_metrics()
 _processor = BatchProcessor(event_type=EventType.SQS)
 _processor.raise_on_entire_batch_failure = False
-end_init()
+startup.end()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:

@@ -3,12 +3,13 @@
 from typing import Any
 
 from handlers import telemetry
-from handlers.wiring import end_init, make_loop, make_system
+from handlers.wiring import make_loop, make_system
+from mail import startup
 
 _loop = make_loop()
 _system = make_system()
 _metrics = telemetry.make_metrics()
-end_init()
+startup.end()
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """`GET /`, `/ui`, and every request without a function of its own: errors and the OpenAPI document need all routes."""
 
 from handlers.http_api import serve
-from mail.http.routes import later_routers, server, ui
+from mail.http.routes import health, ui
 
-handler = serve(server.router, ui.router, later=later_routers(server, ui))
+handler = serve(health.router, ui.router, all_routes=True)

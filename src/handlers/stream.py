@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers import telemetry
-from handlers.fastapi_import import Request
-from handlers.wiring import end_init, make_system
-from mail.http.app import create_app
-from mail.http.routes import later_routers, message, server
+from handlers.routing import EveryRoute
+from handlers.wiring import make_system
+from mail import startup
+from mail.http.routes import health, message, tasks
 from mail.server.app import make_service
 
 CONTEXT_HEADER = "x-amzn-lambda-context"
@@ -87,10 +88,9 @@ def _make_app() -> ASGIApp:
     service = make_service(
         system, config, time_left=time_left, stream_url=system.stream_url, observers=observers
     )
-    routers = (server.router, message.router)
-    served = InvocationLog(create_app(service, routers, later=later_routers(server, message)))
+    served = InvocationLog(EveryRoute(service, health.router, message.router, tasks.router))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)
 
 
 app = _make_app()
-end_init()
+startup.end()

@@ -4,7 +4,8 @@ import logging
 from typing import Any
 
 from handlers import telemetry
-from handlers.wiring import REASON, RECEIVES, SWEEP_DELAYS, end_init, make_loop, make_system
+from handlers.wiring import REASON, RECEIVES, SWEEP_DELAYS, make_loop, make_system
+from mail import startup
 from mail.errors import StoreUnavailable
 
 QUIET_SECONDS = 30.0
@@ -14,7 +15,7 @@ logger = logging.getLogger("mail.handlers.sweeper")
 
 _loop = make_loop()
 _system = make_system()
-end_init()
+startup.end()
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, int]:

@@ -8,7 +8,8 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.wiring import end_init, load_secrets, make_loop, make_system, run_turn, survive_snapshots
+from handlers.wiring import load_secrets, make_loop, make_system, run_turn, survive_snapshots
+from mail import startup
 
 load_secrets()
 _loop = make_loop()
@@ -37,7 +38,7 @@ def _renew_secrets() -> None:
 
 
 survive_snapshots(_system, _renew_secrets)
-end_init()
+startup.end()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:

@@ -1,7 +1,6 @@
 """Objects that each function builds once per process: system, event loop, secrets."""
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -91,12 +90,6 @@ def survive_snapshots(system: AwsSystem, after: Callable[[], object] = lambda: N
 
     register_before_snapshot(before_snapshot)
     register_after_restore(after_restore)
-
-
-def end_init() -> None:
-    """Collect garbage from now on, but never look at what was imported and built so far."""
-    gc.freeze()
-    gc.enable()
 
 
 def run_turn(

@@ -20,18 +20,9 @@ SERVER = """
 import mail.server.uvicorn
 from mail import bootstrap
 from mail.config import load_config
-from mail.http.bodies import Answered, Given
 from mail.server import build_app
 
-def family(model):
-    return {model}.union(*map(family, model.__subclasses__()))
-
-app = build_app(bootstrap.local(load_config().server))
-routes = [name for name in sys.modules if name.startswith("mail.http.routes.")]
-models = family(Answered) | family(Given)
-built = sorted(model.__name__ for model in models if model.__pydantic_complete__)
-app.openapi()
-later = sum(model.__pydantic_complete__ for model in models)
+build_app(bootstrap.local(load_config().server))
 """
 
 COLLECTION = f"""
@@ -47,25 +38,6 @@ async def serve(system, *, on_ready, **_):
 mail.server.uvicorn._serve = serve
 {command("server")}
 """
-
-DEFERRED = f"""
-import asyncio
-built = []
-
-def run(serving):
-    serving.close()
-    import sys
-    models = sys.modules["fastapi.openapi.models"]
-    from mail.http.routes import load_routers
-    from mail.http.routes.threads import Threads
-    routes = [route for router in load_routers() for route in router.routes]
-    analysed = [route.path for route in routes if hasattr(route, "dependant")]
-    built.extend((hasattr(models, "__file__"), Threads.__pydantic_complete__, analysed))
-
-asyncio.run = run
-{command("server")}
-"""
-
 
 FROZEN = """
 import gc
@@ -116,23 +88,9 @@ def test_a_server_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     assert not unneeded & loaded_by(SERVER, tmp_path)
 
 
-def test_a_server_builds_its_models_when_it_needs_them(tmp_path: Path) -> None:
-    built, later = value_of("[built, later]", SERVER, tmp_path)
-    assert built == []
-    assert later > 0
-
-
-def test_a_server_answers_before_it_has_loaded_all_routes(tmp_path: Path) -> None:
-    assert value_of("routes", SERVER, tmp_path) == ["mail.http.routes.server"]
-
-
 def test_a_server_collects_garbage_once_it_is_ready(tmp_path: Path) -> None:
     """What a start makes stays, so that looking through it again and again would only take time."""
     assert value_of("seen", COLLECTION, tmp_path) == [False, True, True]
-
-
-def test_a_server_builds_and_analyses_only_what_its_first_answer_needs(tmp_path: Path) -> None:
-    assert value_of("built", DEFERRED, tmp_path) == [False, False, []]
 
 
 def test_a_program_that_serves_a_swarm_never_looks_through_what_its_start_has_made(tmp_path: Path) -> None:

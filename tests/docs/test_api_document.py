@@ -12,9 +12,10 @@ from support.server_process import ServerProcess
 
 from mail.core.task.events import EventKind
 from mail.core.task.usage import Usage
+from mail.http.routes.health import Health, Root, SwarmInfo
 from mail.http.routes.interswarm import PostInterswarmMessage
 from mail.http.routes.message import MessageOptions, PostMessage
-from mail.http.routes.server import Health, Root, Status, SwarmInfo, Whoami
+from mail.http.routes.server import Status, Whoami
 from mail.http.routes.usage import TaskCost, UsageReport
 from mail.http.task_json import QueuedMessage, TaskRecord
 

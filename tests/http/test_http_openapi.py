@@ -6,8 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from support.http_server import HTTPServer
 
+from mail.http.routes.health import PostHealth
 from mail.http.routes.message import PostMessage
-from mail.http.routes.server import PostHealth
 from mail.http.routes.tasks import GetTask
 from mail.testing.agents import build_swarm, complete
 

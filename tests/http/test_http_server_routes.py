@@ -1,16 +1,9 @@
 """The server's own endpoints."""
 
-from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from fastapi import APIRouter, Request
-from httpx2 import ASGITransport, AsyncClient
 from support.http_server import HTTPServer
-
-from mail.http.app import MAILApp
-from mail.http.bodies import JSON
-from mail.http.openapi import make_router
 
 
 async def test_root(server: HTTPServer) -> None:
@@ -79,34 +72,3 @@ async def test_status(server: HTTPServer) -> None:
         "user_task_running": False,
         "tasks": [],
     }
-
-
-async def test_a_request_loads_routes_until_one_can_handle_it() -> None:
-    loaded = []
-
-    def later(name: str) -> Callable[[], APIRouter]:
-        def load() -> APIRouter:
-            loaded.append(name)
-            return router_of(name)
-
-        return load
-
-    def router_of(name: str) -> APIRouter:
-        router = make_router("server")
-
-        async def answer(request: Request) -> JSON:
-            return JSON(f"{name} {request.method}")
-
-        router.add_api_route(f"/{name}/{{id}}", answer, methods=["GET"], name=name)
-        return router
-
-    app = MAILApp()
-    app.add_routers([router_of("first")], [later("second"), later("third"), later("fourth")])
-    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
-        assert (await client.get("/first/1")).json() == "first GET"
-        assert loaded == []
-        assert (await client.get("/third/1")).json() == "third GET"
-        assert (await client.get("/second/1")).json() == "second GET"
-        assert loaded == ["second", "third"]
-        assert (await client.delete("/third/1")).status_code == 405
-        assert loaded == ["second", "third", "fourth"]

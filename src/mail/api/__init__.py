@@ -10,7 +10,7 @@ The names are loaded on first use: an action needs no store, and a template no w
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import homes_of, lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction as MAILAction

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
-from importlib.resources import files
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -17,6 +17,7 @@ from mail.auth.tokens import TokenAuthenticator
 from mail.bootstrap import peers
 from mail.bootstrap.telemetry import Telemetry
 from mail.config import ServerConfig, SwarmConfig
+from mail.core import protocol
 from mail.core.decisions.quotas import Quotas
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
@@ -44,6 +45,8 @@ type LocalSystem = System[WorkQueue]
 
 type AwsSystem = System[SQSQueue]
 """The system of a function's process, which events bring wake-ups."""
+
+PROTOCOL = Path(protocol.__file__).with_name("protocol.md")
 
 AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
 
@@ -303,9 +306,7 @@ def current_swarm(
 
 def with_protocol(swarm: SwarmCore) -> SwarmCore:
     """Add the text of the protocol, for agents' `help`."""
-    return replace(
-        swarm, protocol=files("mail.core.protocol").joinpath("protocol.md").read_text(encoding="utf-8")
-    )
+    return replace(swarm, protocol=PROTOCOL.read_text(encoding="utf-8"))
 
 
 def read_auth_endpoints(environ: Mapping[str, str]) -> tuple[str, str] | None:

@@ -13,12 +13,10 @@ from mail.cli.help import PlainCommand
 from mail.cli.output import printable
 from mail.cli.session import UsageError
 from mail.errors import ConfigurationError, MAILError
+from mail.startup import ALONE
 
 BROKEN_PIPE = 128 + 13
 """The exit code when the reader of the output is gone, as shells report it of programs that SIGPIPE has ended."""
-
-ALONE = {"server": "mail.server.__main__", "version": "mail.cli.version"}
-"""Commands that are loaded without the others, so that they start sooner: their modules."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,7 @@ loaded when they are first used.
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import homes_of, lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.api.overrides import ActionOverrideFunction as ActionOverrideFunction

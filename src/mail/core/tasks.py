@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from mail.core.task.task import *  # noqa: F403
 from mail.core.task.turn_state import *  # noqa: F403
-from mail.lazy import lazy_exports
+from mail.startup import lazy_exports
 
 if TYPE_CHECKING:
     from mail.http.task_json import TaskRecord

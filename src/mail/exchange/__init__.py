@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mail.exchange.elements import Element, Flow, Pile, Progression
 from mail.exchange.exchange import Exchange
 from mail.exchange.mailboxes import OUTBOX, AlreadyRegistered, Mail, NotRegistered
-from mail.lazy import lazy_exports
+from mail.startup import lazy_exports
 
 if TYPE_CHECKING:
     from mail.exchange.actions import exchange_actions

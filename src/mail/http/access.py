@@ -1,10 +1,10 @@
 """Access to routes by role: `caller: AdminOrUser` in a route's signature checks and documents it."""
 
 import logging
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
 from mail.auth.fastapi import identify
@@ -14,13 +14,16 @@ from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Forbidden
 from mail.http.service import service_of
 
-if TYPE_CHECKING:
-    from fastapi.openapi.models import HTTPBearer
-
 logger = logging.getLogger(__name__)
 
 OTHER_OWNER = "The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins."
 """Documentation of a parameter with which admins name the task of another caller."""
+
+
+_BEARER = HTTPBearer(
+    description="An API key, as `Authorization: Bearer <key>`. If that header holds something else, such as a "
+    "signature, send the key as `X-MAIL-Authorization: Bearer <key>`."
+)
 
 
 class RoleGate(SecurityBase):
@@ -29,20 +32,7 @@ class RoleGate(SecurityBase):
     def __init__(self, *roles: CallerRole) -> None:
         self.roles = roles
         self.scheme_name = "bearer"
-
-    @cached_property
-    def model(self) -> "HTTPBearer":  # type: ignore[override]  # only the OpenAPI document asks for it
-        """The scheme of the OpenAPI document."""
-        from fastapi.openapi.models import HTTPBearer
-
-        return HTTPBearer(
-            description="An API key, as `Authorization: Bearer <key>`. If that header holds something else, such as a "
-            "signature, send the key as `X-MAIL-Authorization: Bearer <key>`."
-        )
-
-    def docs(self) -> dict[str, Any]:
-        """Return its documentation, for the `openapi_extra` of a route that calls it instead of depending on it."""
-        return {"security": [{self.scheme_name: []}]}
+        self.model = _BEARER
 
     async def __call__(self, request: Request) -> Caller:
         caller = await identify(request, *self.roles)

@@ -1,82 +1,28 @@
 """The application: routes, errors and documentation around one `Service`."""
 
-import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
-from pydantic.json_schema import models_json_schema
-from starlette.applications import Starlette
-from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
+from starlette.types import ASGIApp, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
-from mail.http.bodies import referenced_models
 from mail.http.errors import install_error_handlers
-from mail.http.openapi import DESCRIPTION, TAGS, DocumentedRoute, describe
+from mail.http.openapi import DESCRIPTION, TAGS, complete
 from mail.http.service import Service
 
 
 class MAILApp(FastAPI):
-    """FastAPI whose OpenAPI document covers the bodies that `mail.http` reads itself, and omits FastAPI's own 422.
-
-    A process can answer its first requests before all routes are loaded: a request that none of those loaded can handle
-    loads more, until one can.
+    """FastAPI with a `Service`, which the routes read from it.
 
     Attributes:
-        service: what it serves; the routes read it from here.
+        service: what it serves.
         cors_origins: the origins of web pages that may call it.
     """
 
     service: Service
     cors_origins: Sequence[str] = ()
-
-    def add_routers(self, routers: Iterable[APIRouter], later: Iterable[Callable[[], APIRouter]]) -> None:
-        """Serve the routes of some routers; those of `later` are loaded when they are needed."""
-        self._routers: list[APIRouter] = []
-        for router in routers:
-            self._add(router)
-        self._first_paths = {
-            route.path for router in self._routers for route in router.routes if isinstance(route, Route)
-        }
-        self._later = deque(later)
-
-    def load_routes(self) -> None:
-        """Load the routes that are not loaded yet."""
-        while self._later:
-            self._load_next()
-
-    async def load_routes_between_requests(self) -> None:
-        """Load the routes that are not loaded yet; requests are handled meanwhile."""
-        while self._later:
-            self._load_next()
-            await asyncio.sleep(0)
-
-    def _load_routes_for(self, scope: Scope) -> None:
-        """Load routes until one can handle the request; all if none can, so that the answer is a 404 or a 405."""
-        while self._later and not any(route.matches(scope)[0] is Match.FULL for route in self.routes):
-            self._load_next()
-
-    def _load_next(self) -> None:
-        self._add(self._later[0]())
-        self._later.popleft()
-
-    def _add(self, router: APIRouter) -> None:
-        """Put the routes of a router before FastAPI's own, in the document's order: `POST /message` is found first."""
-        served = sum(len(each.routes) for each in self._routers)
-        self._routers = sorted((*self._routers, router), key=_position)
-        # `include_router` would build each of them again
-        self.router.routes[:served] = [route for each in self._routers for route in each.routes]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, without FastAPI's own telemetry: the service has its own."""
-        if self.root_path:
-            scope["root_path"] = self.root_path
-        if self._later and scope["type"] == "http" and scope["path"] not in self._first_paths:
-            self._load_routes_for(scope)
-        await Starlette.__call__(self, scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the app with its middleware; CORS comes first, so that pages can read every answer, even a 500."""
@@ -88,52 +34,22 @@ class MAILApp(FastAPI):
         return allow_origins(stack, self.cors_origins, self.openapi())
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document, built on the first call."""
+        """Return the OpenAPI document: FastAPI's, with the bodies that `mail.http` reads itself."""
         if self.openapi_schema is None:
-            self.load_routes()
-            for route in self.routes:
-                if isinstance(route, DocumentedRoute):
-                    route.build_models()
-            document = super().openapi()
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            referenced = {
-                model
-                for router in self._routers
-                for route in router.routes
-                if isinstance(route, APIRoute)
-                for documentation in (route.openapi_extra, route.responses)
-                for model in referenced_models(documentation)
-            }
-            if referenced:
-                _, extra = models_json_schema(
-                    [(model, "validation") for model in referenced],
-                    ref_template="#/components/schemas/{model}",
-                )
-                schemas.update(extra["$defs"])
-            for operations in document["paths"].values():
-                for operation in operations.values():
-                    if _is_fastapis(operation["responses"].get("422", {})):
-                        del operation["responses"]["422"]
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-            document["components"]["schemas"] = dict(sorted(schemas.items()))
-            describe(document)
-        assert self.openapi_schema is not None
-        return self.openapi_schema
+            complete(super().openapi(), [route for route in self.routes if isinstance(route, APIRoute)])
+        return super().openapi()
 
 
 def create_app(
     service: Service,
     routers: Iterable[APIRouter],
     *,
-    later: Iterable[Callable[[], APIRouter]] = (),
     lifespan: StatelessLifespan[FastAPI] | None = None,
     cors_origins: Sequence[str] = (),
 ) -> MAILApp:
     """Create the app that serves a swarm through some routes (all of them: `mail.http.routes.load_routers`).
 
-    Those of `later` are loaded in their order when they are needed. `lifespan` starts and stops what the service needs;
-    web pages of `cors_origins` may call the app.
+    `lifespan` starts and stops what the service needs; web pages of `cors_origins` may call the app.
     """
     app = MAILApp(
         title="MAIL",
@@ -146,6 +62,9 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # the service has its own
+        # included routers would make each of their routes a second time
+        routes=[route for router in routers for route in router.routes],
     )
     app.cors_origins = cors_origins
     app.service = service
@@ -154,7 +73,6 @@ def create_app(
         from mail.http.telemetry import TelemetryMiddleware
 
         app.add_middleware(TelemetryMiddleware, service=service)
-    app.add_routers(routers, later)
     if service.debug:
         from mail.http.openai.routes import router as responses
 
@@ -162,16 +80,3 @@ def create_app(
         app.include_router(responses, prefix="/v1")  # programs written for OpenAI may look for it there
     install_error_handlers(app)
     return app
-
-
-def _position(router: APIRouter) -> tuple[int, str]:
-    """Return the place of a router's routes in the document: by their tag, then by their module."""
-    place = next((place for place, tag in enumerate(TAGS) if tag["name"] in router.tags), len(TAGS))
-    module = next((route.endpoint.__module__ for route in router.routes if isinstance(route, Route)), "")
-    return place, module
-
-
-def _is_fastapis(response: dict[str, Any]) -> bool:
-    """Return whether FastAPI added this response for invalid parameters; this server answers those with 400."""
-    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
-    return str(schema.get("$ref", "")).endswith("/HTTPValidationError")

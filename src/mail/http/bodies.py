@@ -4,7 +4,7 @@ Bodies are read here rather than by FastAPI, so that only authenticated callers 
 oversized body is refused while it arrives, and text that can't be stored (lone surrogates, invalid UTF-8) is refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
@@ -83,29 +83,7 @@ class JSON(Response):
         return content if isinstance(content, bytes) else to_json(content)
 
 
-class SchemaRef(str):
-    """A `$ref` to a model's schema that remembers the model, so that the document can include the schema.
-
-    Needed for models that FastAPI doesn't see in a route's signature.
-    """
-
-    model: type[BaseModel]
-
-    @classmethod
-    def to(cls, model: type[BaseModel]) -> "SchemaRef":
-        """Return the reference to a model."""
-        ref = cls(f"#/components/schemas/{model.__name__}")
-        ref.model = model
-        return ref
-
-
-def referenced_models(documentation: object) -> Iterator[type[BaseModel]]:
-    """Yield the models of each `SchemaRef` in nested dicts."""
-    if isinstance(documentation, SchemaRef):
-        yield documentation.model
-    elif isinstance(documentation, dict):
-        for value in documentation.values():
-            yield from referenced_models(value)
+SCHEMAS = "#/components/schemas/"
 
 
 class JSONBody[Model: BaseModel]:
@@ -141,9 +119,9 @@ class JSONBody[Model: BaseModel]:
             raise BadRequest(f"the request body is not valid: {explain(error)}") from error
 
     def docs(self) -> dict[str, Any]:
-        """Return the body's documentation, for the `openapi_extra` of a route."""
-        content = {"application/json": {"schema": {"$ref": SchemaRef.to(self.model)}}}
-        return {"requestBody": {"required": not self._optional, "content": content}}
+        """Return the body's place in the OpenAPI document, the `requestBody` of an operation."""
+        content = {"application/json": {"schema": {"$ref": f"{SCHEMAS}{self.model.__name__}"}}}
+        return {"required": not self._optional, "content": content}
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -16,7 +16,7 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
-from mail.http.bodies import Answered, SchemaRef
+from mail.http.bodies import SCHEMAS, Answered
 from mail.http.conversations import read_items
 from mail.http.service import Service, service_of
 
@@ -50,7 +50,7 @@ class StreamEvent(Answered):
     )
 
 
-EVENT_STREAM = {"text/event-stream": {"schema": {"$ref": SchemaRef.to(StreamEvent)}}}
+EVENT_STREAM = {"text/event-stream": {"schema": {"$ref": f"{SCHEMAS}{StreamEvent.__name__}"}}}
 """Documents each event of a stream; OpenAPI 3.1 has no keyword for that."""
 
 

@@ -9,7 +9,7 @@ Names are imported on first use.
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import lazy_exports
+from mail.startup import lazy_exports
 
 if TYPE_CHECKING:
     from mail.server.app import build_app, create_app, make_service

@@ -1,6 +1,5 @@
 """`python -m mail.server`, the same as `mail server`; the server is imported when the command runs."""
 
-import gc
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mail import startup
 from mail.errors import ConfigurationError, MAILError
 
 
@@ -65,10 +65,7 @@ def server(
     ] = True,
 ) -> None:
     """Run a swarm behind HTTP. Flags override the configuration file, which overrides the defaults."""
-    gc.disable()  # until the server is ready: nearly all that is allocated on the way stays
-    from mail.http.deferral import import_fastapi
-
-    import_fastapi()
+    startup.begin()  # `serve` ends it when the server is ready
     from mail.server.uvicorn import serve
 
     flags = {

@@ -18,6 +18,7 @@ from mail.http.app import MAILApp
 from mail.http.app import create_app as create_http_app
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import rates_of
+from mail.http.routes import load_routers
 from mail.http.service import PAGE_BYTES, RequestObserver, Service, unlimited
 from mail.server import PROGRAM_VARIABLE
 
@@ -36,11 +37,8 @@ def create_app(config: ServerConfig | None = None) -> FastAPI:
 def build_app(system: "LocalSystem") -> MAILApp:
     """Build the application on a system; the lifespan starts and stops the system.
 
-    It can answer `GET /health` before the other routes are loaded.
-
     If there are no API tokens yet, it prints one per role when it starts.
     """
-    from mail.http.routes import later_routers, server
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -52,8 +50,7 @@ def build_app(system: "LocalSystem") -> MAILApp:
     config = system.config
     return create_http_app(
         make_service(system, config),
-        [server.router],
-        later=later_routers(server),
+        load_routers(),
         lifespan=lifespan,
         cors_origins=config.cors_origins,
     )

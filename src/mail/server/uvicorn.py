@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import uvicorn
 from fastapi import FastAPI
 
-from mail import bootstrap
+from mail import bootstrap, startup
 from mail.auth.local_keys import LocalAuthenticator, LocalKeys, find_keys, offer_keys
 from mail.auth.tokens import has_first_callers, issue_operator_link, sign_in_url
 from mail.bootstrap.backends import open_backend, open_documents
@@ -131,7 +131,7 @@ def serve(config_path: Path | None, flags: Mapping[str, Any], *, checks: bool = 
         system = bootstrap.local(config)
 
         def on_ready() -> None:
-            collect_garbage()
+            startup.end()
             if checks:
                 _check_in_background(system.swarm, system.entry)
 
@@ -294,7 +294,7 @@ def _check_in_background(swarm: SwarmCore, entry: SwarmSpec | None) -> None:
 
 def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any], *, checks: bool) -> None:
     """Let uvicorn watch the files, and run `reloaded_app` in a new process after each change."""
-    collect_garbage()
+    startup.end()
     swarm, entry = bootstrap.read_swarm(config)  # report a mistake now, not from each process
     if checks:
         _check_in_background(swarm, entry)
@@ -377,12 +377,6 @@ def _set_up(config: ServerConfig) -> None:
     here = os.getcwd()
     if here not in sys.path:  # swarms.json may name modules beside it
         sys.path.append(here)
-
-
-def collect_garbage() -> None:
-    """Collect garbage from now on (`mail.server.__main__` has turned it off), but never look at what the start has made."""
-    gc.freeze()
-    gc.enable()
 
 
 def _say(text: str) -> None:

@@ -235,19 +235,17 @@ class GracefulServer(uvicorn.Server):
             )
         )
         self._stopping: StopSignal = app.service.stopping
-        self._app = app
         self._catches_signals = catches_signals
         self._on_listening = on_listening
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application and answer requests, then load the routes that nobody has asked for yet."""
+        """Start the application and answer requests."""
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(BACKLOG)  # uvicorn has one setting for this and for ACCEPTED_AT_ONCE
         if self.started:
             self._on_listening()
-            await self._app.load_routes_between_requests()
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:

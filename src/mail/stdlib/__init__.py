@@ -7,7 +7,7 @@ every call, and no state is kept between calls.
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import homes_of, lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.stdlib.fs import *  # noqa: F403

@@ -10,7 +10,7 @@ schema            the JSON Schema
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import lazy_exports
+from mail.startup import lazy_exports
 from mail.swarms_json.build import build_swarm
 from mail.swarms_json.load import (
     find_source,

@@ -5,7 +5,7 @@ Names are imported on first use: reading an import string needs no web framework
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import homes_of, lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.auth.fastapi import *  # noqa: F403

@@ -57,7 +57,6 @@ class Aws:
         self._region = region
         self._endpoint_url = endpoint_url
         self._session: Any = None
-        self._services = {"sts"}
         self._lock = threading.Lock()
         self._clients: list[AwsClient] = []
 
@@ -86,12 +85,7 @@ class Aws:
         )
         with self._lock:
             if self._session is None:
-                self._session = botocore.session.Session(include_builtin_handlers=False)
-                for called in ("", "sts"):  # what all services share, and what credentials may need
-                    _handle_events(self._session, called)
-            if service not in self._services:
-                self._services.add(service)
-                _handle_events(self._session, service)
+                self._session = botocore.session.Session()
             return self._session.create_client(
                 service,
                 # AWS_REGION: commonly set, but not read by botocore
@@ -99,21 +93,6 @@ class Aws:
                 endpoint_url=self._endpoint_url or None,
                 config=config,
             )
-
-
-def _handle_events(session: Any, service: str) -> None:
-    """Register botocore's handlers of a service's events; it has some hundred for all services, and their documentation."""
-    from botocore import handlers
-
-    events = session.get_component("event_emitter")
-    register = {
-        handlers.REGISTER_FIRST: events.register_first,
-        handlers.REGISTER_LAST: events.register_last,
-    }
-    for name, handler, *order in handlers.BUILTIN_HANDLERS:
-        event, _, about = name.partition(".")
-        if event != "docs" and about.partition(".")[0] == service:
-            (register[order[0]] if order else events.register)(name, handler)
 
 
 class AwsClient:

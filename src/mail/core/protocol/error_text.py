@@ -1,7 +1,6 @@
 """Text of errors: suggestions for misspelt names, descriptions of invalid values, and URLs without their credentials."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
@@ -10,6 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message, `. Did you mean 'x'?`, or nothing if no known name is similar."""
+    from difflib import get_close_matches
+
     close = get_close_matches(name, list(known), n=1)
     return f". Did you mean {close[0]!r}?" if close else ""
 

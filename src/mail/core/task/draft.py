@@ -166,8 +166,7 @@ class Draft:
     ) -> None:
         """Add an event with these fields."""
         self._seq = seq = self._seq + 1
-        # what a named tuple's own constructor does, in a call of Python's
-        self._events.append(tuple.__new__(Event, (seq, kind, self.timestamp, text, extra, message)))
+        self._events.append(Event(seq, kind, self.timestamp, text, extra, message))
 
     def send(self, message: MAILMessage, mailboxes: Sequence[str], **extra: Any) -> None:
         """Put a message into mailboxes; one event announces it, with `extra`."""

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from mail.core.protocol.address import MAILAddress
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import render_message
 
@@ -140,19 +139,8 @@ class Event(_EventFields):
         }
 
 
-def _parts(message: MAILMessage) -> dict[str, Any]:
-    return {**vars(message), "message": vars(message.message)}
-
-
 def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
-    if not MAILAddress.__pydantic_complete__:
-        MAILAddress.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
-    return to_json(
-        [
-            # as `value`, without its detour, and as a message is dumped, without a look at its class
-            (seq, kind._value_, timestamp, text, extra, message and _parts(message))
-            for seq, kind, timestamp, text, extra, message in events
-        ],
-        inf_nan_mode="null",
-    )
+    if not MAILMessage.__pydantic_complete__:
+        MAILMessage.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
+    return to_json(list(events), inf_nan_mode="null")

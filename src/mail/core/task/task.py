@@ -240,8 +240,7 @@ class Task:
     key: TaskKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # what a named tuple's own constructor does, in a call of Python's
-        self.key = tuple.__new__(TaskKey, (self.instance, self.task_id))  # type: ignore[misc]  # while it is made
+        self.key = TaskKey(self.instance, self.task_id)
 
     def unpaid(
         self, agent: str, seq: int, usage: Usage, models: Mapping[str, Usage]

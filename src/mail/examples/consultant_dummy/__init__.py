@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import lazy_exports
+from mail.startup import lazy_exports
 
 if TYPE_CHECKING:
     from mail.examples.consultant_dummy.agent import LiteLLMConsultantFunction as LiteLLMConsultantFunction

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mail.lazy import lazy_exports
+from mail.startup import lazy_exports
 
 if TYPE_CHECKING:
     from mail.examples.weather_dummy.actions import get_weather_forecast as get_weather_forecast

@@ -195,7 +195,6 @@ def _line(listed: ListedDeadLetter) -> dict[str, Any]:
     summary="Redrive dead letters",
     response_model=RedrivenLetters,
     responses=problems(400, 404, 413, *PROTECTED),
-    openapi_extra=_body.docs(),
 )
 async def redrive_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
@@ -222,7 +221,6 @@ async def redrive_dead_letters(
     summary="Discard dead letters",
     response_model=Discarded,
     responses=problems(400, 404, 413, *PROTECTED),
-    openapi_extra=_body.docs(),
 )
 async def discard_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]

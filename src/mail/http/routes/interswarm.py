@@ -114,7 +114,6 @@ _message = JSONBody(PostInterswarmMessage)
 _delivery_docs: dict[str, Any] = {
     "response_model": Delivered,
     "responses": problems(400, 404, 413, *PROTECTED),
-    "openapi_extra": _delivery.docs(),
 }
 
 
@@ -155,7 +154,7 @@ async def _receive(request: Request, caller: Caller, body: PostInterswarm, *, ba
     summary="Send a message to agents of other swarms",
     response_model=InterswarmAnswer,
     responses=RESPONSES,
-    openapi_extra={**_message.docs(), "parameters": [PREFER, *PARAMETERS]},
+    openapi_extra={"parameters": [PREFER, *PARAMETERS]},
 )
 async def send_message(
     request: Request, caller: AdminOrUser, body: Annotated[PostInterswarmMessage, Depends(_message)]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 from pydantic import Field
 
@@ -20,7 +20,7 @@ from mail.core.protocol.values import is_none
 from mail.core.task.limits import Budget
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
-from mail.http.access import RoleGate
+from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody, Problem, ignored_fields
 from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, make_router, problems
@@ -299,7 +299,6 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 router = make_router("messages")
-_gate = RoleGate("admin", "user")
 _body = JSONBody(PostMessage)
 
 
@@ -308,17 +307,18 @@ _body = JSONBody(PostMessage)
     summary="Send the swarm a message",
     response_model=Answer,
     responses=_RESPONSES,
-    openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER, *PARAMETERS]},
+    openapi_extra={"parameters": [PREFER, *PARAMETERS]},
 )
-async def post_message(request: Request) -> Response:
+async def post_message(
+    request: Request,
+    caller: AdminOrUser,
+    sent: Annotated[tuple[PostMessage, dict[str, Any]], Depends(_body.read)],
+) -> Response:
     """Begin a task, write to a running one, or resume a stopped one, and wait for the answer.
 
     A client that disconnects never cancels the task.
     """
-    # Called here rather than injected: on this hot path, resolving two dependencies takes FastAPI as long as
-    # everything else that it does for a request.
-    caller = await _gate(request)
-    body, given = await _body.read(request)
+    body, given = sent
     service = service_of(request)
     await service.refresh()
     warnings = _warnings(given)

@@ -136,7 +136,6 @@ def _own(service: Service, request: Request) -> dict[str, Any]:
     summary="Register another swarm",
     response_model=SwarmRegistered,
     responses=problems(400, 404, 413, *PROTECTED),
-    openapi_extra=_register_body.docs(),
 )
 async def post_swarms(
     request: Request, caller: Admin, body: Annotated[PostSwarms, Depends(_register_body)]

@@ -1,62 +1,24 @@
-"""The server itself: its identity, health, status and metrics, and who the caller is."""
+"""The server itself: its status and metrics, and who the caller is."""
 
 import asyncio
 from typing import Annotated, Literal
 
 from fastapi import Depends, Request
 from fastapi.responses import Response
-from fastapi.routing import APIRoute
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from mail.core.protocol import PROTOCOL_VERSION
+from mail.auth.keys import Caller
 from mail.core.task.documents import CallerRole
 from mail.core.task.task import TaskStatus
 from mail.errors import MetricsOff
-from mail.http.access import Admin, AdminOrUser, RoleGate
-from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
-from mail.http.service import Service, service_of
+from mail.http.access import AdminOrUser, RoleGate
+from mail.http.bodies import JSON, Answered
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.service import service_of
 from mail.http.task_json import WaitingFor, WorkingAgent, queued, waiting_for
-
-DEFAULT_HEALTH = "healthy"
 
 SHOWN_TASKS = 10
 """How many running tasks `GET /status` describes."""
-
-
-class SwarmInfo(Answered):
-    """The swarm's public description."""
-
-    name: str
-    version: str
-    description: str
-    entrypoint: str
-    keywords: list[str]
-    public: bool
-
-
-class Root(Answered):
-    """The service at this URL."""
-
-    name: Literal["mail"]
-    status: Literal["running"]
-    protocol_version: str
-    swarm: SwarmInfo
-    uptime: float = Field(description="Seconds since the server started.")
-
-
-class PostHealth(Given):
-    """A new health status."""
-
-    status: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-class Health(Answered):
-    """The health of the swarm."""
-
-    status: str
-    swarm_name: str
-    timestamp: str
 
 
 class Whoami(Answered):
@@ -95,59 +57,15 @@ class Status(Answered):
 
 
 router = make_router("server")
-_health_body = JSONBody(PostHealth)
-_metrics_gate = RoleGate("admin")
 
 
-@router.get("/", summary="Identify the service", response_model=Root, responses=problems(*PUBLIC))
-async def get_root(request: Request) -> JSON:
-    """Return name, protocol version and swarm of this server. Needs no key."""
-    service = service_of(request)
-    swarm = service.runtime.swarm
-    return JSON(
-        {
-            "name": "mail",
-            "status": "running",
-            "protocol_version": PROTOCOL_VERSION,
-            "swarm": {
-                "name": swarm.name,
-                "version": swarm.version,
-                "description": swarm.description,
-                "entrypoint": swarm.entrypoint,
-                "keywords": swarm.keywords,
-                "public": swarm.public,
-            },
-            "uptime": service.runtime.clock.now().timestamp() - service.started,
-        }
-    )
+class MetricsGate(RoleGate):
+    """Lets only admins read the metrics, unless the server makes them public."""
 
-
-@router.get("/health", summary="Health of the swarm", response_model=Health, responses=problems(*PUBLIC))
-async def get_health(request: Request) -> JSON:
-    """Return the status that an admin has set, `healthy` by default. Needs no key."""
-    service = service_of(request)
-    return _health(service, await service.documents.health() or DEFAULT_HEALTH)
-
-
-@router.post(
-    "/health",
-    summary="Set the health status",
-    response_model=Health,
-    responses=problems(400, 413, *PROTECTED),
-    openapi_extra=_health_body.docs(),
-)
-async def post_health(
-    request: Request, caller: Admin, body: Annotated[PostHealth, Depends(_health_body)]
-) -> JSON:
-    """Set the status that other swarms see. Only for admins."""
-    service = service_of(request)
-    await service.documents.set_health(body.status)
-    return _health(service, body.status)
-
-
-def _health(service: Service, status: str) -> JSON:
-    now = service.runtime.clock.now().isoformat()
-    return JSON({"status": status, "swarm_name": service.runtime.swarm.name, "timestamp": now})
+    async def __call__(self, request: Request) -> Caller | None:  # type: ignore[override]
+        service = service_of(request)
+        is_public = service.metrics is not None and service.metrics_are_public
+        return None if is_public else await super().__call__(request)
 
 
 @router.get("/whoami", summary="Identify the caller", response_model=Whoami, responses=problems(*PROTECTED))
@@ -199,20 +117,12 @@ async def get_status(request: Request, caller: AdminOrUser) -> JSON:
         },
         **problems(404, *PROTECTED),
     },
-    openapi_extra=_metrics_gate.docs(),
 )
-async def get_metrics(request: Request) -> Response:
+async def get_metrics(
+    request: Request, caller: Annotated[Caller | None, Depends(MetricsGate("admin"))]
+) -> Response:
     """Return the metrics of this process since it started. Only for admins, unless the server makes them public."""
-    service = service_of(request)
-    if service.metrics is None or not service.metrics_are_public:
-        await _metrics_gate(request)
-    if service.metrics is None:
+    metrics = service_of(request).metrics
+    if metrics is None:
         raise MetricsOff
-    return Response(service.metrics.render(), media_type=service.metrics.content_type)
-
-
-PROBED = ("/", "/health")
-"""What other swarms request when they register this swarm, and for health checks."""
-
-probed = make_router("server")
-probed.routes += [route for route in router.routes if isinstance(route, APIRoute) and route.path in PROBED]
+    return Response(metrics.render(), media_type=metrics.content_type)

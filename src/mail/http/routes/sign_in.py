@@ -98,7 +98,6 @@ async def _admit(request: Request) -> None:
     summary="Sign in with a link",
     response_model=SignedIn,
     responses=problems(400, 401, 404, 413, 429, *PUBLIC),
-    openapi_extra=_body.docs(),
 )
 async def post_sign_in(
     request: Request, _admitted: Annotated[None, Depends(_admit)], body: Annotated[PostSignIn, Depends(_body)]

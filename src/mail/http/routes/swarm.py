@@ -181,7 +181,6 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
     summary="Check a swarm",
     response_model=SwarmChecked,
     responses=problems(400, 404, 413, *PROTECTED),
-    openapi_extra=_load_body.docs(),
 )
 async def check_swarm(
     request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]
@@ -206,7 +205,6 @@ async def check_swarm(
     summary="Replace the running swarm",
     response_model=SwarmLoaded,
     responses=problems(400, 404, 413, *PROTECTED),
-    openapi_extra=_load_body.docs(),
 )
 async def load_swarm(
     request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]

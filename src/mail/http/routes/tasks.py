@@ -1,26 +1,20 @@
-"""A caller's tasks: list, inspect, watch, cancel and fork them."""
+"""A caller's tasks: list, inspect and watch them."""
 
-import asyncio
-from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
-from pydantic import Field, StringConstraints
 
-from mail.core.decisions.cancel import MAX_REASON, StillRunning
-from mail.core.engine.admission import Forked
 from mail.core.protocol.message import TaskId
-from mail.core.task.task import Task, TaskStatus
+from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
-from mail.http.access import OTHER_OWNER, AdminOrUser, audit, chosen_instance, named_instance
-from mail.http.bodies import JSON, Answered, Given, JSONBody
+from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.large_answers import answer
 from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
-from mail.http.preferences import PREFER, read_preference
-from mail.http.service import Service, service_of
+from mail.http.service import service_of
 from mail.http.sse import EVENT_STREAM, stream_events
-from mail.http.submission import IDEMPOTENCY_KEY, TRACE_CONTEXT, claimed, etag, follow_trace
+from mail.http.submission import etag
 from mail.http.task_json import (
     TaskRecord,
     TaskSummary,
@@ -42,12 +36,6 @@ MAX_PAGE = 1000
 MAX_SEQ = 2**53
 """Larger numbers are not exact in every client."""
 
-CANCEL_TIMEOUT = 10.0
-"""Seconds for which a request waits for a cancelled task to stop, unless its caller prefers another time."""
-
-LOOK_SECONDS = 0.25
-"""Seconds between checks whether a turn has ended; an event shows that a swarm has received the cancellation."""
-
 
 ASK_FOR_LESS = (
     "leave out events with fields=summary, and read those of a task in pages: GET /task?task_id=…&limit=…"
@@ -61,71 +49,8 @@ class GetTask(Given):
     task_id: TaskId | None = None
 
 
-class PostCancel(Given):
-    """The task to cancel."""
-
-    task_id: TaskId
-    reason: Annotated[str, StringConstraints(max_length=MAX_REASON)] = Field(
-        default="", description="Reason, for the task's timeline and other swarms."
-    )
-    caller: str | None = Field(
-        default=None,
-        description=OTHER_OWNER,
-    )
-
-
-class CancelledTask(Answered):
-    """Progress of a cancellation."""
-
-    task_id: str
-    status: Literal["cancelled"]
-    requested: str = Field(description="Time of the cancellation, in ISO 8601.")
-    by: str
-    reason: str
-    stopped: bool = Field(
-        description="Whether the task has stopped completely: no turn runs, and every other swarm has been informed."
-    )
-    running_agents: list[str] = Field(
-        description="Agents whose turn is still running; its result will be discarded."
-    )
-    waiting_swarms: list[str] = Field(
-        description="Other swarms that have not confirmed the cancellation yet."
-    )
-
-
-class PostFork(Given):
-    """The task to fork, and the event at which to fork it."""
-
-    task_id: TaskId
-    at: int | None = Field(
-        default=None,
-        strict=True,
-        description="The id (seq) of an event: forks the task as it was after that event; the default is its current "
-        "state.",
-    )
-    run: bool = Field(
-        default=False,
-        description="Whether the fork of a task that was running continues immediately; otherwise it is paused until "
-        "it gets a message.",
-    )
-
-
-class ForkedTask(Answered):
-    """A fork of a task."""
-
-    task_id: str
-    forked_from: str = Field(description="The original task.")
-    at: int = Field(description="The last event of the original that is part of the fork.")
-    status: TaskStatus
-    generation: int = Field(description="0 until it is resumed for the first time.")
-    seq: int = Field(description="The last event of the new task so far.")
-    waiting: int = Field(description="How many messages wait in its mailboxes.")
-
-
 router = make_router("tasks")
-_task_body = JSONBody(GetTask, optional=True)
-_cancel_body = JSONBody(PostCancel)
-_fork_body = JSONBody(PostFork)
+_body = JSONBody(GetTask, optional=True)
 
 Fields = Annotated[
     Literal["summary"] | None, Query(description="`summary`: without events and waiting messages.")
@@ -207,12 +132,11 @@ async def get_tasks(
         200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},
         **problems(400, 404, 409, 413, *PROTECTED),
     },
-    openapi_extra=_task_body.docs(),
 )
 async def get_task(
     request: Request,
     caller: AdminOrUser,
-    body: Annotated[GetTask, Depends(_task_body)],
+    body: Annotated[GetTask, Depends(_body)],
     task_id: Annotated[TaskId | None, Query(description="The task; proxies may drop a body.")] = None,
     at: Annotated[
         int | None, Query(description="The id (seq) of an event: the task as it was after that event.")
@@ -302,105 +226,3 @@ async def stream_task(
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
     return stream_events(request, task.key, after=after, live=live, deltas=deltas, items=items)
-
-
-@router.post(
-    "/task/cancel",
-    summary="Cancel a task",
-    response_model=CancelledTask,
-    responses={
-        202: {
-            "model": CancelledTask,
-            "description": "It is cancelled, but has not stopped completely. Send the same request again for progress.",
-        },
-        **problems(400, 404, 413, *PROTECTED),
-    },
-    openapi_extra={**_cancel_body.docs(), "parameters": [PREFER]},
-)
-async def cancel_task(
-    request: Request, caller: AdminOrUser, body: Annotated[PostCancel, Depends(_cancel_body)]
-) -> JSON:
-    """End a running or paused task. It keeps its messages, and a new message resumes it.
-
-    No new turn begins, running turns are discarded, and the other swarms of the task are informed. Answers when all of
-    that is done, or after ten seconds (`Prefer: wait=N` for another time). Admins can cancel the tasks of others; the
-    task's timeline and the server's log then name them.
-    """
-    service = service_of(request)
-    await service.refresh()
-    swarm = service.runtime.swarm.name
-    instance = named_instance(caller, body.caller, swarm)
-    task = await service.runtime.cancel(caller.principal(swarm), body.task_id, body.reason, instance=instance)
-    audit(caller, swarm, instance, "cancelled task %s", body.task_id)
-    preferred = read_preference(request.headers.getlist("prefer")).wait
-    limits = (CANCEL_TIMEOUT if preferred is None else preferred, service.wait_limit(request))
-    seconds = min(limit for limit in limits if limit is not None)
-    left = await _await_stop(service, task, seconds)
-    assert task.cancellation is not None
-    return JSON(
-        {
-            "task_id": task.task_id,
-            "status": task.status.value,
-            "requested": task.cancellation.requested,
-            "by": task.cancellation.by,
-            "reason": task.cancellation.reason,
-            "stopped": left.is_stopped,
-            "running_agents": left.agents,
-            "waiting_swarms": left.swarms,
-        },
-        status_code=200 if left.is_stopped else 202,
-    )
-
-
-async def _await_stop(service: Service, task: Task, seconds: float) -> StillRunning:
-    """Wait until nothing of a cancelled task runs, or the time is up; return what still runs."""
-    runtime = service.runtime
-    left = await runtime.still_running(task)
-    with suppress(TimeoutError):
-        async with service.stopping.cuts_short(), asyncio.timeout(seconds):
-            while not left.is_stopped:
-                await runtime.store.wait_for_change(task.key, after=task.seq, seconds=LOOK_SECONDS)
-                task = await runtime.store.load(task.key) or task
-                left = await runtime.still_running(task)
-    return left
-
-
-@router.post(
-    "/task/fork",
-    status_code=201,
-    summary="Fork a task at an event",
-    response_model=ForkedTask,
-    responses=problems(400, 404, 409, 413, 422, *PROTECTED),
-    openapi_extra={**_fork_body.docs(), "parameters": [IDEMPOTENCY_KEY, TRACE_CONTEXT]},
-)
-async def fork_task(
-    request: Request, caller: AdminOrUser, body: Annotated[PostFork, Depends(_fork_body)]
-) -> JSON:
-    """Create a new task for the caller that continues from an event of another one, with its histories and messages.
-
-    If the original was running, the fork is paused until a message resumes it; with `run` it continues immediately.
-    """
-    service = service_of(request)
-    follow_trace(request)
-    await service.refresh()
-    principal = caller.principal(service.runtime.swarm.name)
-    ceiling = service.ceiling(principal)
-    async with claimed(request, principal, body) as claim:
-        new_id = None if claim is None else claim.task_id
-        forked = await service.runtime.fork(
-            principal, body.task_id, at=body.at, run=body.run, ceiling=ceiling, new_id=new_id
-        )
-    return JSON(_describe_fork(forked, body.task_id), status_code=201)
-
-
-def _describe_fork(forked: Forked, forked_from: str) -> dict[str, Any]:
-    task = forked.task
-    return {
-        "task_id": task.task_id,
-        "forked_from": forked_from,
-        "at": forked.at,
-        "status": task.status.value,
-        "generation": task.generation.number,
-        "seq": task.seq,
-        "waiting": sum(map(sum, task.pending.values())),
-    }

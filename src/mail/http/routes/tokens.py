@@ -97,7 +97,6 @@ def _describe(token: StoredToken, mine: str) -> dict[str, object]:
     status_code=201,
     response_model=NewToken,
     responses=problems(400, 404, 413, *PROTECTED),
-    openapi_extra=_body.docs(),
 )
 async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens, Depends(_body)]) -> JSON:
     """Create a token for any caller. The answer is the only place where its text is shown. Only for admins.

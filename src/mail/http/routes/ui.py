@@ -12,8 +12,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from mail.http.openapi import DocumentedRoute
-
 FOLDER = Path(__file__).parents[1] / "ui"
 PAGE = "index.html"
 
@@ -40,7 +38,7 @@ HEADERS = {
 
 FOREVER = "public, max-age=31536000, immutable"
 
-router = APIRouter(include_in_schema=False, route_class=DocumentedRoute)
+router = APIRouter(include_in_schema=False)
 
 
 class Asset(NamedTuple):

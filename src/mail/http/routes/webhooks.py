@@ -179,7 +179,6 @@ def _describe(webhook_id: str, webhook: Webhook | TaskWebhook) -> dict[str, Any]
     status_code=201,
     response_model=RegisteredWebhook,
     responses=problems(400, 413, *PROTECTED),
-    openapi_extra=_body.docs(),
 )
 async def post_webhook(
     request: Request, caller: AdminOrUser, body: Annotated[GivenWebhook, Depends(_body)]

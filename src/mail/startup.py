@@ -1,9 +1,33 @@
-"""Packages whose public names are imported on first use."""
+"""What makes processes of MAIL start sooner, with what each saves.
 
+Milliseconds are CPU time on a machine that imports FastAPI, Mangum and botocore in 500.
+"""
+
+import gc
+import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+ALONE = {"server": "mail.server.__main__", "version": "mail.cli.version"}
+"""Modules of the commands that `mail` loads without the others: 35 of 195 ms of `mail version`."""
+
+
+def begin() -> None:
+    """Collect no garbage until `end`, as nearly all that a start makes stays: 70 of 640 ms of a function, 90 of 620 of a server."""
+    gc.disable()
+
+
+def end() -> None:
+    """Collect garbage from now on, but never look at what was imported and built so far."""
+    gc.freeze()
+    gc.enable()
+
+
+def skip_plugins() -> None:
+    """Keep pydantic from searching the metadata of all packages for plugins: 30 of 600 ms of a function."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def homes_of(names: Mapping[str, str]) -> dict[str, str]:
@@ -16,6 +40,7 @@ def lazy_exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package whose public names are imported on first use.
 
+    `import mail` takes 10 ms, and with all that its names need 270.
     `homes` has the module of each name, as `module:name` if it has another name there.
     """
     module = sys.modules[package]

@@ -1,0 +1,87 @@
+"""Fork a task: a new one that continues from an event of it."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from pydantic import Field
+
+from mail.core.engine.admission import Forked
+from mail.core.protocol.message import TaskId
+from mail.core.task.task import TaskStatus
+from mail.http.access import AdminOrUser
+from mail.http.bodies import JSON, Answered, Given, JSONBody
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.service import service_of
+from mail.http.submission import IDEMPOTENCY_KEY, TRACE_CONTEXT, claimed, follow_trace
+
+
+class PostFork(Given):
+    """The task to fork, and the event at which to fork it."""
+
+    task_id: TaskId
+    at: int | None = Field(
+        default=None,
+        strict=True,
+        description="The id (seq) of an event: forks the task as it was after that event; the default is its current "
+        "state.",
+    )
+    run: bool = Field(
+        default=False,
+        description="Whether the fork of a task that was running continues immediately; otherwise it is paused until "
+        "it gets a message.",
+    )
+
+
+class ForkedTask(Answered):
+    """A fork of a task."""
+
+    task_id: str
+    forked_from: str = Field(description="The original task.")
+    at: int = Field(description="The last event of the original that is part of the fork.")
+    status: TaskStatus
+    generation: int = Field(description="0 until it is resumed for the first time.")
+    seq: int = Field(description="The last event of the new task so far.")
+    waiting: int = Field(description="How many messages wait in its mailboxes.")
+
+
+router = make_router("tasks")
+_body = JSONBody(PostFork)
+
+
+@router.post(
+    "/task/fork",
+    status_code=201,
+    summary="Fork a task at an event",
+    response_model=ForkedTask,
+    responses=problems(400, 404, 409, 413, 422, *PROTECTED),
+    openapi_extra={"parameters": [IDEMPOTENCY_KEY, TRACE_CONTEXT]},
+)
+async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostFork, Depends(_body)]) -> JSON:
+    """Create a new task for the caller that continues from an event of another one, with its histories and messages.
+
+    If the original was running, the fork is paused until a message resumes it; with `run` it continues immediately.
+    """
+    service = service_of(request)
+    follow_trace(request)
+    await service.refresh()
+    principal = caller.principal(service.runtime.swarm.name)
+    ceiling = service.ceiling(principal)
+    async with claimed(request, principal, body) as claim:
+        new_id = None if claim is None else claim.task_id
+        forked = await service.runtime.fork(
+            principal, body.task_id, at=body.at, run=body.run, ceiling=ceiling, new_id=new_id
+        )
+    return JSON(_describe_fork(forked, body.task_id), status_code=201)
+
+
+def _describe_fork(forked: Forked, forked_from: str) -> dict[str, Any]:
+    task = forked.task
+    return {
+        "task_id": task.task_id,
+        "forked_from": forked_from,
+        "at": forked.at,
+        "status": task.status.value,
+        "generation": task.generation.number,
+        "seq": task.seq,
+        "waiting": sum(map(sum, task.pending.values())),
+    }
