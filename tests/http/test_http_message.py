@@ -135,7 +135,10 @@ async def test_resuming_an_unknown_task_is_404(server: HTTPServer, resume_from: 
 
 async def test_an_empty_list_of_decisions_is_refused(server: HTTPServer) -> None:
     response = await server.post(task_id="none", resume_from="breakpoint_tool_call", kwargs={"approvals": []})
-    assert (response.status_code, response.json()["detail"]) == (400, "approvals must name at least one decision")
+    assert (response.status_code, response.json()["detail"]) == (
+        400,
+        "approvals must name at least one decision",
+    )
 
 
 async def waiting(server: HTTPServer, count: int) -> bool:

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.command import Command, Completes, Namespace, option, positional, switch
+from mail.cli.command import Command, Namespace, joined, option, positional, switch
 from mail.cli.repl.words import split
 from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
+from mail.cli.values import Agent, Task
 from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
@@ -246,18 +247,11 @@ async def _open(session: Session, given: Namespace) -> None:
     await open_task(session, given.task_id)
 
 
-TASK = positional(
-    "task_id", "The task: its id, the beginning of it, or last.", metavar="TASK", completes=Completes.TASK
-)
-TEXT = positional("body", "The text.", metavar="TEXT", repeats=True)
+TASK = positional("task_id", "The task: its id, the beginning of it, or last.", metavar="TASK", type=Task())
+TEXT = positional("body", "The text.", metavar="TEXT...", nargs=-1, required=True, callback=joined)
 
 COMMANDS = (
-    Command(
-        name="new",
-        needs_slash=True,
-        summary="Start a new task with the next message.",
-        handler=_new,
-    ),
+    Command(name="new", needs_slash=True, summary="Start a new task with the next message.", handler=_new),
     Command(
         name="open",
         needs_slash=True,
@@ -275,12 +269,9 @@ COMMANDS = (
         arguments=(
             TEXT,
             option(
-                "--task-id",
-                help="The task to continue, or the id of a new one.",
-                completes=Completes.TASK,
-                may_be_new=True,
+                "--task-id", help="The task to continue, or the id of a new one.", type=Task(may_be_new=True)
             ),
-            option("--to", help="The agent to write to.", key="entrypoint", completes=Completes.AGENT),
+            option("--to", "entrypoint", help="The agent to write to.", type=Agent()),
             switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),
         ),
     ),
@@ -296,9 +287,9 @@ COMMANDS = (
             positional(
                 "body",
                 "The text; if the task asks several questions, the answer to each, in quotes.",
-                metavar="TEXT",
-                repeats=True,
-                is_list=True,
+                metavar="TEXT...",
+                nargs=-1,
+                required=True,
             ),
         ),
     ),

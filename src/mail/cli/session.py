@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mail.cli.output import Output
-from mail.cli.program import configured_server, program
+from mail.cli.program import SERVER_VARIABLE, configured_server, program
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
     from mail.client.messaging import MessageOptions
-
-SERVER_VARIABLE = "MAIL_SERVER"
 
 NOT_FOUND = 404
 
@@ -105,6 +103,8 @@ class Session:
         questions: what the open task asks.
         results: the answers to its questions that wait for those to the others, by call.
         waiting_for: the task whose answer the running command waits for.
+        ask_key: asks the user for a key. With it the prompt is interactive: Ctrl+C stops the running command, and only the next
+            one leaves.
         is_chat: whether plain text is sent to the swarm, and the help says so.
         slash: what stands before commands in hints.
         is_over: whether the user wants to leave.
@@ -121,6 +121,7 @@ class Session:
         self.questions: tuple[Question, ...] = ()
         self.results: dict[str, str] = {}
         self.waiting_for: str | None = None
+        self.ask_key: Callable[[], str] | None = None
         self.is_chat = False
         self.slash = ""
         self.is_over = False

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli.command import Command, Completes, Namespace, json_object, option, positional, switch
+import click
+
+from mail.cli.command import Command, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status, status_after
+from mail.cli.values import JSON, Integer, Number, Task, json_object
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import asked_in
 
@@ -13,8 +16,8 @@ TASK = positional(
     "task_id",
     "The task: its id, the beginning of it, or last.",
     metavar="TASK",
-    completes=Completes.TASK,
-    uses_last_task=True,
+    type=Task(or_last=True),
+    required=False,
 )
 
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
@@ -143,10 +146,12 @@ COMMANDS = (
         summary="List your tasks, newest first.",
         handler=list_tasks,
         arguments=(
-            option("--status", help="Only tasks in this state.", choices=tuple(Status)),
             option(
-                "--limit", help="The number of tasks, at most.", type=int, default=20, minimum=1, maximum=1000
+                "--status",
+                help="Only tasks in this state.",
+                type=click.Choice([status.value for status in Status]),
             ),
+            option("--limit", help="The number of tasks, at most.", type=Integer(1, 1000), default=20),
         ),
     ),
     Command(
@@ -170,13 +175,9 @@ COMMANDS = (
         view=show_turn,
         arguments=(
             TASK,
-            positional("seq", "The id of an event of the turn.", metavar="ID", type=int, minimum=1),
+            positional("seq", "The id of an event of the turn.", metavar="ID", type=Integer(min=1)),
             option(
-                "--limit",
-                type=int,
-                minimum=0,
-                maximum=1000,
-                help="The number of history entries, at most. [default: 50]",
+                "--limit", type=Integer(0, 1000), help="The number of history entries, at most. [default: 50]"
             ),
         ),
     ),
@@ -189,7 +190,7 @@ COMMANDS = (
         arguments=(
             TASK,
             option(
-                "--after", metavar="ID", type=int, minimum=0, help="Only events after the one with this id."
+                "--after", metavar="ID", type=Integer(min=0), help="Only events after the one with this id."
             ),
         ),
     ),
@@ -202,11 +203,16 @@ COMMANDS = (
         view=show_cancelled,
         arguments=(
             TASK,
-            option("--reason", help="The reason, for the task's timeline and other swarms.", default=""),
+            option(
+                "--reason",
+                help="The reason, for the task's timeline and other swarms.",
+                default="",
+                show_default=False,
+            ),
             option(
                 "--wait",
-                type=float,
-                minimum=0,
+                type=Number(min=0),
+                metavar="SECONDS",
                 help="Seconds to wait until everything has stopped. [default: 10]",
             ),
             option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
@@ -224,11 +230,10 @@ COMMANDS = (
             ALL,
             option(
                 "--arguments",
-                metavar="JSON",
-                type=json_object,
+                type=JSON(json_object),
                 help="Run the call with these arguments instead of the model's.",
             ),
-            option("--reason", help="A note for the task's timeline.", default=""),
+            option("--reason", help="A note for the task's timeline.", default="", show_default=False),
         ),
     ),
     Command(
@@ -241,7 +246,7 @@ COMMANDS = (
             TASK,
             CALL,
             ALL,
-            option("--reason", help="The reason, which the agent reads.", default=""),
+            option("--reason", help="The reason, which the agent reads.", default="", show_default=False),
         ),
     ),
     Command(
