@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field
 
 from mail import MAILAction, action
 from mail.api import idempotency_key
-from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
+from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.build import build_action

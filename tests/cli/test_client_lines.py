@@ -207,12 +207,12 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     """A session that has seen two tasks and an agent."""
     monkeypatch.chdir(tmp_path)
     found = Session(connect("http://localhost", "the-key"), Output((tmp_path / "out").open("w")))
-    found.add_task("old")
-    found.add_task("new")
+    found.memory.add_task("old")
+    found.memory.add_task("new")
     address = {"address_type": "agent", "address": "weather"}
     user = {"address_type": "user", "address": "alice"}
     message = {"message": {"sender": user, "recipient": address}}
-    found.learn("new_message", {"task_id": "new", "extra_data": {"full_message": message}})
+    found.memory.learn("new_message", {"task_id": "new", "extra_data": {"full_message": message}})
     yield found
     found.output.stream.close()
 

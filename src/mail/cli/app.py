@@ -147,10 +147,10 @@ def _shell_command(row: Command) -> click.Command:
         try:
             code = asyncio.run(run())
         except KeyboardInterrupt:
-            if session.waiting_for is not None:
+            if session.memory.waiting_for is not None:
                 print(f"\nmail: {printable(session.stopped())}", file=sys.stderr)  # noqa: T201
             raise
-        return code or exit_code(session.statuses.values())
+        return code or exit_code(session.memory.statuses.values())
 
     params = [copy(param) for param in row.params]
     for param in params:

@@ -118,7 +118,7 @@ def _run(session: Session, lines: "Lines", grammar: "Grammar", task_id: str | No
 
     session.is_chat = grammar is not grammar.COMMANDS
     worked = Shell(session, lines, grammar=grammar, errors=sys.stderr).run(task_id=task_id)
-    return exit_code(session.statuses.values()) if worked else 1
+    return exit_code(session.memory.statuses.values()) if worked else 1
 
 
 def _ask_key() -> str:

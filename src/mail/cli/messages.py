@@ -96,10 +96,10 @@ async def message_stream(session: Session, given: Namespace) -> None:
         live = replace(options, live=is_live, deltas=is_live)
         stream = await session.client.post_stream(given.body, live)
     session.show_warnings(stream.warnings)
-    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     if shown.answer is None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
-    session.set_status(stream.task_id, shown.status)
+    session.memory.set_status(stream.task_id, shown.status)
     show_answer(shown, session.output)
     session.show_status(stream.task_id, shown.status, questions=shown.questions)
 
@@ -131,9 +131,9 @@ def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> 
     if task_id is None and events:
         task_id = events[-1]["data"].get("task_id")
     for event in events:
-        session.learn(event["event"], event["data"])
+        session.memory.learn(event["event"], event["data"])
     status = status_after(event["event"] for event in events)
-    session.set_status(task_id, status)
+    session.memory.set_status(task_id, status)
     return {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
 
 

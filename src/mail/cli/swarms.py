@@ -78,7 +78,7 @@ def describe_swarm(session: Session, root: Mapping[str, Any]) -> str:
     swarm = root.get("swarm") or {}
     if not isinstance(swarm, dict) or "entrypoint" not in swarm:
         return str(swarm)
-    session.agents.add(swarm["entrypoint"])
+    session.memory.agents.add(swarm["entrypoint"])
     return f"swarm {swarm['name']} {swarm['version']}"
 
 

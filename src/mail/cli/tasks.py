@@ -30,7 +30,7 @@ async def list_tasks(session: Session, given: Namespace) -> None:
 
     tasks = await session.client.get_tasks(limit=given.limit, status=given.status, summary=True)
     for task_id in reversed(tasks):
-        session.add_task(task_id)
+        session.memory.add_task(task_id)
     session.output.result(tasks, lambda: show_tasks(tasks.values(), session.output))
 
 
@@ -41,8 +41,8 @@ async def show(session: Session, given: Namespace) -> None:
     task = await session.client.get_task(given.task_id, at=given.at)
     view = read_task(task)
     for kind, data in view.timeline():
-        session.learn(kind, data)
-    session.add_task(view.task_id)
+        session.memory.learn(kind, data)
+    session.memory.add_task(view.task_id)
     session.output.result(task, lambda: show_task(view, session.output, events=given.events))
 
 
@@ -52,11 +52,11 @@ async def watch(session: Session, given: Namespace) -> None:
 
     is_live = session.output.is_terminal
     stream = await session.client.watch_task(given.task_id, after=given.after, live=is_live, deltas=is_live)
-    session.waiting_for = given.task_id
-    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    session.memory.waiting_for = given.task_id
+    shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     show_answer(shown, session.output)
     view = read_task(await session.client.get_task(given.task_id))
-    session.set_status(given.task_id, view.state)
+    session.memory.set_status(given.task_id, view.state)
     if view.state == Status.PAUSED and not view.pending_tool_calls and not session.output.as_json:
         session.output.text("The task waits for a message.")
     else:
@@ -68,7 +68,7 @@ async def fork(session: Session, given: Namespace) -> None:
     forked = await session.client.fork_task(
         given.task_id, given.at, run=given.run, idempotency_key=given.idempotency_key
     )
-    session.add_task(forked["task_id"])
+    session.memory.add_task(forked["task_id"])
     session.output.result(forked, lambda: show_forked(forked, session.output))
     if given.run and session.output.is_terminal and not session.output.as_json:
         session.output.text(f"Watch it with\n  {session.watch_command(forked['task_id'])}")
@@ -77,9 +77,9 @@ async def fork(session: Session, given: Namespace) -> None:
         stream = await session.client.post_message_stream(
             given.message, task_id=forked["task_id"], drop_question=True, live=is_live, deltas=is_live
         )
-        shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+        shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
         show_answer(shown, session.output)
-        session.set_status(stream.task_id, shown.status)
+        session.memory.set_status(stream.task_id, shown.status)
 
 
 async def approve(session: Session, given: Namespace) -> None:
@@ -106,10 +106,10 @@ async def reject(session: Session, given: Namespace) -> None:
 def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> None:
     events = answer["events"] or []
     for event in events:
-        session.learn(event["event"], event["data"])
+        session.memory.learn(event["event"], event["data"])
     status = status_after(event["event"] for event in events)
-    session.add_task(task_id)
-    session.set_status(task_id, status)
+    session.memory.add_task(task_id)
+    session.memory.set_status(task_id, status)
     questions = asked_in(answer["response"], events) if status is Status.PAUSED else ()
     if not questions or not session.output.is_terminal:
         session.output.result(answer, lambda: session.output.text(answer["response"]))

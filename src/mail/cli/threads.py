@@ -44,8 +44,8 @@ async def thread(session: Session, given: Namespace) -> None:
         session.output.result(answer, lambda: show_thread(answer, session.output, in_full=given.full))
         return
     done = await reply(session.client, given.thread_id, given.reply, task_id=given.task_id)
-    session.add_task(done.task_id)
-    session.set_status(done.task_id, done.status)
+    session.memory.add_task(done.task_id)
+    session.memory.set_status(done.task_id, done.status)
     session.output.result(done.as_json, lambda: show_reply(done, session.output))
 
 

@@ -48,7 +48,7 @@ class Task(Reference):
         from mail.cli import completion
 
         if isinstance(ctx.obj, Session):
-            return completion.items(dict.fromkeys(reversed(ctx.obj.tasks), ""), incomplete)
+            return completion.items(dict.fromkeys(reversed(ctx.obj.memory.tasks), ""), incomplete)
         return completion.ask_server(ctx, completion.newest_tasks, incomplete)
 
 
@@ -62,7 +62,7 @@ class Agent(Reference):
         from mail.cli import completion
 
         if isinstance(ctx.obj, Session):
-            return completion.items(dict.fromkeys(sorted(ctx.obj.agents), ""), incomplete)
+            return completion.items(dict.fromkeys(sorted(ctx.obj.memory.agents), ""), incomplete)
         return completion.ask_server(ctx, completion.entrypoints, incomplete)
 
 

@@ -34,7 +34,7 @@ async def greet(session: Session) -> None:
                 caller = await client.get_whoami()
                 session.output.text(one_line(f"You are {caller.get('id')} ({caller.get('role')})."))
                 for task_id in reversed(await client.get_tasks(limit=KNOWN_TASKS, summary=True)):
-                    session.add_task(task_id)
+                    session.memory.add_task(task_id)
             elif session.slash:  # nobody can chat without a key
                 await client.get_whoami()
     except TimeoutError:
@@ -81,13 +81,13 @@ async def _login(session: Session, given: Namespace) -> None:
     if not key:
         raise UsageError("login: the key is missing")
     caller = await session.client.login(key)
-    session.tasks.clear()
+    session.memory.tasks.clear()
     session.output.result(caller, lambda: show_caller(caller, session.output))
 
 
 async def _logout(session: Session, given: Namespace) -> None:
     session.client.api_key = None
-    session.tasks.clear()
+    session.memory.tasks.clear()
     session.output.result({"status": "logged out"}, lambda: session.output.text("logged out"))
 
 

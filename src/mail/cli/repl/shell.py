@@ -151,7 +151,7 @@ class Shell:
         return True
 
     def _perform(self, typed: str) -> None:
-        self._session.waiting_for = None
+        self._session.memory.waiting_for = None
         if not self._grammar.is_command(typed):
             self._runner.run(say(self._session, text_of(typed)))
             return
