@@ -383,6 +383,13 @@ class TestSchemas:
         assert not is_valid({"n": "1"})
         assert check({"$ref": "#/$defs/Nowhere"})(1)
 
+    @pytest.mark.parametrize("place", ["definitions", "a~b"])
+    def test_references_to_other_places(self, place: str) -> None:
+        ref = f"#/{place.replace('~', '~0')}/Age"
+        is_valid = check({"$ref": ref, "outside": {place: {"Age": {"type": "integer"}}}})
+        assert is_valid(1)
+        assert not is_valid("1")
+
     def test_names_that_are_no_attributes(self) -> None:
         names = ["from", "x-y", "x_y", "1st", "json", "model_dump", "_hidden", "é", "!"]
         model = model_of("m", {"properties": {name: {"type": "integer"} for name in names}})
