@@ -96,14 +96,9 @@ class Commands(click.Group):
         """Write a section of the help for each group of commands."""
         for title, names in SECTIONS.items():
             with formatter.section(title):
-                loaded = {name: self.get_command(ctx, name) for name in names}
-                formatter.write_dl(
-                    [
-                        (f"{name:<11}", found.get_short_help_str(100))
-                        for name, found in loaded.items()
-                        if found
-                    ]
-                )
+                found = {name: self.get_command(ctx, name) for name in names}
+                rows = [(name, command.get_short_help_str(100)) for name, command in found.items() if command]
+                formatter.write_dl([(f"{name:<11}", text) for name, text in rows])
 
 
 def _load(name: str) -> click.Command:

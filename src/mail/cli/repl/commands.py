@@ -162,16 +162,13 @@ class Prompt(click.Group):
     """
 
     def __init__(self, rows: Iterable[Command]) -> None:
+        named = {name: row for row in rows for name in (row.name, *row.also)}
         super().__init__(
-            commands={name: row for row in rows for name in (row.name, *row.also)},
+            commands={**named},
             add_help_option=False,
             context_settings={"show_default": True, "help_option_names": ["-h", "--help"]},
         )
-        self.words = {name: row for name, row in self.commands.items() if not self._needs_slash(row)}
-
-    @staticmethod
-    def _needs_slash(row: click.Command) -> bool:
-        return isinstance(row, Command) and row.needs_slash
+        self.words = {name: row for name, row in named.items() if not row.needs_slash}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a name, which was written with a slash or without."""
@@ -198,11 +195,10 @@ class Prompt(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands that begin with a text."""
-        slash, known = ("/", self.commands) if incomplete.startswith("/") else ("", self.words)
+        slash = "/" if incomplete.startswith("/") else ""
+        known = {slash + name: row.help for name, row in (self.commands if slash else self.words).items()}
         return [
-            CompletionItem(slash + name, help=row.help)
-            for name, row in known.items()
-            if (slash + name).startswith(incomplete)
+            CompletionItem(name, help=text) for name, text in known.items() if name.startswith(incomplete)
         ]
 
 
