@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field
 
 from mail import MAILAction, action
 from mail.api import idempotency_key
-from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
+from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.build import build_action
@@ -381,6 +382,13 @@ class TestSchemas:
         assert is_valid({"n": 1, "left": {"n": 2}})
         assert not is_valid({"n": "1"})
         assert check({"$ref": "#/$defs/Nowhere"})(1)
+
+    @pytest.mark.parametrize("place", ["definitions", "a~b"])
+    def test_references_to_other_places(self, place: str) -> None:
+        ref = f"#/{place.replace('~', '~0')}/Age"
+        is_valid = check({"$ref": ref, "outside": {place: {"Age": {"type": "integer"}}}})
+        assert is_valid(1)
+        assert not is_valid("1")
 
     def test_names_that_are_no_attributes(self) -> None:
         names = ["from", "x-y", "x_y", "1st", "json", "model_dump", "_hidden", "é", "!"]

@@ -3,8 +3,8 @@
 import io
 from pathlib import Path
 
+import click
 import pytest
-import typer
 
 from mail.cli.connection import KEY_VARIABLE, connect, connect_anonymously
 from mail.cli.output import Output
@@ -59,7 +59,7 @@ def test_reads_urls(text: str, url: str) -> None:
     ],
 )
 def test_refuses_what_names_no_server_and_repeats_no_key(text: str) -> None:
-    with pytest.raises(typer.BadParameter) as refusal:
+    with pytest.raises(click.BadParameter) as refusal:
         connect(text)
     assert "secret" not in refusal.value.message
 

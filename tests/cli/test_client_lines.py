@@ -6,13 +6,14 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mail.cli.command import Command, HelpRequested
+from mail.cli.command import Command
 from mail.cli.connection import connect
 from mail.cli.output import Output
-from mail.cli.repl.commands import COMMANDS, parse
+from mail.cli.repl.commands import COMMANDS, PROMPT, begin
 from mail.cli.repl.shell import PlainLines
 from mail.cli.repl.terminal import candidates, history_file, holds_secret, open_history
 from mail.cli.repl.words import Scanned, scan, split
@@ -123,32 +124,46 @@ def test_piped_lines_are_joined_and_comments_left_out() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_has_help(command: Command) -> None:
-    with pytest.raises(HelpRequested, match=r"(?s)usage: .*options:"):
-        parse([f"/{command.name}", "--help"])
+def test_every_command_has_help(
+    command: Command, session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert begin([f"/{command.name}", "--help"], session) is None
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: /{command.name} [OPTIONS]")
+    assert command.summary.split()[0] in shown
+
+
+def given_by(*words: str) -> dict[str, Any]:
+    """What the arguments of a line are parsed to."""
+    return PROMPT.commands[words[0]].make_context(words[0], list(words[1:])).params
 
 
 def test_arguments_of_a_message() -> None:
     kwargs = '{"max_steps": 3}'
-    words = ["message", "hello", "there", "--task-id", "t", "--kwargs", kwargs, "--show-events"]
-    _, given = parse(words)
-    assert (given.body, given.task_id, given.settings) == (["hello", "there"], "t", {"max_steps": 3})
-    assert (given.show_events, given.entrypoint, given.resume_from) == (True, None, None)
+    given = given_by("message", "hello", "there", "--task-id", "t", "--kwargs", kwargs, "--show-events")
+    assert (given["body"], given["task_id"], given["settings"]) == ("hello there", "t", {"max_steps": 3})
+    assert (given["show_events"], given["entrypoint"], given["resume_from"]) == (True, None, None)
+
+
+def test_an_id_alone_is_of_a_turn_of_the_last_task() -> None:
+    assert given_by("task-turn", "5") == {"task_id": "", "seq": 5, "limit": None}
+    assert given_by("task-turn", "trip", "5")["task_id"] == "trip"
 
 
 def test_targets_are_a_list_or_one() -> None:
     for targets in ('["a@b", "c@d"]', "a@b"):
-        _, given = parse(["message-interswarm", "hi", targets, "$KEY"])
-        assert given.targets == (json.loads(targets) if "[" in targets else [targets])
-        assert given.token == "$KEY"
+        given = given_by("message-interswarm", "hi", targets, "$KEY")
+        assert given["targets"] == (json.loads(targets) if "[" in targets else [targets])
+        assert given["token"] == "$KEY"
 
 
 def test_json_may_be_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "swarm.json"
     file.write_text('[{"role": "user"}]', encoding="utf-8")
-    assert parse(["swarm-load-from-json", f"@{file}"])[1].json_str == '[{"role": "user"}]'
-    assert parse(["responses", f"@{file}"])[1].input == [{"role": "user"}]
-    assert parse(["responses", "plain text"])[1].input == "plain text"
+    assert given_by("swarm-load-from-json", f"@{file}")["json_str"] == '[{"role": "user"}]'
+    assert given_by("responses", f"@{file}")["input"] == [{"role": "user"}]
+    plain = given_by("responses", "plain text")
+    assert (plain["input"], plain["tools"], plain["parallel_tool_calls"]) == ("plain text", [], None)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +171,8 @@ def test_json_may_be_in_a_file(tmp_path: Path) -> None:
     [
         ("mesage hi", "did you mean message?"),
         ("zzz", "help lists them"),
-        ("message", "body; see help message"),
-        ("/reply trip", "TEXT; see /help reply"),
+        ("message", "'TEXT...'; see help message"),
+        ("/reply trip", "'TEXT...'; see /help reply"),
         ("message hi --task", "--task"),
         ("message hi --kwargs {", "not JSON"),
         ("message hi --kwargs []", "not a JSON object"),
@@ -168,9 +183,9 @@ def test_json_may_be_in_a_file(tmp_path: Path) -> None:
         ("tasks --limit many", "--limit"),
     ],
 )
-def test_what_is_wrong_is_said(typed: str, told: str) -> None:
+def test_what_is_wrong_is_said(session: Session, typed: str, told: str) -> None:
     with pytest.raises(UsageError) as trouble:
-        parse(split(typed))
+        begin(split(typed), session)
     assert told in trouble.value.detail
 
 
@@ -192,12 +207,12 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     """A session that has seen two tasks and an agent."""
     monkeypatch.chdir(tmp_path)
     found = Session(connect("http://localhost", "the-key"), Output((tmp_path / "out").open("w")))
-    found.add_task("old")
-    found.add_task("new")
+    found.memory.add_task("old")
+    found.memory.add_task("new")
     address = {"address_type": "agent", "address": "weather"}
     user = {"address_type": "user", "address": "alice"}
     message = {"message": {"sender": user, "recipient": address}}
-    found.learn("new_message", {"task_id": "new", "extra_data": {"full_message": message}})
+    found.memory.learn("new_message", {"task_id": "new", "extra_data": {"full_message": message}})
     yield found
     found.output.stream.close()
 
@@ -226,16 +241,16 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 )
 def test_completes_what_comes_next(session: Session, before: str, words: list[str]) -> None:
     begun, found = candidates(before, session)
-    assert [candidate.word for candidate in found] == words
+    assert [candidate.value for candidate in found] == words
     assert all(word.startswith(begun) for word in words)
 
 
 def test_nothing_typed_completes_to_every_command(session: Session) -> None:
     _, found = candidates("", session)
     names = {command.name for command in COMMANDS if not command.needs_slash}
-    assert {candidate.word for candidate in found} > names - {"help"}
+    assert {candidate.value for candidate in found} > names - {"help"}
     _, found = candidates("/", session)
-    assert {candidate.word for candidate in found} >= {f"/{command.name}" for command in COMMANDS}
+    assert {candidate.value for candidate in found} >= {f"/{command.name}" for command in COMMANDS}
 
 
 # ------------------------------------------------------------------------------------------------- history

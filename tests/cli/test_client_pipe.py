@@ -57,7 +57,7 @@ def test_text_for_people(piped: Piped) -> None:
         "user (user)",
     ]
     assert lines[3:5] == ["{", '  "status": "healthy",']
-    assert "usage: ping [-h]" in lines
+    assert "Usage: ping [OPTIONS]" in lines
     assert any(line.startswith("  message-stream ") for line in lines)
     assert "\x1b" not in done.stdout
 

@@ -63,7 +63,7 @@ def test_errors_do_not_leave(terminal: Terminal) -> None:
     terminal.type("mesage hi\r")
     terminal.expect("did you mean message?")
     terminal.type("message --task-id\r")
-    terminal.expect("expected one argument")
+    terminal.expect("requires an argument")
     terminal.type("health-update ill\r")
     terminal.expect("mail: ")
     terminal.type("whoami\r")

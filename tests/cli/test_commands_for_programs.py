@@ -90,13 +90,29 @@ def test_ping_takes_its_server_from_the_environment(server: ServerProcess, tmp_p
 )
 def test_shells_complete(tmp_path: Path, typed: str, offered: list[str]) -> None:
     words = typed.split(" ")
-    env = {"_MAIL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
-    assert run_mail(cwd=tmp_path, env=env).stdout.split() == offered
+    env = {"_MAIL_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    found = run_mail(cwd=tmp_path, env=env).stdout.split()
+    assert [each.removeprefix("plain,") for each in found] == offered
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_the_script_for_a_shell_is_printed(tmp_path: Path, shell: str) -> None:
-    env = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # it would find the shell that runs the tests
-    done = run_mail("--show-completion", shell, cwd=tmp_path, env=env)
+    done = run_mail("--show-completion", shell, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "_MAIL_COMPLETE" in done.stdout
+
+
+@pytest.mark.parametrize(("shell", "start"), [("bash", ".bashrc"), ("fish", ".config/fish/config.fish")])
+def test_completion_is_installed_once(tmp_path: Path, shell: str, start: str) -> None:
+    env = {"HOME": str(tmp_path), "SHELL": f"/bin/{shell}"}
+    for _ in range(2):
+        done = run_mail("--install-completion", cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stderr
+    [line] = (tmp_path / start).read_text(encoding="utf-8").split("\n\n")[0].split("\n")[1:-1]
+    assert "_MAIL_COMPLETE" in Path(line.removeprefix(". ").strip("'")).read_text(encoding="utf-8")
+
+
+def test_a_shell_that_completes_nothing_is_refused(tmp_path: Path) -> None:
+    done = run_mail("--install-completion", cwd=tmp_path, env={"HOME": str(tmp_path), "SHELL": "/bin/ksh"})
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "ksh is none of bash, zsh, fish, powershell" in done.stderr

@@ -94,9 +94,9 @@ def test_a_shell_completes_what_the_server_knows(
     server: ServerProcess, tmp_path: Path, words: str, found: set[str]
 ) -> None:
     server.ask("hi", task_id="known-one")
-    shell = {"_MAIL_COMPLETE": "complete_bash", "COMP_WORDS": f"mail {words}"}
+    shell = {"_MAIL_COMPLETE": "bash_complete", "COMP_WORDS": f"mail {words}"}
     done = run(server, tmp_path, **shell, COMP_CWORD=str(len(words.split())))
-    assert set(done.stdout.split()) == found
+    assert set(done.stdout.split()) == {f"plain,{each}" for each in found}
     silent = run(
         server, tmp_path, **shell, COMP_CWORD=str(len(words.split())), MAIL_SERVER="http://127.0.0.1:9"
     )

@@ -10,7 +10,7 @@ from support.webhook_receiver import WebhookReceiver
 
 from mail.cli.connection import CommandClient, connect
 from mail.cli.output import Output
-from mail.cli.repl.commands import parse
+from mail.cli.repl.commands import begin
 from mail.cli.session import Session
 from mail.client import MAILClientError
 from mail.net.secrets import EnvironmentTokens
@@ -76,8 +76,9 @@ async def test_the_commands(client: CommandClient, receiver: WebhookReceiver) ->
     async def do(*words: str) -> str:
         shown.truncate(0)
         shown.seek(0)
-        command, given = parse(list(words))
-        await command.run(session, given)
+        work = begin(list(words), session)
+        assert work is not None
+        await work
         return shown.getvalue().strip()
 
     webhook_id = await do("webhook-register", receiver.url, "--event", "task_complete")
@@ -100,6 +101,7 @@ async def test_what_was_given_up_is_not_shown_as_sent(client: CommandClient, ser
     assert len(await client.get_dead_letters(task_id="t")) == 1
     events = (await client.get_task("t"))["events"]
     (given_up,) = (event["id"] for event in events if event["event"] == "task_complete")
-    command, given = parse(["webhooks", "--task", "t"])
-    await command.run(Session(client, Output(shown, False)), given)
+    work = begin(["webhooks", "--task", "t"], Session(client, Output(shown, False)))
+    assert work is not None
+    await work
     assert shown.getvalue().splitlines()[1].split("\t")[1] == f"nothing waits after {given_up}"

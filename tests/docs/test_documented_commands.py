@@ -338,14 +338,15 @@ def test_every_key_of_the_configuration_is_documented() -> None:
 
 
 def test_every_flag_of_every_command_is_documented() -> None:
-    import typer
+    import click
 
     from mail.cli.app import app
 
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    root = typer.main.get_command(app)
+    context = click.Context(app)
     commands = {}
-    for name, command in root.commands.items():  # type: ignore[attr-defined]
+    for name in app.list_commands(context):
+        command = app.get_command(context, name)
         below = getattr(command, "commands", None)  # those of a group, as in `mail token create`
         commands |= {f"{name} {sub}": each for sub, each in below.items()} if below else {name: command}
     for name, command in commands.items():

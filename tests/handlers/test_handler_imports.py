@@ -26,7 +26,7 @@ NEVER = {
     "boto3",
     "sqlite3",
     "rich",
-    "typer",
+    "click",
     "httpx2",
     "jsonschema",
     "yaml",

@@ -62,9 +62,6 @@ MODELS = "-models"
 CALLS_MODELS = frozenset({"OLLAMA_API_BASE", "OPENAI_API_KEY"})
 """Environment variables of processes that will call a model, and so import litellm, which takes seconds."""
 
-SHELLS = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
-"""With it, typer's options for completion are others."""
-
 NUMBER = 16
 """Bytes of a number that the fork server sends."""
 
@@ -263,7 +260,7 @@ def _serve(plain: socket.socket, models: socket.socket, alive: int) -> None:
     for module in IMPORTED:
         importlib.import_module(module)
     load_routers()
-    _build_commands()
+    _load_commands()
     _settle()
     if os.fork():
         models.close()
@@ -313,17 +310,14 @@ def _tell(connection: socket.socket, number: int) -> None:
         connection.sendall(f"{number:{NUMBER}}".encode())
 
 
-def _build_commands() -> None:
-    """Let processes use the commands of `mail` that typer builds here; each would build the same, but for `SHELLS`."""
-    import typer
+def _load_commands() -> None:
+    """Load every command of `mail`, which each process would load by itself."""
+    import click
 
     from mail.cli.app import app
 
-    build = typer.main.get_command
-    commands = build(app)
-    typer.main.get_command = lambda each: (
-        commands if each is app and SHELLS not in os.environ else build(each)
-    )
+    for name in app.list_commands(click.Context(app)):
+        app.get_command(click.Context(app), name)
 
 
 def _settle() -> None:

@@ -322,7 +322,7 @@ def test_configuration_and_default_swarm_import_nothing_heavy() -> None:
     code = (
         "import sys; from mail.config import load_config; from mail.swarms_json import build_swarm, load_swarm;"
         "build_swarm(load_swarm('example-no-proxy'));"
-        "print([m for m in ('httpx2', 'fastapi', 'rich', 'typer', 'sqlite3', 'litellm') if m in sys.modules])"
+        "print([m for m in ('httpx2', 'fastapi', 'rich', 'click', 'sqlite3', 'litellm') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout.strip() == "[]"

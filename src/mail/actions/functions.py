@@ -12,7 +12,8 @@ from pydantic_core import PydanticSerializationError, to_json
 from mail.actions.signatures import Signature, TypedArguments, signature_of, typed_arguments
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import explain
-from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
+from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionFunction
 from mail.core.turns.context import current_context
 from mail.errors import ToolCallFault

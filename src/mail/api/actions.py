@@ -12,7 +12,8 @@ from mail.actions.signatures import Signature, signature_of
 from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
-from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
+from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.core.turns.context import TURN, lend_deps
 from mail.errors import ConfigurationError

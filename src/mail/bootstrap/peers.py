@@ -9,9 +9,10 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
-from mail.net import InterswarmRouter, SwarmRegistry
+from mail.net import InterswarmRouter
 from mail.net.directory import read_file
 from mail.net.http import PeerHTTP
+from mail.net.peers import Registry
 from mail.net.registration import check_url, host_of, is_loopback
 from mail.net.secrets import EnvironmentTokens, ParameterTokens, Tokens
 from mail.net.webhooks import HTTPWebhooks
@@ -44,7 +45,7 @@ def make_router(
     """
     settings = config.interswarm
     allowed = settings.allow_private_addresses
-    registry = SwarmRegistry(
+    registry = Registry(
         swarm.name,
         read_base_url(config),
         file,
@@ -96,7 +97,7 @@ def read_base_url(config: ServerConfig) -> str:
         raise ConfigurationError(f"[server.interswarm] {error.detail}") from error
 
 
-def listens(registry: SwarmRegistry, config: ServerConfig, host: str, url: str) -> None:
+def listens(registry: Registry, config: ServerConfig, host: str, url: str) -> None:
     """Set in the registry where its server listens, unless the configuration says so."""
     settings = config.interswarm
     registry.register_local_swarm(settings.base_url or url)

@@ -28,7 +28,8 @@ from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskStatus
 from mail.errors import ConfigurationError
-from mail.net import InterswarmRouter, SwarmRegistry
+from mail.net import InterswarmRouter
+from mail.net.peers import Registry
 from mail.net.webhooks import HTTPWebhooks
 from mail.swarms_json import SwarmSpec, build_swarm, load_swarm
 from mail.swarms_json.build import describe_swarm
@@ -138,7 +139,7 @@ class System[Q: TurnQueue]:
         return current_swarm(self.runtime, self.documents, self.config, entry)
 
     @property
-    def registry(self) -> SwarmRegistry:
+    def registry(self) -> Registry:
         """The other swarms that this one knows; only with a router."""
         assert self.router is not None
         return self.router.swarm_registry

@@ -1,25 +1,57 @@
 """Every command of `mail`. Those that perform an operation of a server come from the tables of their nouns."""
 
-import argparse
-import inspect
 import sys
-from collections.abc import Callable
-from enum import StrEnum
-from typing import Annotated, Any
+from copy import copy
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-import typer
+import click
 
-from mail.cli import build, check, client, database, demo, init, local_aws, register, smoke, swarms, token, ui
-from mail.cli.command import Argument, Command, Completes, Namespace
-from mail.cli.completion import complete_agents, complete_tasks
+from mail.cli.command import Command, Group
 from mail.cli.examples import epilog
-from mail.cli.help import Commands, PlainCommand
-from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
-from mail.cli.output import Output, printable
-from mail.cli.repl.commands import COMMANDS
-from mail.cli.session import Session, exit_code
-from mail.cli.version import version
-from mail.server.__main__ import server
+from mail.cli.options import on_server
+
+SECTIONS = {
+    "Start": {
+        "demo": "mail.cli.demo",
+        "init": "mail.cli.init",
+        "check": "mail.cli.check",
+        "server": "mail.server.__main__",
+        "ping": "mail.cli.swarms",
+    },
+    "Talk to a swarm": {
+        "chat": "mail.cli.client",
+        "send": "mail.cli.conversation",
+        "reply": "mail.cli.conversation",
+        "agents": "mail.cli.swarms",
+        "ui": "mail.cli.ui",
+        "client": "mail.cli.client",
+    },
+    "Follow its work": {
+        "task": "mail.cli.tasks",
+        "thread": "mail.cli.threads",
+        "inbox": "mail.cli.threads",
+        "usage": "mail.cli.usage",
+    },
+    "Deploy it to AWS": {
+        "build": "mail.cli.build",
+        "local-aws": "mail.cli.local_aws",
+        "smoke": "mail.cli.smoke",
+    },
+    "Administer a server": {
+        "token": "mail.cli.token",
+        "webhook": "mail.cli.webhooks",
+        "dead-letter": "mail.cli.dead_letters",
+        "db-init": "mail.cli.database",
+        "db-import": "mail.cli.database",
+        "register": "mail.cli.register",
+        "version": "mail.cli.version",
+    },
+}
+"""The commands as `mail --help` groups them, and the modules that have them: as rows of a table, or by their names."""
+
+MODULES = {name: module for names in SECTIONS.values() for name, module in names.items()}
 
 GROUPS = {
     "task": "List, show, watch, approve, cancel and fork your tasks.",
@@ -27,145 +59,133 @@ GROUPS = {
     "webhook": "Manage webhooks for task events.",
 }
 
-METAVARS: dict[Callable[[str], Any], str] = {int: "NUMBER", float: "SECONDS"}
 
-CONNECTION = {
-    "server": (ServerOption, None),
-    "api_key": (ApiKey, None),
-    "timeout": (Timeout, None),
-    "config": (ConfigPath, None),
-    "as_json": (AsJson, False),
-}
-"""The options of every command that performs an operation: types and defaults."""
+class ReaderGone(Exception):
+    """Nobody reads the output any more."""
 
 
-def _typer_command(command: Command) -> Callable[..., None]:
-    """Return a function that performs a command, with the signature that typer reads options from."""
+class Commands(click.Group):
+    """The commands of `mail`. Each is loaded when it is needed, so that it starts soon."""
 
-    def perform(**given: Any) -> None:
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, if there is one of this name."""
+        if cmd_name not in self.commands and cmd_name in MODULES:
+            self.add_command(_load(cmd_name), cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that words begin with. Raises click.UsageError."""
+        if args[0] not in MODULES and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.NoSuchCommand(args[0], possibilities=MODULES, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Raises ReaderGone, as click would exit with 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section of the help for each group of commands."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                found = {name: self.get_command(ctx, name) for name in names}
+                rows = [(name, command.get_short_help_str(100)) for name, command in found.items() if command]
+                formatter.write_dl([(f"{name:<11}", text) for name, text in rows])
+
+
+def _load(name: str) -> click.Command:
+    module = import_module(MODULES[name])
+    rows = {row.shell_name: row for row in getattr(module, "COMMANDS", ()) if row.shell_name}
+    if name in rows:
+        return _shell_command(rows[name])
+    if name in GROUPS:
+        below = [_shell_command(row) for each, row in rows.items() if each.startswith(f"{name} ")]
+        return Group(name, below, help=GROUPS[name])
+    command: click.Command = getattr(module, name.replace("-", "_"))
+    command.epilog = epilog(name)
+    return command
+
+
+def _shell_command(row: Command) -> click.Command:
+    """Return the command of `mail` for a row of a table, which it performs on the server that its options name."""
+
+    @on_server
+    def perform(
+        server: str | None,
+        api_key: str | None,
+        timeout: float | None,
+        config: Path | None,
+        as_json: bool,
+        **given: Any,
+    ) -> int | None:
         import asyncio
 
         from mail.cli.connection import connect
+        from mail.cli.output import Output, printable
+        from mail.cli.session import Session, exit_code
 
-        server, api_key, timeout, config, as_json = (given.pop(name) for name in CONNECTION)
-        session = Session(
-            connect(server, api_key, timeout=timeout, config=config),
-            Output(sys.stdout, as_json),
-            is_prompt=False,
-        )
+        client = connect(server, api_key, timeout=timeout, config=config)
+        session = Session(client, Output(sys.stdout, as_json), is_prompt=False)
 
         async def run() -> int | None:
-            async with session.client:
-                return await command.run(session, Namespace(**given))
+            async with client:
+                return await row.run(session, **given)
 
         try:
             code = asyncio.run(run())
         except KeyboardInterrupt:
-            if session.waiting_for is not None:
+            if session.memory.waiting_for is not None:
                 print(f"\nmail: {printable(session.stopped())}", file=sys.stderr)  # noqa: T201
             raise
-        if code := code or exit_code(session.statuses.values()):
-            raise typer.Exit(code)
+        return code or exit_code(session.memory.statuses.values())
 
-    own = {argument.key: _typer_parameter(argument) for argument in command.arguments}
-    kind = inspect.Parameter.KEYWORD_ONLY
-    perform.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # typer's way to see options
-        [
-            inspect.Parameter(name, kind, annotation=annotation, default=default)
-            for name, (annotation, default) in (own | CONNECTION).items()
-        ]
-    )
-    return perform
+    params = [copy(param) for param in row.params]
+    for param in params:
+        param.required |= getattr(param.type, "or_last", False)  # only a prompt has a last task
+    name = row.shell_name.rpartition(" ")[2]
+    text = f"{row.summary}\n\n{row.details}".strip()
+    return click.command(name, params=params, help=text, epilog=epilog(row.shell_name))(perform)
 
 
-def _parser(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a parser that raises typer's error for text that `read` refuses."""
+def _complete(context: click.Context, parameter: click.Parameter, shell: str | None) -> None:
+    """Install or print the script that completes words in a shell, and exit. Raises MAILError, click.UsageError."""
+    if shell is None or context.resilient_parsing:
+        return
+    from mail.cli import completion
 
-    def parse(text: str) -> Any:
-        try:
-            return read(text)
-        except argparse.ArgumentTypeError as error:
-            raise typer.BadParameter(str(error)) from error
-
-    return parse
-
-
-def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
-    """Return the type of an argument as typer declares it, and the default."""
-    kind: Any = argument.type if argument.type in (int, float) else str
-    if argument.choices:
-        enum: Any = StrEnum  # mypy would want literal members
-        kind = enum("Choice", {choice: choice for choice in argument.choices})
-    if argument.is_switch:
-        kind = bool
-    elif argument.repeats:
-        kind = list[kind]
-    settings: dict[str, Any] = {"help": argument.help}
-    if argument.minimum is not None:
-        settings |= {"min": argument.minimum, "max": argument.maximum}
-    if argument.type not in (str, int, float):
-        settings["parser"] = _parser(argument.type)
-    if argument.metavar:
-        settings["metavar"] = argument.metavar
-    elif argument.is_flag and not argument.is_switch and not argument.choices:
-        settings["metavar"] = METAVARS.get(argument.type, "TEXT")
-    if argument.completes is Completes.TASK:
-        settings["autocompletion"] = complete_tasks
-    elif argument.completes is Completes.AGENT:
-        settings["autocompletion"] = complete_agents
-    if not argument.is_flag and argument.is_required:
-        return Annotated[kind, typer.Argument(**settings)], inspect.Parameter.empty
-    if argument.default is None:
-        kind = kind | None
-    if argument.is_flag:
-        return Annotated[kind, typer.Option(*argument.names, **settings)], argument.default
-    return Annotated[kind, typer.Argument(show_default=False, **settings)], argument.default
+    write = completion.install if parameter.name == "install_completion" else completion.script
+    click.echo(write(context.command, completion.named_shell(shell)))
+    context.exit()
 
 
-app = typer.Typer(
-    name="mail",
+_SHELL: dict[str, Any] = {
+    "metavar": "[SHELL]",
+    "is_flag": False,
+    "flag_value": "",
+    "is_eager": True,
+    "expose_value": False,
+    "callback": _complete,
+}
+
+
+@click.group(
+    "mail",
     cls=Commands,
     help="Run swarms of agents that work by sending each other mail.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    context_settings={"show_default": True},
 )
-
-
-@app.callback()
-def options(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version, and exit.")] = False,
-) -> None:
+@click.option("--version", is_flag=True, expose_value=False, help="Print the version, and exit.")
+@click.option("--install-completion", help="Install completion for the current shell.", **_SHELL)
+@click.option(
+    "--show-completion", help="Print the script that completes words in the current shell.", **_SHELL
+)
+def app() -> None:
     """Handle the options that need no command."""
-
-
-app.command("server", cls=PlainCommand, epilog=epilog("server"))(server)
-app.command("client", cls=client.ClientCommand, epilog=epilog("client"))(client.client)
-app.command("chat", cls=PlainCommand, epilog=epilog("chat"))(client.chat)
-app.command("demo", cls=PlainCommand, epilog=epilog("demo"))(demo.demo)
-app.command("init", cls=PlainCommand, epilog=epilog("init"))(init.init)
-app.command("build", cls=PlainCommand, epilog=epilog("build"))(build.build)
-app.command("local-aws", cls=PlainCommand, epilog=epilog("local-aws"))(local_aws.local_aws)
-app.command("check", cls=PlainCommand, epilog=epilog("check"))(check.check)
-app.command("ui", cls=PlainCommand, epilog=epilog("ui"))(ui.ui)
-app.command("ping", cls=PlainCommand, epilog=epilog("ping"))(swarms.ping)
-app.command("smoke", cls=PlainCommand, epilog=epilog("smoke"))(smoke.smoke)
-app.command("version", cls=PlainCommand, epilog=epilog("version"))(version)
-app.command("db-init", cls=PlainCommand, epilog=epilog("db-init"))(database.db_init)
-app.command("db-import", cls=PlainCommand, epilog=epilog("db-import"))(database.db_import)
-app.command("register", cls=PlainCommand, epilog=epilog("register"))(register.register)
-app.add_typer(token.app, name="token")
-
-_groups = {
-    name: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None) for name, text in GROUPS.items()
-}
-for _command in COMMANDS:
-    if not _command.shell_name:
-        continue
-    _group, _, _name = _command.shell_name.rpartition(" ")
-    _help = f"{_command.summary}\n\n{_command.details}".strip()
-    _groups.get(_group, app).command(_name, cls=PlainCommand, help=_help, epilog=epilog(_command.shell_name))(
-        _typer_command(_command)
-    )
-for _name, _app in _groups.items():
-    app.add_typer(_app, name=_name)

@@ -1,28 +1,22 @@
 """`mail build`: what `sam deploy` uploads for a project that `mail init` has created."""
 
 import sys
-from enum import StrEnum
-from typing import Annotated
 
-import typer
+import click
 
-from mail.cli.options import AsJson
+from mail.cli.options import as_json
 from mail.cli.output import Output
 
 
-class Architecture(StrEnum):
-    """The processors of the functions."""
-
-    X86_64 = "x86_64"
-    ARM64 = "arm64"
-
-
-def build(
-    architecture: Annotated[
-        Architecture, typer.Option(help="The processors of the functions.")
-    ] = Architecture.X86_64,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.option(
+    "--architecture",
+    type=click.Choice(("x86_64", "arm64")),
+    default="x86_64",
+    help="The processors of the functions.",
+)
+@as_json
+def build(architecture: str, as_json: bool) -> None:
     """Collect in .build/ what `sam deploy` uploads.
 
     That is the swarm in this folder, its modules and its packages.

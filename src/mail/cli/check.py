@@ -4,28 +4,28 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from mail.cli.options import AsJson, ConfigPath
+from mail.cli.options import as_json, config_file
 from mail.cli.output import Output
 
 if TYPE_CHECKING:
     from mail.bootstrap.check import CheckedAgent
 
 
-def check(
-    file: Annotated[
-        Path | None,
-        typer.Argument(help="The swarms.json file. [default: as configured]", show_default=False),
-    ] = None,
-    swarm_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The swarm to check. [default: as configured]")
-    ] = None,
-    config: ConfigPath = None,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.argument(
+    "file",
+    type=click.Path(path_type=Path),
+    required=False,
+    help="The swarms.json file. [default: as configured]",
+)
+@click.option("--swarm-name", metavar="NAME", help="The swarm to check. [default: as configured]")
+@config_file
+@as_json
+def check(file: Path | None, swarm_name: str | None, config: Path | None, as_json: bool) -> int:
     """Check that a swarm's agents can work. Nothing is sent.
 
     It looks for packages, API keys, models and tools.
@@ -59,8 +59,7 @@ def check(
         output.text(
             f"This folder has no {server.swarm.source}, so this is the example swarm; mail init creates a project"
         )
-    if problems:
-        raise typer.Exit(1)
+    return int(problems > 0)
 
 
 def show(swarm: str, checked: Sequence["CheckedAgent"], output: Output) -> None:

@@ -3,16 +3,14 @@
 import logging
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from mail.cli.completion import complete_tasks
-from mail.cli.help import PlainCommand
-from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, ServerUrl, Timeout, choose_server
+from mail.cli.options import choose_server, on_server, server_url
 from mail.cli.output import Output
 from mail.cli.session import Session, exit_code
+from mail.cli.values import Task
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,20 +20,19 @@ if TYPE_CHECKING:
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
 
 
-class ClientCommand(PlainCommand):
+class ClientCommand(click.Command):
     """A command line that explains how to run a command of the prompt: not as `mail client responses …`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line. Raises typer.BadParameter for a command of the prompt."""
-        from mail.cli.repl.commands import names
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line. Raises click.BadParameter for a command of the prompt."""
+        from mail.cli.repl.commands import PROMPT
 
-        known = names()
         valued = {
             name for option in self.params if not getattr(option, "is_flag", False) for name in option.opts
         }
         for previous, word in zip(["", *args], args, strict=False):
-            if word in known and previous not in valued and not ctx.resilient_parsing:
-                raise typer.BadParameter(
+            if word in PROMPT.words and previous not in valued and not ctx.resilient_parsing:
+                raise click.BadParameter(
                     f"{word} is a command of the prompt: write mail client URL -c '{word} …', "
                     "or type it at the prompt of mail client URL",
                     ctx,
@@ -43,19 +40,16 @@ class ClientCommand(PlainCommand):
         return super().parse_args(ctx, args)
 
 
+@click.command(cls=ClientCommand)
+@server_url
+@click.option(
+    "-c", "--command", multiple=True, metavar="LINE", help="Run this command and exit; may be repeated."
+)
+@click.option("--verbose", is_flag=True, help="Log requests to stderr.")
+@on_server
 def client(
-    url: ServerUrl = None,
-    server: ServerOption = None,
-    api_key: ApiKey = None,
-    command: Annotated[
-        list[str] | None,
-        typer.Option("--command", "-c", metavar="LINE", help="Run this command and exit; may be repeated."),
-    ] = None,
-    timeout: Timeout = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log requests to stderr.")] = False,
-    config: ConfigPath = None,
-    as_json: AsJson = False,
-) -> None:
+    url: str | None, server: str | None, command: tuple[str, ...], as_json: bool, **connection: Any
+) -> int:
     """Run commands on a server, typed at the prompt or piped in.
 
     `help` lists the commands. At the prompt, anything that is not a command is sent to the swarm.
@@ -65,29 +59,22 @@ def client(
     from mail.cli.repl.commands import Grammar
     from mail.cli.repl.shell import GivenLines, PlainLines, is_interactive
 
-    session = _session(choose_server(url, server), api_key, timeout, config, as_json=as_json, verbose=verbose)
-    if command is None and is_interactive():
-        _prompt(session, Grammar.MIXED)
-    else:
-        _run(session, PlainLines(sys.stdin) if command is None else GivenLines(command), Grammar.COMMANDS)
+    session = _session(choose_server(url, server), as_json=as_json, **connection)
+    if not command and is_interactive():
+        return _prompt(session, Grammar.MIXED)
+    return _run(session, GivenLines(command) if command else PlainLines(sys.stdin), Grammar.COMMANDS)
 
 
-def chat(
-    url: ServerUrl = None,
-    server: ServerOption = None,
-    api_key: ApiKey = None,
-    task_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TASK",
-            help="The task to continue, or the id of a new one.",
-            autocompletion=complete_tasks,
-        ),
-    ] = None,
-    timeout: Timeout = None,
-    config: ConfigPath = None,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@server_url
+@click.option(
+    "--task-id",
+    type=Task(may_be_new=True),
+    metavar="TASK",
+    help="The task to continue, or the id of a new one.",
+)
+@on_server
+def chat(url: str | None, server: str | None, task_id: str | None, as_json: bool, **connection: Any) -> int:
     """Chat with a swarm.
 
     What you type is sent to the swarm, which remembers the conversation. If an agent asks you something, type the
@@ -98,49 +85,40 @@ def chat(
     from mail.cli.repl.commands import Grammar
     from mail.cli.repl.shell import PlainLines, is_interactive
 
-    session = _session(choose_server(url, server), api_key, timeout, config, as_json=as_json, verbose=False)
+    session = _session(choose_server(url, server), as_json=as_json, **connection)
     session.slash = "/"
     if is_interactive():
-        _prompt(session, Grammar.CHAT, task_id)
-    else:
-        _run(session, PlainLines(sys.stdin, Grammar.CHAT), Grammar.CHAT, task_id)
+        return _prompt(session, Grammar.CHAT, task_id)
+    return _run(session, PlainLines(sys.stdin, Grammar.CHAT), Grammar.CHAT, task_id)
 
 
-def _session(
-    server: str | None,
-    api_key: str | None,
-    timeout: float | None,
-    config: Path | None,
-    *,
-    as_json: bool,
-    verbose: bool,
-) -> Session:
+def _session(server: str | None, *, as_json: bool, **connection: Any) -> Session:
     from mail.cli.connection import connect
 
-    mail_client = connect(server, api_key, timeout=timeout, verbose=verbose, config=config)
+    mail_client = connect(server, **connection)
     _log(verbose=mail_client.config.verbose)
     return Session(mail_client, Output(sys.stdout, as_json))
 
 
-def _prompt(session: Session, grammar: "Grammar", task_id: str | None = None) -> None:
+def _prompt(session: Session, grammar: "Grammar", task_id: str | None = None) -> int:
     """Run the commands and messages typed at a terminal."""
     from mail.cli.repl.shell import Shell
     from mail.cli.repl.terminal import TerminalLines
 
     session.is_chat = True
+    session.ask_key = _ask_key
     lines = TerminalLines(session, grammar)
-    shell = Shell(session, lines, grammar=grammar, ask=_ask_key, errors=sys.stderr)
-    shell.run(greeting=True, task_id=task_id)
+    Shell(session, lines, grammar=grammar, errors=sys.stderr).run(greeting=True, task_id=task_id)
+    return 0
 
 
-def _run(session: Session, lines: "Lines", grammar: "Grammar", task_id: str | None = None) -> None:
-    """Run the commands and messages of a pipe or a command line."""
+def _run(session: Session, lines: "Lines", grammar: "Grammar", task_id: str | None = None) -> int:
+    """Run the commands and messages of a pipe or a command line; return the exit code."""
     from mail.cli.repl.shell import Shell
 
     session.is_chat = grammar is not grammar.COMMANDS
     worked = Shell(session, lines, grammar=grammar, errors=sys.stderr).run(task_id=task_id)
-    if code := exit_code(session.statuses.values()) if worked else 1:
-        raise typer.Exit(code)
+    return exit_code(session.memory.statuses.values()) if worked else 1
 
 
 def _ask_key() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import typer
+import click
 
 from mail.auth.local_keys import LocalKeys, find_keys
 from mail.cli.program import DEFAULT_PORT, configured_server, program
@@ -126,7 +126,7 @@ def connect(
 ) -> CommandClient:
     """Return a client of the server on the command line, or of the configured one.
 
-    Raises typer.BadParameter, ConfigurationError.
+    Raises click.BadParameter, ConfigurationError.
 
     The server of a swarm:// link never gets the key of the environment: anybody can make such a link, and
     `mail register` lets browsers open it.
@@ -141,7 +141,7 @@ def connect(
 
 
 def connect_anonymously(server: str | None, *, timeout: float) -> CommandClient:
-    """Return a client that sends no key, even if one is configured. Raises typer.BadParameter."""
+    """Return a client that sends no key, even if one is configured. Raises click.BadParameter."""
     client = _client(
         configured_server() if server is None else server,
         None,
@@ -159,7 +159,7 @@ def _client(server: str, api_key: str | None, config: ClientConfig) -> CommandCl
     try:
         address = read_server(server)
     except InvalidConnection as error:
-        raise typer.BadParameter(error.detail) from None
+        raise click.BadParameter(error.detail) from None
     is_link = urlsplit(server).scheme == "swarm"
     from_environment = None if is_link else os.environ.get(KEY_VARIABLE)
     client = CommandClient(address.url, api_key or address.token or from_environment or None, config=config)

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.command import Command, Completes, Namespace, option, positional, switch
+from mail.cli.command import Command, Namespace, joined, option, positional, switch
 from mail.cli.repl.words import split
 from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
+from mail.cli.values import Agent, Task
 from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
@@ -28,17 +29,17 @@ async def say(session: Session, text: str) -> None:
     """Send a text to the open task, or to a new one; if that asks something, the text is the answer."""
     from mail.client.messaging import MessageOptions
 
-    if session.questions:
+    if session.memory.questions:
         await reply(session, text)
         return
     try:
-        await send(session, text, MessageOptions(task_id=session.open_task))
+        await send(session, text, MessageOptions(task_id=session.memory.open_task))
     except TaskAsks:
-        if session.open_task is None:
+        if session.memory.open_task is None:
             raise
         if not session.output.as_json:
             session.output.text("Not sent: the task waits for an answer.")
-        await open_task(session, session.open_task)
+        await open_task(session, session.memory.open_task)
 
 
 async def open_task(session: Session, task_id: str, *, is_new_allowed: bool = False) -> None:
@@ -52,11 +53,11 @@ async def open_task(session: Session, task_id: str, *, is_new_allowed: bool = Fa
     except BadAnswer as refusal:
         if refusal.status != NOT_FOUND or not is_new_allowed:
             raise
-        session.open(task_id)
+        session.memory.open(task_id)
         return
-    session.add_task(view.task_id)
+    session.memory.add_task(view.task_id)
     questions = view.questions()
-    session.open(view.task_id, questions)
+    session.memory.open(view.task_id, questions)
     if session.output.as_json:
         return
     session.output.text(f"task {view.task_id} is {view.state}: {view.title or ''}".rstrip(": "), style="dim")
@@ -65,28 +66,28 @@ async def open_task(session: Session, task_id: str, *, is_new_allowed: bool = Fa
 
 def show_questions(session: Session) -> None:
     """Print what the open task asks, and what to type."""
-    for question in session.questions:
+    for question in session.memory.questions:
         session.output.text(str(question), style="bold")
-    if session.questions:
-        session.output.text(how_to_reply(session.questions), style="dim")
+    if session.memory.questions:
+        session.output.text(how_to_reply(session.memory.questions), style="dim")
 
 
 async def reply(session: Session, text: str) -> None:
     """Answer the first question of the open task; all results are sent together. Raises UsageError."""
     from mail.client.messaging import MessageOptions
 
-    question, *others = session.questions
+    question, *others = session.memory.questions
     if question.needs_approval:
-        options = MessageOptions(task_id=session.open_task, approvals=[read_decision(question, text)])
+        options = MessageOptions(task_id=session.memory.open_task, approvals=[read_decision(question, text)])
         await send(session, "", options)
         return
-    session.results[question.call_id] = text
+    session.memory.results[question.call_id] = text
     if others:
-        session.questions = tuple(others)
+        session.memory.questions = tuple(others)
         if not session.output.as_json:
             show_questions(session)
         return
-    await _resume(session, _results(session.results))
+    await _resume(session, _results(session.memory.results))
 
 
 def _results(results: Mapping[str, str]) -> dict[str, Any]:
@@ -97,7 +98,9 @@ def _results(results: Mapping[str, str]) -> dict[str, Any]:
 async def _resume(session: Session, settings: dict[str, Any]) -> None:
     from mail.client.messaging import MessageOptions
 
-    options = MessageOptions(task_id=session.open_task, resume_from="breakpoint_tool_call", settings=settings)
+    options = MessageOptions(
+        task_id=session.memory.open_task, resume_from="breakpoint_tool_call", settings=settings
+    )
     await send(session, "", options)
 
 
@@ -161,12 +164,12 @@ async def show_answer(session: Session, stream: "EventStream") -> None:
     from mail.cli.views.events import follow
 
     view = conversation(session.output, is_quiet=not session.is_prompt)
-    shown = await follow(stream, view, session.learn)
-    session.waiting_for = None
+    shown = await follow(stream, view, session.memory.learn)
+    session.memory.waiting_for = None
     if shown.answer is None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
-    session.set_status(stream.task_id, shown.status)
-    session.open(stream.task_id)
+    session.memory.set_status(stream.task_id, shown.status)
+    session.memory.open(stream.task_id)
     if not session.output.as_json:
         view.fold(session.task_command(stream.task_id))
         await _show(session, stream.task_id, shown)
@@ -182,13 +185,13 @@ async def _show(session: Session, task_id: str, shown: "Shown") -> None:
         session.output.text(str(shown.answer), style="red" if failed else "")
         return
     view = read_task(await session.client.get_task(task_id))
-    session.open(task_id, view.questions())
+    session.memory.open(task_id, view.questions())
     if session.is_chat:
         show_questions(session)
         return
-    for question in session.questions:
+    for question in session.memory.questions:
         session.output.text(str(question), style="bold")
-    session.output.text(session.next_step(task_id, session.questions))
+    session.output.text(session.next_step(task_id, session.memory.questions))
 
 
 # ------------------------------------------------------------------------------------------------ commands
@@ -204,7 +207,7 @@ async def _send(session: Session, given: Namespace) -> None:
     with session.sending(options) as chosen:
         stream = await session.client.post_stream(given.body, chosen)
         await stream.aclose()
-    session.waiting_for = None
+    session.memory.waiting_for = None
     accepted = {"task_id": stream.task_id, "status": Status.RUNNING}
     session.output.result(accepted, lambda: session.output.text(stream.task_id))
 
@@ -217,15 +220,15 @@ async def _reply(session: Session, given: Namespace) -> None:
     view = read_task(await session.client.get_task(given.task_id))
     questions = view.questions()
     if any(question.needs_approval for question in questions):
-        session.open(view.task_id, questions)
+        session.memory.open(view.task_id, questions)
         if not session.is_chat:
             asked = "; ".join(map(str, questions))
             raise UsageError(f"{asked}\n{session.next_step(view.task_id, questions)}")
-    session.open(view.task_id, questions)
+    session.memory.open(view.task_id, questions)
     text = " ".join(given.body)
     if not questions:
         await send(session, text, MessageOptions(task_id=view.task_id))
-    elif len(questions) == 1 or session.questions[0].needs_approval:
+    elif len(questions) == 1 or session.memory.questions[0].needs_approval:
         await reply(session, text)
     elif len(given.body) == len(questions):
         answers = zip(questions, given.body, strict=True)
@@ -238,7 +241,7 @@ async def _reply(session: Session, given: Namespace) -> None:
 
 
 async def _new(session: Session, given: Namespace) -> None:
-    session.open(None)
+    session.memory.open(None)
     session.output.result(
         {"task_id": None}, lambda: session.output.text("The next message starts a new task.")
     )
@@ -248,18 +251,11 @@ async def _open(session: Session, given: Namespace) -> None:
     await open_task(session, given.task_id)
 
 
-TASK = positional(
-    "task_id", "The task: its id, the beginning of it, or last.", metavar="TASK", completes=Completes.TASK
-)
-TEXT = positional("body", "The text.", metavar="TEXT", repeats=True)
+TASK = positional("task_id", "The task: its id, the beginning of it, or last.", metavar="TASK", type=Task())
+TEXT = positional("body", "The text.", metavar="TEXT...", nargs=-1, required=True, callback=joined)
 
 COMMANDS = (
-    Command(
-        name="new",
-        needs_slash=True,
-        summary="Start a new task with the next message.",
-        handler=_new,
-    ),
+    Command(name="new", needs_slash=True, summary="Start a new task with the next message.", handler=_new),
     Command(
         name="open",
         needs_slash=True,
@@ -277,12 +273,9 @@ COMMANDS = (
         arguments=(
             TEXT,
             option(
-                "--task-id",
-                help="The task to continue, or the id of a new one.",
-                completes=Completes.TASK,
-                may_be_new=True,
+                "--task-id", help="The task to continue, or the id of a new one.", type=Task(may_be_new=True)
             ),
-            option("--to", help="The agent to write to.", key="entrypoint", completes=Completes.AGENT),
+            option("--to", "entrypoint", help="The agent to write to.", type=Agent()),
             switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),
         ),
     ),
@@ -298,9 +291,9 @@ COMMANDS = (
             positional(
                 "body",
                 "The text; if the task asks several questions, the answer to each, in quotes.",
-                metavar="TEXT",
-                repeats=True,
-                is_list=True,
+                metavar="TEXT...",
+                nargs=-1,
+                required=True,
             ),
         ),
     ),

@@ -3,69 +3,63 @@
 import sys
 from collections import Counter
 from functools import cache
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from mail.cli.options import AsJson, ConfigPath, Database, SwarmOfDatabase, load_storage
+from mail.cli.options import as_json, load_storage, on_database
 from mail.cli.output import Output, counted, one_line
 from mail.cli.token import run, token_storage
 from mail.errors import ConfigurationError
 
 
-def db_init(
-    config: ConfigPath = None,
-    database: Database = None,
-    swarm_name: SwarmOfDatabase = None,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@on_database
+@as_json
+def db_init(as_json: bool, **storage: Any) -> None:
     """Create the missing tables of the configured database. Safe to repeat."""
     import asyncio
 
     from mail.bootstrap.backends import create_tables
 
-    storage = load_storage(config, database, swarm_name)
+    target = load_storage(**storage)
     output = Output(sys.stdout, as_json)
-    tables = asyncio.run(create_tables(storage))
+    tables = asyncio.run(create_tables(target))
 
     def show() -> None:
         width = max(map(len, tables))
         for table in tables:
             output.text(f"{table:<{width}} OK")
-        output.text(f"{storage.shown} is ready")
+        output.text(f"{target.shown} is ready")
 
-    output.result({"database": storage.shown, "tables": tables}, show)
+    output.result({"database": target.shown, "tables": tables}, show)
 
 
-def db_import(
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="URL",
-            help="The PostgreSQL database of MAIL 1.3.6. [default: the database that the tasks are imported into]",
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every task, and import none.")] = False,
-    config: ConfigPath = None,
-    database: Database = None,
-    swarm_name: SwarmOfDatabase = None,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.option(
+    "--from",
+    "source",
+    metavar="URL",
+    help="The PostgreSQL database of MAIL 1.3.6. [default: the database that the tasks are imported into]",
+)
+@click.option("--dry-run", is_flag=True, help="Check every task, and import none.")
+@on_database
+@as_json
+def db_import(source: str | None, dry_run: bool, as_json: bool, **storage: Any) -> int:
     """Import the tasks of MAIL 1.3.6: histories, events and answers. Safe to repeat; its tables stay unchanged."""
     from mail.bootstrap.imports import Outcome, import_tasks
     from mail.config import load_config
     from mail.swarms_json import load_swarm
 
-    server = load_config(config).server
-    target = token_storage(config, database, swarm_name)
+    server = load_config(storage["config"]).server
+    target = token_storage(**storage)
     origin = target if source is None else server.with_overrides(database=source).storage
     if origin.engine != "postgres":
         raise ConfigurationError(
             f"{origin.shown} can't have the tables of MAIL 1.3.6; name its PostgreSQL database: "
             "mail db-import --from postgresql://user@host/database"
         )
-    own = swarm_name or server.swarm.name
+    own = storage["swarm_name"] or server.swarm.name
 
     @cache
     def entrypoint_of(swarm: str) -> str:
@@ -104,5 +98,4 @@ def db_import(
 
     counts = {outcome.value: outcomes[outcome] for outcome in Outcome}
     output.result({**counts, "swarms": swarms, "failures": failures, "dry_run": dry_run}, show)
-    if failures:
-        raise typer.Exit(1)
+    return int(bool(failures))

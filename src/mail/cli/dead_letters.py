@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mail.cli.command import Command, Completes, Handler, Namespace, option, positional, switch
+from mail.cli.command import Command, Handler, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError
+from mail.cli.values import Integer, Task
 
 SOME_FAILED = 3
 """The exit code if some dead letters could not be redriven or discarded."""
@@ -18,15 +19,14 @@ SELECTION = (
         "The task: its id, the beginning of it, or last.",
         required=False,
         metavar="TASK",
-        completes=Completes.TASK,
+        type=Task(),
     ),
     positional(
         "seq",
         "One dead letter of the task. [default: all]",
         required=False,
         metavar="SEQ",
-        type=int,
-        minimum=1,
+        type=Integer(min=1),
     ),
     switch("--all", help="All dead letters that the list shows."),
     CALLER,
@@ -84,9 +84,9 @@ COMMANDS = (
         operation="get_dead_letters",
         view=show_dead_letters,
         arguments=(
-            option("--task", key="task_id", help="Only this task.", completes=Completes.TASK),
+            option("--task", "task_id", help="Only this task.", type=Task()),
             CALLER,
-            option("--limit", type=int, minimum=1, default=100, help="The number of dead letters, at most."),
+            option("--limit", type=Integer(min=1), default=100, help="The number of dead letters, at most."),
         ),
     ),
     Command(

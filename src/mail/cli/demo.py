@@ -4,11 +4,11 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from mail.cli.options import AsJson
+from mail.cli.options import as_json
 from mail.cli.output import Output
 from mail.cli.program import program
 from mail.cli.views.events import show_answer, show_stream
@@ -31,10 +31,10 @@ Next:
 """
 
 
-def demo(
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message for the swarm.")] = QUESTION,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.argument("message", default=QUESTION, help=f"The message for the swarm. [default: {QUESTION}]")
+@as_json
+def demo(message: str, as_json: bool) -> None:
     """Ask the example swarm something, and show its events.
 
     A server with a temporary database runs for as long as this takes.
@@ -42,7 +42,7 @@ def demo(
     import asyncio
 
     if not message.strip():
-        raise typer.BadParameter("write a message", param_hint="MESSAGE")
+        raise click.BadParameter("write a message", param_hint="MESSAGE")
     with tempfile.TemporaryDirectory(prefix="mail-demo-") as folder:
         asyncio.run(_demo(message, str(Path(folder) / "demo.db"), Output(sys.stdout, as_json)))
 

@@ -3,32 +3,31 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from mail.cli.options import AsJson
+from mail.cli.options import as_json
 from mail.cli.output import Output
 from mail.errors import ConfigurationError
 
 DEFAULT_MODEL = "openai/gpt-5-mini"
 
 
-def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="[FOLDER]", help="The project's folder; its name is the swarm's.")
-    ] = Path(),
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="A language model, such as openai/gpt-5-mini or ollama/llama3.2."),
-    ] = None,
-    no_model: Annotated[bool, typer.Option("--no-model", help="Create agents that follow rules.")] = False,
-    python: Annotated[
-        bool, typer.Option("--python", help="Define the swarm in Python, not in swarms.json.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Accept a model that litellm doesn't know.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.argument(
+    "folder",
+    type=click.Path(path_type=Path),
+    default=".",
+    help="The project's folder; its name is the swarm's. [default: this folder]",
+)
+@click.option(
+    "--model", metavar="MODEL", help="A language model, such as openai/gpt-5-mini or ollama/llama3.2."
+)
+@click.option("--no-model", is_flag=True, help="Create agents that follow rules.")
+@click.option("--python", is_flag=True, help="Define the swarm in Python, not in swarms.json.")
+@click.option("--force", is_flag=True, help="Accept a model that litellm doesn't know.")
+@as_json
+def init(folder: Path, model: str | None, no_model: bool, python: bool, force: bool, as_json: bool) -> None:
     """Create a project with a swarm of your own.
 
     It has a swarm, its configuration, a test, and a template for AWS. No file is ever overwritten.
@@ -38,10 +37,10 @@ def init(
     from mail.cli.project.scaffold import Project
 
     if model is not None and (no_model or not model.strip()):
-        raise typer.BadParameter("give either --model MODEL or --no-model")
+        raise click.BadParameter("give either --model MODEL or --no-model")
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if model is None and not no_model and is_terminal:
-        answer = typer.prompt(
+        answer = click.prompt(
             f"Language model, such as {DEFAULT_MODEL} or ollama/llama3.2 (- for none)", default=DEFAULT_MODEL
         )
         model = None if answer.strip() == "-" else answer.strip()
@@ -89,4 +88,4 @@ def _question(model: str, *, is_terminal: bool) -> None:
         return
     if not is_terminal:
         raise ConfigurationError(f"{problems[0]} Nothing was written; --force uses the name as it is.")
-    typer.confirm(f"{problems[0]} Use {model!r} anyway?", abort=True)
+    click.confirm(f"{problems[0]} Use {model!r} anyway?", abort=True)

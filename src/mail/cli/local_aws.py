@@ -2,10 +2,14 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+
+from mail.cli.output import Output
+from mail.cli.values import Integer
 
 if TYPE_CHECKING:
     from mail.local_aws.system import LocalAws
@@ -13,43 +17,55 @@ if TYPE_CHECKING:
 TEMPLATE = Path("template.yaml")
 BUILT = Path(".aws-sam", "build", "template.yaml")
 
+PORT = Integer(min=0, max=65535)
 
+
+@click.command()
+@click.option(
+    "--template",
+    type=click.Path(path_type=Path),
+    default=TEMPLATE,
+    metavar="FILE",
+    help="The template to deploy.",
+)
+@click.option("--built", is_flag=True, help=f"Deploy the output of `sam build`: {BUILT.as_posix()}.")
+@click.option("--parameter", multiple=True, metavar="NAME=VALUE", help="A parameter of the template.")
+@click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="An environment variable of all functions; without VALUE, with its current value.",
+)
+@click.option(
+    "--port", type=PORT, default=8000, metavar="PORT", help="The port of the HTTP API; 0 picks a free one."
+)
+@click.option(
+    "--stream-port",
+    type=PORT,
+    default=8001,
+    metavar="PORT",
+    help="The port of the streaming function; 0 picks a free one.",
+)
+@click.option(
+    "--concurrency",
+    type=Integer(min=1),
+    default=4,
+    metavar="NUMBER",
+    help="The number of concurrent invocations per queue, at most.",
+)
+@click.option(
+    "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="The folder for the functions' logs."
+)
 def local_aws(
-    template: Annotated[Path, typer.Option(metavar="FILE", help="The template to deploy.")] = TEMPLATE,
-    built: Annotated[
-        bool, typer.Option("--built", help=f"Deploy the output of `sam build`: {BUILT.as_posix()}.")
-    ] = False,
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter of the template."),
-    ] = None,
-    environment: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            metavar="NAME[=VALUE]",
-            help="An environment variable of all functions; without VALUE, with its current value.",
-        ),
-    ] = None,
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, metavar="PORT", help="The port of the HTTP API; 0 picks a free one."),
-    ] = 8000,
-    stream_port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, metavar="PORT", help="The port of the streaming function; 0 picks a free one."
-        ),
-    ] = 8001,
-    concurrency: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="NUMBER", help="The number of concurrent invocations per queue, at most."
-        ),
-    ] = 4,
-    logs: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The folder for the functions' logs.")
-    ] = None,
+    template: Path,
+    built: bool,
+    parameter: tuple[str, ...],
+    environment: tuple[str, ...],
+    port: int,
+    stream_port: int,
+    concurrency: int,
+    logs: Path | None,
 ) -> None:
     """Run the AWS deployment on this machine.
 
@@ -62,8 +78,8 @@ def local_aws(
 
     system = LocalAws(
         BUILT if built else template,
-        parameters=dict(_pair(text, "--parameter") for text in parameter or ()),
-        environment=dict(_variable(text) for text in environment or ()),
+        parameters=dict(_pair(text, "--parameter") for text in parameter),
+        environment=dict(_variable(text) for text in environment),
         port=port,
         stream_port=stream_port,
         concurrency=concurrency,
@@ -75,7 +91,7 @@ def local_aws(
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint=option)
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint=option)
     return name, value
 
 
@@ -84,7 +100,7 @@ def _variable(text: str) -> tuple[str, str]:
         return _pair(text, "--env")
     value = os.environ.get(text)
     if value is None:
-        raise typer.BadParameter(f"{text} is not set; write {text}=VALUE", param_hint="--env")
+        raise click.BadParameter(f"{text} is not set; write {text}=VALUE", param_hint="--env")
     return text, value
 
 
@@ -105,7 +121,7 @@ async def _run(system: "LocalAws") -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
         async with system:
-            typer.echo(_describe(system))
+            Output(sys.stdout).write(_describe(system))
             await asyncio.Event().wait()
     except asyncio.CancelledError:
         if not stopping:

@@ -4,20 +4,11 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.command import (
-    Argument,
-    Command,
-    Completes,
-    Namespace,
-    json_list,
-    json_object,
-    json_or_text,
-    option,
-    positional,
-    switch,
-    texts,
-)
+import click
+
+from mail.cli.command import Command, Namespace, joined, option, positional, switch
 from mail.cli.session import Session, UsageError, status_after
+from mail.cli.values import JSON, Agent, Agents, Secret, Task, json_list, json_object, json_or_text
 from mail.cli.views.events import LineReader, printer, show_answer, show_stream, stopwatch_for
 from mail.cli.views.questions import questions_of
 from mail.errors import MAILError
@@ -28,12 +19,7 @@ if TYPE_CHECKING:
 KINDS = ("request", "response", "broadcast", "interrupt")
 RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 
-TASK = option(
-    "--task-id",
-    help="The task to continue, or the id of a new one.",
-    completes=Completes.TASK,
-    may_be_new=True,
-)
+TASK = option("--task-id", help="The task to continue, or the id of a new one.", type=Task(may_be_new=True))
 SUBJECT = option("--subject", help="The subject.")
 DROP_QUESTION = switch(
     "--drop-question", help="Send it even if the task waits for an answer, and drop its question."
@@ -45,27 +31,34 @@ CONDITIONS = (
     ),
     option("--generation", help="Send it only if the task is still at this generation.", type=int),
 )
-MESSAGE: tuple[Argument, ...] = (
-    positional("body", "The text; quote it if it contains quotes, backslashes or flags.", repeats=True),
-    option("--entrypoint", help="The agent to write to.", completes=Completes.AGENT),
+MESSAGE: tuple[click.Parameter, ...] = (
+    positional(
+        "body",
+        "The text; quote it if it contains quotes, backslashes or flags.",
+        metavar="TEXT...",
+        nargs=-1,
+        required=True,
+        callback=joined,
+    ),
+    option("--entrypoint", help="The agent to write to.", type=Agent()),
     SUBJECT,
-    option("--msg-type", help="The kind of message.", choices=KINDS, default="request"),
+    option("--msg-type", help="The kind of message.", type=click.Choice(KINDS), default="request"),
     TASK,
-    option("--resume-from", help="Where to resume a task that has stopped.", choices=RESUME_POINTS),
+    option(
+        "--resume-from", help="Where to resume a task that has stopped.", type=click.Choice(RESUME_POINTS)
+    ),
     option(
         "--kwargs",
+        "settings",
         help="A JSON object with max_steps, timeout, budget, breakpoint_tool_call_result.",
-        key="settings",
-        metavar="JSON",
-        type=json_object,
+        type=JSON(json_object),
     ),
-    option("--webhook", help="A URL to notify when the task ends, or a JSON object.", type=json_or_text),
+    option(
+        "--webhook", help="A URL to notify when the task ends, or a JSON object.", type=JSON(json_or_text)
+    ),
     DROP_QUESTION,
     option(
-        "--output-schema",
-        help="The JSON Schema that the answer must fit, or @file.",
-        metavar="JSON",
-        type=json_object,
+        "--output-schema", help="The JSON Schema that the answer must fit, or @file.", type=JSON(json_object)
     ),
     *CONDITIONS,
 )
@@ -103,10 +96,10 @@ async def message_stream(session: Session, given: Namespace) -> None:
         live = replace(options, live=is_live, deltas=is_live)
         stream = await session.client.post_stream(given.body, live)
     session.show_warnings(stream.warnings)
-    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     if shown.answer is None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
-    session.set_status(stream.task_id, shown.status)
+    session.memory.set_status(stream.task_id, shown.status)
     show_answer(shown, session.output)
     session.show_status(stream.task_id, shown.status, questions=shown.questions)
 
@@ -138,9 +131,9 @@ def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> 
     if task_id is None and events:
         task_id = events[-1]["data"].get("task_id")
     for event in events:
-        session.learn(event["event"], event["data"])
+        session.memory.learn(event["event"], event["data"])
     status = status_after(events)
-    session.set_status(task_id, status)
+    session.memory.set_status(task_id, status)
     return {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
 
 
@@ -163,22 +156,20 @@ COMMANDS = (
         handler=message_interswarm,
         arguments=(
             positional("body", "The text."),
-            positional(
-                "targets", "An agent@swarm, or a JSON list of them.", completes=Completes.AGENT, type=texts
-            ),
+            positional("targets", "An agent@swarm, or a JSON list of them.", type=Agents()),
             positional(
                 "token",
                 "The API key of the caller to send it for, or $VARIABLE. [default: yours]",
                 required=False,
-                completes=Completes.SECRET,
+                type=Secret(),
             ),
             SUBJECT,
-            option("--msg-type", help="The kind of message.", choices=("request", "broadcast")),
+            option("--msg-type", help="The kind of message.", type=click.Choice(("request", "broadcast"))),
             TASK,
             option(
                 "--routing-info",
                 help="A JSON object for the servers that forward the message.",
-                type=json_object,
+                type=JSON(json_object),
             ),
             DROP_QUESTION,
             *CONDITIONS,
@@ -189,13 +180,13 @@ COMMANDS = (
         summary="Call the swarm through OpenAI's Responses API (the server runs with --debug).",
         operation="post_responses",
         arguments=(
-            positional("input", "A text, a JSON list, or @file.", type=json_or_text),
-            positional("tools", "A JSON list, or @file.", required=False, type=json_list, default=[]),
+            positional("input", "A text, a JSON list, or @file.", type=JSON(json_or_text)),
+            positional("tools", "A JSON list, or @file.", required=False, type=JSON(json_list), default="[]"),
             option("--instructions", help="Instructions for the model."),
             option("--previous-response-id", help="The response to continue from."),
-            option("--tool-choice", help="auto, none, required, or a JSON object.", type=json_or_text),
+            option("--tool-choice", help="auto, none, required, or a JSON object.", type=JSON(json_or_text)),
             switch("--parallel-tool-calls", help="Allow several tool calls at a time.", default=None),
-            option("--kwargs", help="A JSON object with further fields.", type=json_object),
+            option("--kwargs", help="A JSON object with further fields.", type=JSON(json_object)),
         ),
     ),
 )

@@ -1,91 +1,91 @@
-"""The typer options that several commands share."""
+"""The options that several commands share."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from mail.cli.program import DEFAULT_SERVER
-from mail.cli.session import SERVER_VARIABLE
+from mail.cli.program import DEFAULT_SERVER, SERVER_VARIABLE
+from mail.cli.values import Number
 
 if TYPE_CHECKING:
     from mail.config import StorageConfig
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
-ConfigPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"
-    ),
-]
+config_file = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]",
+)
 
 URL_FORMS = "http://host:port, https://host, host:port or swarm://connect?server=host"
 
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        envvar=SERVER_VARIABLE,
-        help=f"{URL_FORMS}. [default: the server that mail.toml configures for this machine, or {DEFAULT_SERVER}]",
-    ),
-]
-ServerUrl = Annotated[str | None, typer.Argument(metavar="URL", help="The same as --server.")]
+server_option = click.option(
+    "--server",
+    metavar="URL",
+    envvar=SERVER_VARIABLE,
+    show_envvar=True,
+    help=f"{URL_FORMS}. [default: the server that mail.toml configures for this machine, or {DEFAULT_SERVER}]",
+)
+server_url = click.argument("url", required=False, help="The same as --server.")
 
-ApiKey = Annotated[
-    str | None,
-    typer.Option(
-        "--api-key",
-        metavar="KEY",
-        help="Your token, or your key of the server's authentication service. "
-        "[default: the token of a swarm:// link, else $MAIL_API_KEY, else the key of a server on this machine]",
-    ),
-]
+api_key = click.option(
+    "--api-key",
+    metavar="KEY",
+    help="Your token, or your key of the server's authentication service. "
+    "[default: the token of a swarm:// link, else $MAIL_API_KEY, else the key of a server on this machine]",
+)
 
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        min=0.001,
-        metavar="SECONDS",
-        help="Seconds to wait for an answer. [default: as configured in [client]]",
-    ),
-]
+timeout = click.option(
+    "--timeout",
+    type=Number(min=0.001),
+    metavar="SECONDS",
+    help="Seconds to wait for an answer. [default: as configured in [client]]",
+)
 
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        metavar="DATABASE",
-        help="The database: a path, sqlite:///path, none, postgresql://user@host/database or dynamodb://table. "
-        "[default: as configured]",
-    ),
-]
+database = click.option(
+    "--database",
+    metavar="DATABASE",
+    help="The database: a path, sqlite:///path, none, postgresql://user@host/database or dynamodb://table. "
+    "[default: as configured]",
+)
+
+swarm_of_database = click.option(
+    "--swarm-name",
+    metavar="NAME",
+    help="The swarm, where several servers run in this folder and no database is configured.",
+)
 
 
-SwarmOfDatabase = Annotated[
-    str | None,
-    typer.Option(
-        "--swarm-name",
-        metavar="NAME",
-        help="The swarm, where several servers run in this folder and no database is configured.",
-    ),
-]
+def on_server(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function the options of every command that asks a server."""
+    for decorate in (as_json, config_file, timeout, api_key, server_option):
+        function = decorate(function)
+    return function
+
+
+def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function the options of every command that opens a database."""
+    for decorate in (swarm_of_database, database, config_file):
+        function = decorate(function)
+    return function
 
 
 def choose_server(url: str | None, server: str | None) -> str | None:
-    """Return the server that the command line names; None for none. Raises typer.BadParameter if it names two."""
+    """Return the server that the command line names; None for none. Raises click.BadParameter if it names two."""
     is_named = server is not None and server != os.environ.get(SERVER_VARIABLE)
     if url is not None and is_named and url != server:
-        raise typer.BadParameter("name the server once, as URL or with --server", param_hint="--server")
+        raise click.BadParameter("name the server once, as URL or with --server", param_hint="--server")
     return server if url is None else url
 
 
-def load_storage(config: Path | None, database: str | None, swarm: str | None) -> "StorageConfig":
+def load_storage(config: Path | None, database: str | None, swarm_name: str | None) -> "StorageConfig":
     """Return the configured storage, or the one on the command line. Raises ConfigurationError."""
     from mail.bootstrap.backends import find_database
     from mail.config import load_config
 
-    return find_database(load_config(config).server.with_overrides(database=database).storage, swarm)
+    return find_database(load_config(config).server.with_overrides(database=database).storage, swarm_name)

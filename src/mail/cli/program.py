@@ -8,6 +8,8 @@ from pathlib import Path
 from mail.errors import ConfigurationError
 from mail.server import PROGRAM_VARIABLE
 
+SERVER_VARIABLE = "MAIL_SERVER"
+
 DEFAULT_PORT = 8000
 
 DEFAULT_SERVER = f"http://localhost:{DEFAULT_PORT}"

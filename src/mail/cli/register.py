@@ -7,13 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from mail.cli.options import AsJson
+from mail.cli.options import as_json
 from mail.cli.output import Output
 from mail.errors import MAILError
 
@@ -26,34 +24,29 @@ _NEEDS_QUOTES = re.compile(r"[^\w@+=:,./-]")
 _ESCAPED = re.compile(r'(["`$\\])')
 
 
-class Platform(StrEnum):
-    """The platforms for which there are only steps to print."""
-
-    MACOS = "macos"
-    WINDOWS = "windows"
-
-
-def register(
-    steps: Annotated[Platform | None, typer.Option(help="Only print the steps for this platform.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.option(
+    "--steps", type=click.Choice(("macos", "windows")), help="Only print the steps for this platform."
+)
+@as_json
+def register(steps: str | None, as_json: bool) -> None:
     """Make `mail client` open swarm:// links.
 
     Registers the client on Linux; prints the steps for macOS and Windows.
     """
     command = client_command()
-    here = {"darwin": Platform.MACOS, "win32": Platform.WINDOWS}.get(sys.platform)
+    here = {"darwin": "macos", "win32": "windows"}.get(sys.platform)
     output = Output(sys.stdout, as_json)
 
-    def show_steps(platform: Platform, text: str) -> None:
+    def show_steps(platform: str, text: str) -> None:
         output.result({"registered": False, "platform": platform, "steps": text}, lambda: output.write(text))
 
     match steps or here:
-        case Platform.MACOS:
-            show_steps(Platform.MACOS, macos_steps(command))
-        case Platform.WINDOWS:
-            show_steps(Platform.WINDOWS, windows_steps(command))
-        case None:
+        case "macos":
+            show_steps("macos", macos_steps(command))
+        case "windows":
+            show_steps("windows", windows_steps(command))
+        case _:
             file = _register_on_linux(command)
             text = f"swarm:// links open with mail client ({file})"
             output.result({"registered": True, "file": str(file)}, lambda: output.write(text))

@@ -1,22 +1,23 @@
-"""Runs a command line: loads what its command needs, and shows errors in one line."""
+"""Runs a command line, and shows errors in one line."""
 
+import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
-import typer
+import click
 
-from mail.cli.examples import epilog
-from mail.cli.help import PlainCommand
+from mail.cli.app import ReaderGone, app
 from mail.cli.output import printable
 from mail.cli.session import UsageError
 from mail.errors import ConfigurationError, MAILError
-from mail.startup import ALONE
 
 BROKEN_PIPE = 128 + 13
 """The exit code when the reader of the output is gone, as shells report it of programs that SIGPIPE has ended."""
+
+INTERRUPTED = 128 + 2
+"""The exit code after Ctrl+C, likewise."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -27,15 +28,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
         given = ["version", *given[1:]]
     try:
         _read_dotenv(Path(".env"))
-        _app(given)(given, prog_name="mail")
+        return app.main(given, prog_name="mail", standalone_mode=False) or 0
     except MAILError as error:
         print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, (ConfigurationError, UsageError)) else 1
-    except SystemExit as done:
-        if isinstance(done.__context__, BrokenPipeError):  # typer exits with 1 then
-            return BROKEN_PIPE
-        return done.code if isinstance(done.code, int) else int(done.code is not None)
-    return 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort as stopped:
+        return INTERRUPTED if isinstance(stopped.__cause__, KeyboardInterrupt) else 1
+    except ReaderGone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes when it exits
+        return BROKEN_PIPE
 
 
 def _read_dotenv(file: Path) -> None:
@@ -56,16 +60,3 @@ def _replace_unencodable(*streams: TextIO) -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
-
-
-def _app(arguments: Sequence[str]) -> typer.Typer:
-    """Return the application with all commands, or with the only one that is needed."""
-    name = arguments[0] if arguments else ""
-    if name not in ALONE:
-        from mail.cli.app import app
-
-        return app
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.callback()(lambda: None)  # so that the command is named on the command line
-    alone.command(name, cls=PlainCommand, epilog=epilog(name))(getattr(import_module(ALONE[name]), name))
-    return alone

@@ -1,25 +1,24 @@
-"""The state that the commands of one run share: the client, the output, the tasks seen so far, and their statuses."""
+"""What the commands of one run share: the client, the output, the names of tasks, and hints."""
 
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from mail.cli.memory import Memory
 from mail.cli.output import Output
-from mail.cli.program import configured_server, program
+from mail.cli.program import SERVER_VARIABLE, configured_server, program
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
     from mail.client.messaging import MessageOptions
-
-SERVER_VARIABLE = "MAIL_SERVER"
 
 NOT_FOUND = 404
 
@@ -91,13 +90,9 @@ class Session:
 
     Attributes:
         is_prompt: whether the commands are those of `mail client`, not one of `mail …`.
-        tasks: the ids of the tasks seen so far, the latest last.
-        agents: the agents seen so far; an agent of another swarm is `agent@swarm`.
-        statuses: the last known status of each task that was written to or watched.
-        open_task: the task that plain text continues; None if the next text begins one.
-        questions: what the open task asks.
-        results: the answers to its questions that wait for those to the others, by call.
-        waiting_for: the task whose answer the running command waits for.
+        memory: the tasks and questions of the run.
+        ask_key: asks the user for a key. With it the prompt is interactive: Ctrl+C stops the running command, and only the next
+            one leaves.
         is_chat: whether plain text is sent to the swarm, and the help says so.
         slash: what stands before commands in hints.
         is_over: whether the user wants to leave.
@@ -107,22 +102,17 @@ class Session:
         self.client = client
         self.output = output
         self.is_prompt = is_prompt
-        self.tasks: dict[str, None] = {}
-        self.agents: set[str] = set()
-        self.statuses: dict[str, str] = {}
-        self.open_task: str | None = None
-        self.questions: tuple[Question, ...] = ()
-        self.results: dict[str, str] = {}
-        self.waiting_for: str | None = None
+        self.memory = Memory()
+        self.ask_key: Callable[[], str] | None = None
         self.is_chat = False
         self.slash = ""
         self.is_over = False
 
     def require_task(self) -> str:
         """Return the last task. Raises UsageError if there is none."""
-        if not self.tasks:
+        if not self.memory.tasks:
             raise UsageError(f"name a task; {self.slash}tasks lists them")
-        return next(reversed(self.tasks))
+        return next(reversed(self.memory.tasks))
 
     async def find_task(self, name: str, *, may_be_new: bool = False) -> str:
         """Return the id of the task that a name stands for: its id, the beginning of it, or `last` or `-`.
@@ -133,7 +123,7 @@ class Session:
         """
         from mail.client.errors import BadAnswer
 
-        is_whole = name in self.tasks or UUID.fullmatch(name)
+        is_whole = name in self.memory.tasks or UUID.fullmatch(name)
         if is_whole or (may_be_new and name not in LAST_TASK and not UUID_PREFIX.fullmatch(name)):
             return name
         try:
@@ -142,7 +132,7 @@ class Session:
             if refusal.status != NOT_FOUND:
                 raise
         if name in LAST_TASK:
-            return self.require_task() if self.tasks else await self._newest_task()
+            return self.require_task() if self.memory.tasks else await self._newest_task()
         if len(name) < SHORTEST_PREFIX:
             return name
         found = [each for each in await self.client.get_tasks(summary=True) if each.startswith(name)]
@@ -160,11 +150,6 @@ class Session:
             raise UsageError("you have no task yet")
         return newest
 
-    def add_task(self, task_id: str) -> None:
-        """Remember a task as the last one."""
-        self.tasks.pop(task_id, None)
-        self.tasks[task_id] = None
-
     @contextmanager
     def sending(self, options: "MessageOptions") -> Iterator["MessageOptions"]:
         """Choose the id of a new task, and remember the task of the message that the block sends.
@@ -176,45 +161,26 @@ class Session:
 
         if options.task_id is None and options.resume_from is None and options.idempotency_key is None:
             options = replace(options, task_id=str(uuid4()))
-        elif options.task_id is None and options.idempotency_key is None and self.is_prompt and self.tasks:
+        elif (
+            options.task_id is None
+            and options.idempotency_key is None
+            and self.is_prompt
+            and self.memory.tasks
+        ):
             options = replace(options, task_id=self.require_task())
-        before = dict(self.tasks), self.open_task, self.questions, self.results
+        before = replace(self.memory, tasks=dict(self.memory.tasks), waiting_for=None)
         if options.task_id is not None:
-            self.add_task(options.task_id)
-            self.open(options.task_id)
-            self.waiting_for = options.task_id
+            self.memory.add_task(options.task_id)
+            self.memory.open(options.task_id)
+            self.memory.waiting_for = options.task_id
         try:
             yield options
         except QuestionOpen as error:
             questions = questions_of(error.pending_tool_calls)
             raise TaskAsks(self._how_to_answer(options.task_id or "", questions), questions) from error
         except (BadAnswer, InvalidRequest, ServerUnreachable):
-            self.tasks, self.open_task, self.questions, self.results = before
-            self.waiting_for = None
+            self.memory = before
             raise
-
-    def open(self, task_id: str | None, questions: Sequence[Question] = ()) -> None:
-        """Let plain text continue this task, or answer what it asks: approvals first, as results end the wait."""
-        ordered = sorted(questions, key=lambda question: not question.needs_approval)
-        self.open_task, self.questions, self.results = task_id, tuple(ordered), {}
-
-    def set_status(self, task_id: str | None, status: str | None) -> None:
-        """Remember the status of a task that nobody waits for any more, if both are known."""
-        self.waiting_for = None
-        if task_id is not None and status is not None:
-            self.statuses[task_id] = status
-
-    def learn(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Remember the task and the agents of an event."""
-        if task_id := data.get("task_id"):
-            self.add_task(task_id)
-        message = (data.get("extra_data") or {}).get("full_message")
-        if message is None:
-            return
-        payload = message["message"]
-        recipients = payload.get("recipients") or [payload["recipient"]]
-        addresses = [payload["sender"], *recipients]
-        self.agents |= {each["address"] for each in addresses if each["address_type"] == "agent"}
 
     def show_warnings(self, warnings: str) -> None:
         """Print what the server has ignored of a message."""
@@ -231,7 +197,7 @@ class Session:
             failed = " has failed" if status == Status.FAILED else ""
             self.output.text(f"task {task_id}{failed}", style="dim")
         if status == Status.PAUSED:
-            self.open(task_id, questions)
+            self.memory.open(task_id, questions)
             for question in questions:
                 self.output.text(str(question), style="bold")
             self.output.text(self.next_step(task_id, questions))
@@ -261,10 +227,10 @@ class Session:
 
     def stopped(self) -> str:
         """Return what to say after Ctrl+C: the task keeps running, and how to come back to it."""
-        if self.waiting_for is None:
+        if self.memory.waiting_for is None:
             return "stopped"
-        task_id = shlex.quote(self.waiting_for)
-        here = f"{self.watch_command(self.waiting_for)}, or in a shell: " if self.is_prompt else ""
+        task_id = shlex.quote(self.memory.waiting_for)
+        here = f"{self.watch_command(self.memory.waiting_for)}, or in a shell: " if self.is_prompt else ""
         watch = self.shell_command("task watch", task_id)
         return f"stopped; task {task_id} keeps running. Come back with {here}{watch}"
 

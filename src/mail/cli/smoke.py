@@ -4,12 +4,13 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, ServerUrl, choose_server
+from mail.cli.options import api_key, as_json, choose_server, config_file, server_option, server_url
 from mail.cli.output import Output, one_line
+from mail.cli.values import Number
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -34,29 +35,38 @@ class Failed(MAILError):
     """A check has not passed."""
 
 
+@click.command()
+@server_url
+@server_option
+@click.option(
+    "--stream-url",
+    metavar="URL",
+    help="The URL of event streams, if it is another one: StreamUrl of a deployment on AWS.",
+)
+@click.option(
+    "--message",
+    default="ping",
+    metavar="TEXT",
+    help="The message to send, twice. Language models answer it at your cost.",
+)
+@api_key
+@click.option(
+    "--timeout",
+    type=Number(min=0.001),
+    default=TIMEOUT,
+    metavar="SECONDS",
+    help="Seconds to wait for each answer.",
+)
+@config_file
+@as_json
 def smoke(
-    url: ServerUrl = None,
-    server: ServerOption = None,
-    stream_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The URL of event streams, if it is another one: StreamUrl of a deployment on AWS.",
-        ),
-    ] = None,
-    message: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="The message to send, twice. Language models answer it at your cost."
-        ),
-    ] = "ping",
-    api_key: ApiKey = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.001, metavar="SECONDS", help="Seconds to wait for each answer.")
-    ] = TIMEOUT,
-    config: ConfigPath = None,
-    as_json: AsJson = False,
-) -> None:
+    url: str | None,
+    server: str | None,
+    stream_url: str | None,
+    message: str,
+    as_json: bool,
+    **connection: Any,
+) -> int:
     """Test a server after its deployment.
 
     Checks its health, keys, an answer, the stored task, and streaming. Exits with 1 after the first check that fails.
@@ -67,9 +77,7 @@ def smoke(
 
     output = Output(sys.stdout, as_json)
     server = choose_server(url, server)
-    client, streaming = (
-        connect(each, api_key, timeout=timeout, config=config) for each in (server, stream_url or server)
-    )
+    client, streaming = (connect(each, **connection) for each in (server, stream_url or server))
 
     async def run() -> list[Check]:
         done = []
@@ -84,8 +92,7 @@ def smoke(
     passed = not any(check.problem for check in checks)
     if as_json:
         output.result({"url": client.base_url, "passed": passed, "checks": [asdict(each) for each in checks]})
-    if not passed:
-        raise typer.Exit(1)
+    return int(not passed)
 
 
 async def perform(client: "CommandClient", streaming: "CommandClient", message: str) -> AsyncIterator[Check]:

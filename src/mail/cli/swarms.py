@@ -2,27 +2,32 @@
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from mail.cli.command import Command, Completes, Namespace, json_object, json_text, option, positional, switch
-from mail.cli.options import AsJson, ServerOption, ServerUrl, choose_server
+from mail.cli.command import Command, Namespace, joined, option, positional, switch
+from mail.cli.options import as_json, choose_server, server_option, server_url
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError
+from mail.cli.values import JSON, Number, Secret, json_object, json_text
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
 
 
-def ping(
-    url: ServerUrl = None,
-    server: ServerOption = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.001, metavar="SECONDS", help="Seconds to wait for the answer.")
-    ] = 5.0,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@server_url
+@server_option
+@click.option(
+    "--timeout",
+    type=Number(min=0.001),
+    default=5.0,
+    metavar="SECONDS",
+    help="Seconds to wait for the answer.",
+)
+@as_json
+def ping(url: str | None, server: str | None, timeout: float, as_json: bool) -> int:
     """Check whether a server can be reached, and show its health."""
     import asyncio
 
@@ -36,8 +41,7 @@ def ping(
         {"url": client.base_url, "reachable": not problem, **(health or {"error": problem})},
         lambda: output.text(shown),
     )
-    if problem:
-        raise typer.Exit(1)
+    return int(bool(problem))
 
 
 async def _get_health(client: "CommandClient") -> tuple[dict[str, Any], str]:
@@ -74,7 +78,7 @@ def describe_swarm(session: Session, root: Mapping[str, Any]) -> str:
     swarm = root.get("swarm") or {}
     if not isinstance(swarm, dict) or "entrypoint" not in swarm:
         return str(swarm)
-    session.agents.add(swarm["entrypoint"])
+    session.memory.agents.add(swarm["entrypoint"])
     return f"swarm {swarm['name']} {swarm['version']}"
 
 
@@ -145,7 +149,11 @@ COMMANDS = (
         name="health-update",
         summary="Set the health that the swarm reports (admin).",
         operation="update_health",
-        arguments=(positional("status", "The health, such as healthy or draining.", repeats=True),),
+        arguments=(
+            positional(
+                "status", "The health, such as healthy or draining.", nargs=-1, required=True, callback=joined
+            ),
+        ),
     ),
     Command(
         name="status",
@@ -162,14 +170,9 @@ COMMANDS = (
         arguments=(
             positional("name", "Its name."),
             positional("base_url", "Its URL."),
-            positional(
-                "token",
-                "The key that it requires, or $VARIABLE.",
-                required=False,
-                completes=Completes.SECRET,
-            ),
-            option("--auth-token", help="The same, as an option.", completes=Completes.SECRET),
-            option("--metadata", help="A JSON object to store with it.", type=json_object),
+            positional("token", "The key that it requires, or $VARIABLE.", required=False, type=Secret()),
+            option("--auth-token", help="The same, as an option.", type=Secret()),
+            option("--metadata", help="A JSON object to store with it.", type=JSON(json_object)),
             switch("--volatile", help="Only until the server restarts."),
         ),
     ),
@@ -181,7 +184,9 @@ COMMANDS = (
         summary="Replace the server's swarm (admin).",
         operation="load_swarm_from_json",
         arguments=(
-            positional("json_str", "An entry of swarms.json, or @file.", metavar="JSON", type=json_text),
+            positional(
+                "json_str", "An entry of swarms.json, or @file.", metavar="JSON", type=JSON(json_text)
+            ),
         ),
     ),
 )

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli.command import Command, Completes, Namespace, json_object, option, positional, switch
+import click
+
+from mail.cli.command import Command, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, Status, status_after
+from mail.cli.values import JSON, Integer, Number, Task, json_object
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import questions_of
 
@@ -13,8 +16,8 @@ TASK = positional(
     "task_id",
     "The task: its id, the beginning of it, or last.",
     metavar="TASK",
-    completes=Completes.TASK,
-    uses_last_task=True,
+    type=Task(or_last=True),
+    required=False,
 )
 
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
@@ -27,7 +30,7 @@ async def list_tasks(session: Session, given: Namespace) -> None:
 
     tasks = await session.client.get_tasks(limit=given.limit, status=given.status, summary=True)
     for task_id in reversed(tasks):
-        session.add_task(task_id)
+        session.memory.add_task(task_id)
     session.output.result(tasks, lambda: show_tasks(tasks.values(), session.output))
 
 
@@ -38,8 +41,8 @@ async def show(session: Session, given: Namespace) -> None:
     task = await session.client.get_task(given.task_id, at=given.at, items=not session.output.as_json)
     view = read_task(task)
     for kind, data in view.timeline():
-        session.learn(kind, data)
-    session.add_task(view.task_id)
+        session.memory.learn(kind, data)
+    session.memory.add_task(view.task_id)
     session.output.result(task, lambda: show_task(view, session.output, events=given.events))
 
 
@@ -49,11 +52,11 @@ async def watch(session: Session, given: Namespace) -> None:
 
     is_live = session.output.is_terminal
     stream = await session.client.watch_task(given.task_id, after=given.after, live=is_live, deltas=is_live)
-    session.waiting_for = given.task_id
-    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    session.memory.waiting_for = given.task_id
+    shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     show_answer(shown, session.output)
     view = read_task(await session.client.get_task(given.task_id))
-    session.set_status(given.task_id, view.state)
+    session.memory.set_status(given.task_id, view.state)
     if view.state == Status.PAUSED and not view.pending_tool_calls and not session.output.as_json:
         session.output.text("The task waits for a message.")
     else:
@@ -65,7 +68,7 @@ async def fork(session: Session, given: Namespace) -> None:
     forked = await session.client.fork_task(
         given.task_id, given.at, run=given.run, idempotency_key=given.idempotency_key
     )
-    session.add_task(forked["task_id"])
+    session.memory.add_task(forked["task_id"])
     session.output.result(forked, lambda: show_forked(forked, session.output))
     if given.run and session.output.is_terminal and not session.output.as_json:
         session.output.text(f"Watch it with\n  {session.watch_command(forked['task_id'])}")
@@ -74,9 +77,9 @@ async def fork(session: Session, given: Namespace) -> None:
         stream = await session.client.post_message_stream(
             given.message, task_id=forked["task_id"], drop_question=True, live=is_live, deltas=is_live
         )
-        shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+        shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
         show_answer(shown, session.output)
-        session.set_status(stream.task_id, shown.status)
+        session.memory.set_status(stream.task_id, shown.status)
 
 
 async def approve(session: Session, given: Namespace) -> None:
@@ -103,10 +106,10 @@ async def reject(session: Session, given: Namespace) -> None:
 def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> None:
     events = answer["events"] or []
     for event in events:
-        session.learn(event["event"], event["data"])
+        session.memory.learn(event["event"], event["data"])
     status = status_after(events)
-    session.add_task(task_id)
-    session.set_status(task_id, status)
+    session.memory.add_task(task_id)
+    session.memory.set_status(task_id, status)
     questions = questions_of(answer["pending_tool_calls"])
     if not questions or not session.output.is_terminal:
         session.output.result(answer, lambda: session.output.text(answer["response"]))
@@ -143,10 +146,12 @@ COMMANDS = (
         summary="List your tasks, newest first.",
         handler=list_tasks,
         arguments=(
-            option("--status", help="Only tasks in this state.", choices=tuple(Status)),
             option(
-                "--limit", help="The number of tasks, at most.", type=int, default=20, minimum=1, maximum=1000
+                "--status",
+                help="Only tasks in this state.",
+                type=click.Choice([status.value for status in Status]),
             ),
+            option("--limit", help="The number of tasks, at most.", type=Integer(1, 1000), default=20),
         ),
     ),
     Command(
@@ -170,13 +175,9 @@ COMMANDS = (
         view=show_turn,
         arguments=(
             TASK,
-            positional("seq", "The id of an event of the turn.", metavar="ID", type=int, minimum=1),
+            positional("seq", "The id of an event of the turn.", metavar="ID", type=Integer(min=1)),
             option(
-                "--limit",
-                type=int,
-                minimum=0,
-                maximum=1000,
-                help="The number of history entries, at most. [default: 50]",
+                "--limit", type=Integer(0, 1000), help="The number of history entries, at most. [default: 50]"
             ),
         ),
     ),
@@ -189,7 +190,7 @@ COMMANDS = (
         arguments=(
             TASK,
             option(
-                "--after", metavar="ID", type=int, minimum=0, help="Only events after the one with this id."
+                "--after", metavar="ID", type=Integer(min=0), help="Only events after the one with this id."
             ),
         ),
     ),
@@ -202,11 +203,16 @@ COMMANDS = (
         view=show_cancelled,
         arguments=(
             TASK,
-            option("--reason", help="The reason, for the task's timeline and other swarms.", default=""),
+            option(
+                "--reason",
+                help="The reason, for the task's timeline and other swarms.",
+                default="",
+                show_default=False,
+            ),
             option(
                 "--wait",
-                type=float,
-                minimum=0,
+                type=Number(min=0),
+                metavar="SECONDS",
                 help="Seconds to wait until everything has stopped. [default: 10]",
             ),
             option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
@@ -224,11 +230,10 @@ COMMANDS = (
             ALL,
             option(
                 "--arguments",
-                metavar="JSON",
-                type=json_object,
+                type=JSON(json_object),
                 help="Run the call with these arguments instead of the model's.",
             ),
-            option("--reason", help="A note for the task's timeline.", default=""),
+            option("--reason", help="A note for the task's timeline.", default="", show_default=False),
         ),
     ),
     Command(
@@ -241,7 +246,7 @@ COMMANDS = (
             TASK,
             CALL,
             ALL,
-            option("--reason", help="The reason, which the agent reads.", default=""),
+            option("--reason", help="The reason, which the agent reads.", default="", show_default=False),
         ),
     ),
     Command(

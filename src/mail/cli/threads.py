@@ -6,24 +6,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.command import Command, Completes, Namespace, option, positional, switch
+from mail.cli.command import Command, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
 from mail.cli.program import program
 from mail.cli.session import Session, Status, status_after
+from mail.cli.values import Integer, Number, Task
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
     from mail.cli.views.tasks import PendingCall
     from mail.client import MAILClient
 
-TASK = option(
-    "--task", key="task_id", metavar="TASK", help="Only messages of this task.", completes=Completes.TASK
-)
+TASK = option("--task", "task_id", metavar="TASK", help="Only messages of this task.", type=Task())
 ACK_WITHIN = option(
     "--ack-within",
     metavar="SECONDS",
-    type=float,
-    minimum=0,
+    type=Number(min=0),
     help="Seconds after which a waiting message is overdue. [default: 900]",
 )
 
@@ -46,8 +44,8 @@ async def thread(session: Session, given: Namespace) -> None:
         session.output.result(answer, lambda: show_thread(answer, session.output, in_full=given.full))
         return
     done = await reply(session.client, given.thread_id, given.reply, task_id=given.task_id)
-    session.add_task(done.task_id)
-    session.set_status(done.task_id, done.status)
+    session.memory.add_task(done.task_id)
+    session.memory.set_status(done.task_id, done.status)
     session.output.result(done.as_json, lambda: show_reply(done, session.output))
 
 
@@ -162,20 +160,13 @@ COMMANDS = (
             switch("--overdue", help="Only threads with messages that have waited for too long."),
             switch(
                 "--open",
-                key="unfinished",
+                "unfinished",
                 help="Only threads of tasks that run or are paused, without beads that are done or failed.",
             ),
             option("--bead", help="Only threads about this bead."),
             TASK,
             ACK_WITHIN,
-            option(
-                "--limit",
-                type=int,
-                minimum=1,
-                maximum=100,
-                default=20,
-                help="The number of threads, at most.",
-            ),
+            option("--limit", type=Integer(1, 100), default=20, help="The number of threads, at most."),
             option("--cursor", help="Continue after the page that ended with this cursor."),
         ),
     ),
@@ -190,8 +181,7 @@ COMMANDS = (
                 "thread_id",
                 "The thread: usually the id of a bead or of a task.",
                 metavar="ID",
-                completes=Completes.TASK,
-                may_be_new=True,
+                type=Task(may_be_new=True),
             ),
             switch("--full", help="Show whole messages, not a line of each."),
             option("--reply", metavar="TEXT", help="Answer the request for help that has paused a task."),

@@ -1,15 +1,15 @@
 """`mail token`: API tokens of servers without an authentication service."""
 
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
+from mail.cli.command import Group
 from mail.cli.examples import epilog
-from mail.cli.help import PlainCommand
-from mail.cli.options import AsJson, ConfigPath, Database, SwarmOfDatabase, load_storage
+from mail.cli.options import as_json, load_storage, on_database
 from mail.cli.output import Output
+from mail.cli.values import Integer
 from mail.errors import BadRequest, ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,66 +19,49 @@ if TYPE_CHECKING:
     from mail.auth.keys import Caller
     from mail.config import StorageConfig
 
-app = typer.Typer(help="Create, list and revoke API tokens.", no_args_is_help=True, rich_markup_mode=None)
 
-
-class TokenRole(StrEnum):
-    """The roles of a token's bearer; an `agent` is another swarm."""
-
-    ADMIN = "admin"
-    USER = "user"
-    AGENT = "agent"
-
-
-@app.callback()
+@click.group(cls=Group)
 def token() -> None:
     """Create, list and revoke API tokens."""
 
 
-@app.command("create", cls=PlainCommand, epilog=epilog("token create"))
+@token.command(epilog=epilog("token create"))
+@click.option(
+    "--role",
+    type=click.Choice(("admin", "user", "agent")),
+    required=True,
+    help="The bearer's role: admin, user, or agent (another swarm).",
+)
+@click.option("--id", "caller_id", metavar="ID", required=True, help="The bearer's id, without ':' and '@'.")
+@click.option(
+    "--days",
+    type=Integer(min=1, max=3650),
+    metavar="DAYS",
+    help="Days after which the token expires. [default: never]",
+)
+@on_database
+@as_json
 def create(
-    role: Annotated[
-        TokenRole, typer.Option(help="The bearer's role: admin, user, or agent (another swarm).")
-    ],
-    caller_id: Annotated[
-        str, typer.Option("--id", metavar="ID", help="The bearer's id, without ':' and '@'.")
-    ],
-    days: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=3650,
-            metavar="DAYS",
-            help="Days after which the token expires. [default: never]",
-            show_default=False,
-        ),
-    ] = None,
-    config: ConfigPath = None,
-    database: Database = None,
-    swarm_name: SwarmOfDatabase = None,
-    as_json: AsJson = False,
+    role: Literal["admin", "user", "agent"], caller_id: str, days: int | None, as_json: bool, **storage: Any
 ) -> None:
     """Create a token and print it. It can't be shown again. Running servers accept it immediately."""
     from mail.auth.keys import Caller
 
     try:
-        caller = Caller(role.value, caller_id)
+        caller = Caller(role, caller_id)
     except BadRequest as error:
-        raise typer.BadParameter(error.detail, param_hint="--id") from None
-    text = run(_issue(token_storage(config, database, swarm_name), caller, days))
+        raise click.BadParameter(error.detail, param_hint="--id") from None
+    text = run(_issue(token_storage(**storage), caller, days))
     output = Output(sys.stdout, as_json)
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
-@app.command("list", cls=PlainCommand, epilog=epilog("token list"))
-def list_tokens(
-    config: ConfigPath = None,
-    database: Database = None,
-    swarm_name: SwarmOfDatabase = None,
-    as_json: AsJson = False,
-) -> None:
+@token.command("list", epilog=epilog("token list"))
+@on_database
+@as_json
+def list_tokens(as_json: bool, **storage: Any) -> None:
     """List tokens: number, role, id, times of creation and expiry. The tokens themselves can't be shown again."""
-    tokens = run(_list(token_storage(config, database, swarm_name)))
+    tokens = run(_list(token_storage(**storage)))
     output = Output(sys.stdout, as_json)
     headings = ("number", "role", "id", "created", "expires")
     rows = [
@@ -93,17 +76,12 @@ def list_tokens(
     output.result(tokens, lambda: output.table(headings, rows))
 
 
-@app.command("revoke", cls=PlainCommand, epilog=epilog("token revoke"))
-def revoke(
-    number: Annotated[
-        str, typer.Argument(metavar="NUMBER", help="The token's number, as `mail token list` shows it.")
-    ],
-    config: ConfigPath = None,
-    database: Database = None,
-    swarm_name: SwarmOfDatabase = None,
-) -> None:
+@token.command(epilog=epilog("token revoke"))
+@click.argument("number", help="The token's number, as `mail token list` shows it.")
+@on_database
+def revoke(number: str, **storage: Any) -> None:
     """Revoke a token. Running servers refuse it within a minute."""
-    run(_revoke(token_storage(config, database, swarm_name), number))
+    run(_revoke(token_storage(**storage), number))
 
 
 def run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
@@ -113,11 +91,11 @@ def run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
     return asyncio.run(coroutine)
 
 
-def token_storage(config: "Path | None", database: str | None, swarm: str | None) -> "StorageConfig":
+def token_storage(config: "Path | None", database: str | None, swarm_name: str | None) -> "StorageConfig":
     """Return the storage of the tokens. Raises ConfigurationError if it is in memory."""
     from mail.core.task.documents import IN_MEMORY
 
-    storage = load_storage(config, database, swarm)
+    storage = load_storage(config, database, swarm_name)
     if storage.database == IN_MEMORY:
         raise ConfigurationError("the configured database is in memory; name a file with --database")
     return storage

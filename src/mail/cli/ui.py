@@ -3,21 +3,11 @@
 import os
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
-from mail.cli.options import (
-    ApiKey,
-    AsJson,
-    ConfigPath,
-    Database,
-    ServerOption,
-    ServerUrl,
-    SwarmOfDatabase,
-    choose_server,
-)
+from mail.cli.options import api_key, as_json, choose_server, on_database, server_option, server_url
 from mail.cli.output import Output
 from mail.cli.token import run, token_storage
 from mail.errors import BadRequest, MAILError
@@ -26,15 +16,11 @@ if TYPE_CHECKING:
     from mail.auth.keys import Caller
     from mail.config import StorageConfig
 
+PageRole = Literal["admin", "user"]
+"""The roles that the page is for."""
+
 DISPLAY_VARIABLES = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """On Linux a browser that can show the page needs one of these."""
-
-
-class PageRole(StrEnum):
-    """The roles that the page is for."""
-
-    ADMIN = "admin"
-    USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +32,29 @@ class _Page:
     fields: dict[str, Any]
 
 
+@click.command()
+@server_url
+@server_option
+@api_key
+@click.option(
+    "--role",
+    type=click.Choice(("admin", "user")),
+    help="The role to sign in as, if you give no key: user or admin. "
+    "[default: user, with a second session for what only admins see]",
+)
+@click.option("--id", "caller_id", metavar="ID", help="The id to sign in as. [default: the role's name]")
+@click.option("--browser/--no-browser", default=True, help="Open the link, or only print it.")
+@on_database
+@as_json
 def ui(
-    url: ServerUrl = None,
-    server: ServerOption = None,
-    api_key: ApiKey = None,
-    role: Annotated[
-        PageRole | None,
-        typer.Option(
-            help="The role to sign in as, if you give no key: user or admin. "
-            "[default: user, with a second session for what only admins see]",
-            show_default=False,
-        ),
-    ] = None,
-    caller_id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", metavar="ID", help="The id to sign in as. [default: the role's name]", show_default=False
-        ),
-    ] = None,
-    browser: Annotated[bool, typer.Option(help="Open the link, or only print it.")] = True,
-    config: ConfigPath = None,
-    database: Database = None,
-    swarm_name: SwarmOfDatabase = None,
-    as_json: AsJson = False,
+    url: str | None,
+    server: str | None,
+    api_key: str | None,
+    role: "PageRole | None",
+    caller_id: str | None,
+    browser: bool,
+    as_json: bool,
+    **storage: Any,
 ) -> None:
     """Open the server's page in a browser, signed in.
 
@@ -80,25 +66,25 @@ def ui(
 
     chosen = [
         name
-        for name, value in (("--role", role), ("--id", caller_id), ("--database", database))
+        for name, value in (("--role", role), ("--id", caller_id), ("--database", storage["database"]))
         if value is not None
     ]
     server = choose_server(url, server)
-    client = connect(server, api_key, config=config)
+    client = connect(server, api_key, config=storage["config"])
     if api_key is not None and chosen:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{chosen[0]} can't be combined with an API key, whose own caller the link signs in",
             param_hint=chosen[0],
         )
     if (client.api_key or client.local_keys) and not chosen:
         page = run(_over_http(client))
     elif server is not None and not is_on_this_machine(client.base_url):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "the server is on another machine: add --api-key, or set MAIL_API_KEY", param_hint="--server"
         )
     else:
-        caller = _caller(role or PageRole.USER, caller_id) if role or caller_id else None
-        page = run(_from_database(token_storage(config, database, swarm_name), client.base_url, caller))
+        caller = _caller(role or "user", caller_id) if role or caller_id else None
+        page = run(_from_database(token_storage(**storage), client.base_url, caller))
     output = Output(sys.stdout, as_json)
     output.result({"url": page.url, **page.fields}, lambda: output.write(f"{page.url}\n{page.note}"))
     if browser and not _open(page.url) and not as_json:
@@ -106,13 +92,13 @@ def ui(
 
 
 def _caller(role: PageRole, caller_id: str | None) -> "Caller":
-    """Return whom to sign in. Raises typer.BadParameter."""
+    """Return whom to sign in. Raises click.BadParameter."""
     from mail.auth.keys import Caller
 
     try:
-        return Caller(role.value, caller_id or role)
+        return Caller(role, caller_id or role)
     except BadRequest as error:
-        raise typer.BadParameter(error.detail, param_hint="--id") from None
+        raise click.BadParameter(error.detail, param_hint="--id") from None
 
 
 async def _over_http(client: Any) -> _Page:

@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from mail.cli.command import Command, Completes, Namespace, option
+import click
+
+from mail.cli.command import Command, Namespace, option
 from mail.cli.output import Output
 from mail.cli.session import Session
+from mail.cli.values import Task
 from mail.errors import ConfigurationError
 
 _AGO = re.compile(r"(\d{1,4})([mhdw])")
@@ -101,8 +104,13 @@ COMMANDS = (
         details="Admins see those of all tasks.",
         handler=usage,
         arguments=(
-            option("--by", help="Group by this.", choices=tuple(By), default=By.AGENT.value),
-            option("--task-id", metavar="TASK", help="Only this task.", completes=Completes.TASK),
+            option(
+                "--by",
+                help="Group by this.",
+                type=click.Choice([by.value for by in By]),
+                default=By.AGENT.value,
+            ),
+            option("--task-id", metavar="TASK", help="Only this task.", type=Task()),
             option("--caller", metavar="ROLE:ID", help="Only tasks of this caller. For admins."),
             option(
                 "--since",

@@ -2,12 +2,16 @@
 
 import sys
 
+import click
+
 import mail
-from mail.cli.options import AsJson
+from mail.cli.options import as_json
 from mail.cli.output import Output
 
 
-def version(as_json: AsJson = False) -> None:
+@click.command()
+@as_json
+def version(as_json: bool) -> None:
     """Print the versions of MAIL and of the protocol."""
     versions = {"implementation": mail.__version__, "protocol": mail.PROTOCOL_VERSION}
     text = "\n".join(f"MAIL {name} {number}" for name, number in versions.items())

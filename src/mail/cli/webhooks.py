@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli.command import Command, Completes, option, positional, switch
+import click
+
+from mail.cli.command import Command, option, positional, switch
 from mail.cli.output import Output
+from mail.cli.values import Task
 
 
 def show_webhooks(answer: Mapping[str, Any], output: Output) -> None:
@@ -34,6 +37,10 @@ def _state(webhook: Mapping[str, Any]) -> str:
     return f"waits to {webhook['waits_to']}{retry}"
 
 
+def _if_given(context: click.Context, parameter: click.Parameter, kinds: tuple[str, ...]) -> list[str] | None:
+    return list(kinds) or None
+
+
 COMMANDS = (
     Command(
         name="webhooks",
@@ -43,13 +50,7 @@ COMMANDS = (
         operation="get_webhooks",
         view=show_webhooks,
         arguments=(
-            option(
-                "--task",
-                key="task_id",
-                metavar="TASK",
-                help="Only the webhooks of this task.",
-                completes=Completes.TASK,
-            ),
+            option("--task", "task_id", metavar="TASK", help="Only the webhooks of this task.", type=Task()),
             switch("--all", help="The webhooks of all callers. For admins."),
         ),
     ),
@@ -64,9 +65,10 @@ COMMANDS = (
             option("--secret-ref", help="The server's secret to sign requests with, as ${WEBHOOK_SECRET_…}."),
             option(
                 "--event",
-                key="events",
+                "events",
                 metavar="KIND",
-                repeats=True,
+                multiple=True,
+                callback=_if_given,
                 help="A kind of event, or * for all; may be repeated. [default: what ends or pauses a task]",
             ),
         ),

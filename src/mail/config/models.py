@@ -7,10 +7,10 @@ variable (`read_environment`), the file, the documented default.
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -35,104 +35,48 @@ from mail.config.tables import (
     WebhooksConfig,
     read_origin,
 )
-from mail.core.protocol.error_text import describe, did_you_mean
+from mail.core.protocol.error_text import describe, did_you_mean, problems
 from mail.core.task.limits import Budget
 from mail.errors import ConfigurationError
 
 OFF = "none"
 """The same as 0."""
 
-WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_CONNECTIONS = ("head_seconds", "body_seconds", "idle_seconds", "stall_seconds")
 
-
-class _Variable(NamedTuple):
-    """A key of a table of `[server]`. `read` raises ValueError for anything that is not `what`."""
-
-    table: str
-    key: str
-    read: Callable[[str], Any]
-    what: str
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = 0 if text == OFF else int(text)
-        if value < least:
-            raise ValueError
-        return value
-
-    return read
-
-
-def _number(text: str) -> float:
-    value = 0.0 if text == OFF else float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError
-    return value
-
-
-def _truth(text: str) -> bool:
-    if text not in WORDS:
-        raise ValueError
-    return WORDS[text]
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ValueError
-        return text
-
-    return read
-
-
-_VARIABLES: Mapping[str, _Variable] = {
-    "MAIL_MAX_BODY_BYTES": _Variable("settings", "max_body_bytes", _whole(1), "a whole number from 1 on"),
-    "MAIL_FAILING_CALL_LIMIT": _Variable(
-        "settings", "failing_call_limit", _whole(0), "a whole number; 0 for no limit"
-    ),
-    "MAIL_REQUESTS_PER_SECOND": _Variable(
-        "limits", "requests_per_second", _number, "a number; 0 for no limit"
-    ),
-    "MAIL_REQUEST_BURST": _Variable("limits", "request_burst", _whole(0), "a whole number; 0 for no limit"),
-    "MAIL_RUNNING_TASKS": _Variable("limits", "running_tasks", _whole(0), "a whole number; 0 for no limit"),
-    "MAIL_MAILBOX_DEPTH": _Variable("limits", "mailbox_depth", _whole(0), "a whole number; 0 for no limit"),
-    "MAIL_CONNECTIONS": _Variable("connections", "total", _whole(0), "a whole number; 0 for no limit"),
-    "MAIL_CONNECTIONS_PER_ADDRESS": _Variable(
-        "connections", "per_address", _whole(0), "a whole number; 0 for no limit"
-    ),
-    **{
-        f"MAIL_{key.upper()}": _Variable("connections", key, _number, "a number of seconds; 0 for no limit")
-        for key in ("head_seconds", "body_seconds", "stall_seconds")
-    },
-    "MAIL_IDLE_SECONDS": _Variable(
-        "connections", "idle_seconds", _whole(0), "a whole number of seconds; 0 for no limit"
-    ),
-    "MAIL_TASK_BYTES": _Variable("limits", "task_bytes", _whole(0), "a whole number; 0 for no limit"),
-    "MAIL_METRICS": _Variable(
-        "telemetry", "metrics", _one_of("off", "admin", "public"), "off, admin or public"
-    ),
-    "MAIL_TRACES": _Variable("telemetry", "traces", _truth, "true or false"),
-    "MAIL_LOG_FORMAT": _Variable("telemetry", "log_format", _one_of("text", "json"), "text or json"),
-    "MAIL_UNREACHABLE_SECONDS": _Variable(
-        "interswarm", "unreachable_seconds", _number, "a number of seconds"
-    ),
-    "MAIL_WEBHOOKS_ALLOW_PRIVATE": _Variable("webhooks", "allow_private_addresses", _truth, "true or false"),
+_VARIABLES: Mapping[str, tuple[str, str]] = {
+    "MAIL_MAX_BODY_BYTES": ("settings", "max_body_bytes"),
+    "MAIL_FAILING_CALL_LIMIT": ("settings", "failing_call_limit"),
+    "MAIL_REQUESTS_PER_SECOND": ("limits", "requests_per_second"),
+    "MAIL_REQUEST_BURST": ("limits", "request_burst"),
+    "MAIL_RUNNING_TASKS": ("limits", "running_tasks"),
+    "MAIL_MAILBOX_DEPTH": ("limits", "mailbox_depth"),
+    "MAIL_TASK_BYTES": ("limits", "task_bytes"),
+    "MAIL_CONNECTIONS": ("connections", "total"),
+    "MAIL_CONNECTIONS_PER_ADDRESS": ("connections", "per_address"),
+    **{f"MAIL_{key.upper()}": ("connections", key) for key in _CONNECTIONS},
+    "MAIL_METRICS": ("telemetry", "metrics"),
+    "MAIL_TRACES": ("telemetry", "traces"),
+    "MAIL_LOG_FORMAT": ("telemetry", "log_format"),
+    "MAIL_UNREACHABLE_SECONDS": ("interswarm", "unreachable_seconds"),
+    "MAIL_WEBHOOKS_ALLOW_PRIVATE": ("webhooks", "allow_private_addresses"),
 }
+"""The keys of `[server]` that environment variables set: their tables and names."""
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return the tables of `[server]` that the environment sets. Raises ConfigurationError, with the variable."""
     tables: dict[str, dict[str, Any]] = {}
-    for name, variable in _VARIABLES.items():
+    for name, (table, key) in _VARIABLES.items():
         text = environ.get(name, "").strip().lower()
         if not text:
             continue
+        model = type(ServerConfig.model_fields[table].default)
         try:
-            value = variable.read(text)
-        except ValueError:
-            raise ConfigurationError(f"{name}: {text!r} is not {variable.what}") from None
-        tables.setdefault(variable.table, {})[variable.key] = value
+            read = model.model_validate_strings({key: "0" if text == OFF else text})
+        except ValidationError as error:
+            raise ConfigurationError(f"{name}: {text!r}: {problems(error, model)[0][1]}") from None
+        tables.setdefault(table, {})[key] = getattr(read, key)
     return tables
 
 
@@ -155,17 +99,22 @@ AS_GIVEN = "as given"
 
 
 if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass as _FilledFromFile
+
+    class _Filled(Table):
+        """A table, whose fields are its arguments."""
 else:
 
-    class _FilledFromFile(type(BaseModel)):
+    class _ReadsFile(type(BaseModel)):
         """Reads the file outside of pydantic, which would turn a ConfigurationError into a ValidationError."""
 
         def __call__(cls, **given):
             return cls.model_validate(cls.filled(given), context=AS_GIVEN)
 
+    class _Filled(Table, metaclass=_ReadsFile):
+        pass
 
-class _TopTable(Table, metaclass=_FilledFromFile):
+
+class _TopTable(_Filled):
     """A table whose missing keys have the values of the configuration file, if it is built directly."""
 
     table: ClassVar[str]

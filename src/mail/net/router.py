@@ -38,8 +38,8 @@ from mail.errors import (
     StoreUnavailable,
     Subject,
 )
+from mail.net.peers import Registry
 from mail.net.registration import target_of
-from mail.net.registry import SwarmRegistry
 from mail.net.secrets import variable_in
 
 
@@ -173,7 +173,7 @@ class InterswarmRouter:
 
     def __init__(
         self,
-        swarm_registry: SwarmRegistry,
+        swarm_registry: Registry,
         local_swarm_name: str,
         *,
         clock: Clock = SYSTEM_CLOCK,

@@ -15,9 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 from mail.actions.functions import as_action_function, as_async, typed_action
 from mail.actions.signatures import signature_of
 from mail.core.protocol.error_text import did_you_mean
+from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.output_schema import OutputSchema, check_of, schema_of
-from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.swarm import (
     AGENT_FUNCTION,

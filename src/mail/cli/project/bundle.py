@@ -15,7 +15,7 @@ from mail.local_aws.processes import handlers_folder
 
 TARGET = Path(".build")
 DISTRIBUTION = "mail-serverless"
-NO_FUNCTION = {"awslambdaric", "prompt-toolkit", "python-dotenv", "pyyaml", "rich", "typer"}
+NO_FUNCTION = {"awslambdaric", "click", "prompt-toolkit", "python-dotenv", "pyyaml", "rich"}
 """What no function imports, or what Lambda brings: of the command line, and the runtime client."""
 
 ONLY_API = {"fastapi", "sse-starlette", "uvicorn"}

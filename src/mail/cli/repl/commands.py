@@ -1,13 +1,17 @@
 """The commands of the prompt: those of the nouns, and those about the prompt itself."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from enum import Enum, auto
-from typing import Any
+from typing import Any, cast
+
+import click
+from click.shell_completion import CompletionItem
 
 from mail.cli import conversation, dead_letters, messages, swarms, tasks, threads, usage, webhooks
-from mail.cli.command import Command, Completes, Namespace, positional
+from mail.cli.command import Command, Namespace, positional
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, UsageError
+from mail.cli.session import Session, UsageError, reveal
+from mail.cli.values import Reference, Secret
 from mail.errors import MAILError
 
 GREETING_SECONDS = 5.0
@@ -30,7 +34,7 @@ async def greet(session: Session) -> None:
                 caller = await client.get_whoami()
                 session.output.text(one_line(f"You are {caller.get('id')} ({caller.get('role')})."))
                 for task_id in reversed(await client.get_tasks(limit=KNOWN_TASKS, summary=True)):
-                    session.add_task(task_id)
+                    session.memory.add_task(task_id)
             elif session.slash:  # nobody can chat without a key
                 await client.get_whoami()
     except TimeoutError:
@@ -48,8 +52,9 @@ def show_caller(answer: Mapping[str, Any], output: Output) -> None:
 
 async def _help(session: Session, given: Namespace) -> None:
     if given.command is not None:
-        found = find(given.command.removeprefix("/"), with_slash=True)
-        session.output.text(found.usage(_slash(found, session.slash)).rstrip())
+        name = given.command.removeprefix("/")
+        slash = "" if name in PROMPT.words and not session.slash else "/"
+        begin([f"{slash}{name}", "--help"], session)
         return
     width = max(len(_title(command, session.slash)) for command in COMMANDS)
     for section, commands in SECTIONS.items():
@@ -72,14 +77,17 @@ async def _exit(session: Session, given: Namespace) -> None:
 
 
 async def _login(session: Session, given: Namespace) -> None:
-    caller = await session.client.login(given.key)
-    session.tasks.clear()
+    key = given.key or (session.ask_key and reveal(session.ask_key()))
+    if not key:
+        raise UsageError("login: the key is missing")
+    caller = await session.client.login(key)
+    session.memory.tasks.clear()
     session.output.result(caller, lambda: show_caller(caller, session.output))
 
 
 async def _logout(session: Session, given: Namespace) -> None:
     session.client.api_key = None
-    session.tasks.clear()
+    session.memory.tasks.clear()
     session.output.result({"status": "logged out"}, lambda: session.output.text("logged out"))
 
 
@@ -93,13 +101,22 @@ def _slash(command: Command, slash: str) -> str:
     return "/" if command.needs_slash else slash
 
 
+class _CommandName(Reference):
+    """The name of a command."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in sorted(PROMPT.words) if name.startswith(incomplete)]
+
+
 _PROMPT = (
     Command(
         name="help",
         also=("?",),
         summary="List the commands, or show the arguments of one.",
         handler=_help,
-        arguments=(positional("command", "The command.", required=False, completes=Completes.COMMAND),),
+        arguments=(positional("command", "The command.", required=False, type=_CommandName()),),
     ),
     Command(name="exit", also=("quit",), summary="Leave the prompt.", handler=_exit),
     Command(
@@ -117,10 +134,9 @@ _PROMPT = (
                 "key",
                 "The API key, or $VARIABLE; without it you are asked for it.",
                 required=False,
-                completes=Completes.SECRET,
+                type=Secret(),
             ),
         ),
-        asks="key",
     ),
     Command(name="logout", summary="Log out.", handler=_logout),
 )
@@ -137,7 +153,72 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
 
 COMMANDS = tuple(command for commands in SECTIONS.values() for command in commands)
 
-_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}
+
+class Prompt(click.Group):
+    """The commands of the prompt, some of which exist only after a slash.
+
+    Attributes:
+        words: the names that are commands without a slash.
+    """
+
+    def __init__(self, rows: Iterable[Command]) -> None:
+        named = {name: row for row in rows for name in (row.name, *row.also)}
+        super().__init__(
+            commands={**named},
+            add_help_option=False,
+            context_settings={"show_default": True, "help_option_names": ["-h", "--help"]},
+        )
+        self.words = {name: row for name, row in named.items() if not row.needs_slash}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a name, which was written with a slash or without."""
+        if cmd_name.startswith("/"):
+            return self.commands.get(cmd_name[1:])
+        return self.words.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that words begin with. Raises UsageError."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            raise UsageError(f"there is no command {name!r}; {self._hint(name)}")
+        return super().resolve_command(ctx, args)
+
+    def _hint(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        slash = "/" if name.startswith("/") else ""
+        if close := get_close_matches(name.removeprefix("/"), self.commands if slash else self.words, n=1):
+            return f"did you mean {slash}{close[0]}?"
+        return f'{slash}help lists them; to send text, type: {slash}message "…"'
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin with a text."""
+        slash = "/" if incomplete.startswith("/") else ""
+        known = {slash + name: row.help for name, row in (self.commands if slash else self.words).items()}
+        return [
+            CompletionItem(name, help=text) for name, text in known.items() if name.startswith(incomplete)
+        ]
+
+
+PROMPT = Prompt(COMMANDS)
+
+Work = Coroutine[Any, Any, int | None]
+
+
+def begin(words: list[str], session: Session) -> Work | None:
+    """Return what performs the command of a line; None if the line asks for help, which is printed. Raises UsageError."""
+    try:
+        with PROMPT.make_context("", words, obj=session) as context:
+            return cast("Work", PROMPT.invoke(context))
+    except click.exceptions.Exit:
+        return None
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else words[0]
+        slash = "/" if path.startswith("/") else ""
+        problem = error.format_message().rstrip(".")
+        raise UsageError(f"{path}: {problem}; see {slash}help {path.removeprefix('/')}") from None
 
 
 CLOSE = 0.85
@@ -165,39 +246,10 @@ class Grammar(Enum):
             return False
         from difflib import get_close_matches
 
-        return bool(get_close_matches(begun.split()[0], names(), n=1, cutoff=CLOSE))
+        return bool(get_close_matches(begun.split()[0], PROMPT.words, n=1, cutoff=CLOSE))
 
 
 def text_of(typed: str) -> str:
     """Return the text for the swarm that a line is."""
     text = typed.strip().replace("\\\n", "\n")
     return text[1:] if text.startswith("//") else text
-
-
-def names() -> list[str]:
-    """Return the names of all commands that need no slash, sorted."""
-    return sorted(name for name, command in _BY_NAME.items() if not command.needs_slash)
-
-
-def find(name: str, *, with_slash: bool = False) -> Command:
-    """Return the command of this name, which was written with a slash or without. Raises UsageError."""
-    known = {each: command for each, command in _BY_NAME.items() if with_slash or not command.needs_slash}
-    if name in known:
-        return known[name]
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=1)
-    slash = "/" if with_slash else ""
-    hint = (
-        f"did you mean {slash}{close[0]}?"
-        if close
-        else f'{slash}help lists them; to send text, type: {slash}message "…"'
-    )
-    raise UsageError(f"there is no command {slash + name!r}; {hint}")
-
-
-def parse(words: list[str]) -> tuple[Command, Namespace]:
-    """Return the command of a line, and its arguments. Raises UsageError, HelpRequested."""
-    name = words[0].removeprefix("/")
-    command = find(name, with_slash=name != words[0])
-    return command, command.parse(words[1:], "/" if name != words[0] else "")

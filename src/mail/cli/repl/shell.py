@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TextIO
 
-from mail.cli.command import Command, HelpRequested, Namespace
 from mail.cli.connection import UNAUTHORIZED, MissingKey
 from mail.cli.conversation import open_task, say
 from mail.cli.output import printable
-from mail.cli.repl.commands import Grammar, greet, parse, text_of
+from mail.cli.repl.commands import Grammar, begin, greet, text_of
 from mail.cli.repl.words import scan, split
 from mail.cli.session import Session, UsageError
 from mail.client.errors import BadAnswer, InvalidConnection
@@ -67,23 +66,14 @@ class Shell:
 
     Args:
         grammar: which lines are commands; the others are text for the swarm.
-        ask: asks the user for a secret. With it the shell is interactive: Ctrl+C stops the running command, and only
-            the next one leaves the shell.
     """
 
     def __init__(
-        self,
-        session: Session,
-        lines: Lines,
-        *,
-        grammar: Grammar = Grammar.COMMANDS,
-        ask: Callable[[], str] | None = None,
-        errors: TextIO,
+        self, session: Session, lines: Lines, *, grammar: Grammar = Grammar.COMMANDS, errors: TextIO
     ) -> None:
         self._session = session
         self._lines = lines
         self._grammar = grammar
-        self._ask = ask
         self._errors = errors
         self._runner = asyncio.Runner()
         self._is_interrupted = False
@@ -116,12 +106,14 @@ class Shell:
             try:
                 return self._runner.run(greet(self._session))
             except (MissingKey, InvalidConnection, BadAnswer) as error:
-                if self._ask is None or (isinstance(error, BadAnswer) and error.status != UNAUTHORIZED):
+                if self._session.ask_key is None or (
+                    isinstance(error, BadAnswer) and error.status != UNAUTHORIZED
+                ):
                     raise
                 self._report(error.detail)
             self._session.output.text("An empty line or Ctrl+C leaves.", style="dim")
             try:
-                self._session.client.api_key = self._ask()
+                self._session.client.api_key = self._session.ask_key()
             except EOFError:
                 self._session.client.api_key = None
             if not self._session.client.api_key:
@@ -131,7 +123,7 @@ class Shell:
         try:
             typed = self._lines.read()
         except KeyboardInterrupt:
-            if self._ask is None:
+            if self._session.ask_key is None:
                 raise
             if self._is_interrupted:
                 return None
@@ -145,12 +137,10 @@ class Shell:
         """Return whether the work succeeds; report errors."""
         try:
             work()
-        except HelpRequested as help_text:
-            self._session.output.text(str(help_text).rstrip())
         except MAILError as error:
             return self._report(error.detail)
         except KeyboardInterrupt:
-            if self._ask is None:
+            if self._session.ask_key is None:
                 raise
             self._is_interrupted = True
             return self._report(self._session.stopped())
@@ -161,7 +151,7 @@ class Shell:
         return True
 
     def _perform(self, typed: str) -> None:
-        self._session.waiting_for = None
+        self._session.memory.waiting_for = None
         if not self._grammar.is_command(typed):
             self._runner.run(say(self._session, text_of(typed)))
             return
@@ -174,20 +164,14 @@ class Shell:
             ) from None
         if not words:
             return
-        command, given = self._parse(words)
-        if command.asks and not getattr(given, command.asks):
-            if self._ask is None:
-                raise UsageError(f"{command.name}: the {command.asks} is missing")
-            setattr(given, command.asks, self._ask())
-        self._runner.run(command.run(self._session, given))
-
-    def _parse(self, words: list[str]) -> tuple[Command, Namespace]:
         try:
-            return parse(words)
+            work = begin(words, self._session)
         except UsageError as error:
             if self._grammar is not Grammar.MIXED or words[0].startswith("/"):
                 raise
             raise UsageError(f"{error.detail} (to send the line as text, begin with: message)") from None
+        if work is not None:
+            self._runner.run(work)
 
     def _report(self, problem: str) -> bool:
         print(f"mail: {printable(problem)}", file=self._errors, flush=True)

@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from click.shell_completion import CompletionItem, ShellComplete
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
@@ -15,12 +15,12 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from mail.auth.local_keys import state_folder
-from mail.cli.command import Argument, Command, Completes
-from mail.cli.repl.commands import COMMANDS, Grammar, find, names
+from mail.cli.command import Command
+from mail.cli.repl.commands import PROMPT, Grammar
 from mail.cli.repl.words import scan, split
-from mail.cli.session import VARIABLE, Session, UsageError
+from mail.cli.session import VARIABLE, Session
 
-PROMPT = "mail> "
+CLIENT_PROMPT = "mail> "
 CHAT_PROMPT = "you> "
 
 _TOKEN = re.compile(r"mail_(admin|user|agent|local)_\w|[?&]token=|\bbearer\b", re.IGNORECASE)
@@ -38,7 +38,7 @@ class TerminalLines:
             return not scan(typed).is_whole if grammar.is_command(typed) else typed.endswith("\\")
 
         self._prompt: PromptSession[str] = PromptSession(
-            CHAT_PROMPT if grammar is Grammar.CHAT else PROMPT,
+            CHAT_PROMPT if grammar is Grammar.CHAT else CLIENT_PROMPT,
             history=open_history(session),
             completer=LineCompleter(session, grammar),
             complete_while_typing=False,
@@ -58,13 +58,6 @@ class TerminalLines:
 # ---------------------------------------------------------------------------------------------- completion
 
 
-class Candidate(NamedTuple):
-    """A word, and its meaning."""
-
-    word: str
-    meaning: str = ""
-
-
 class LineCompleter(Completer):
     """The adapter of `candidates` to prompt_toolkit."""
 
@@ -77,62 +70,19 @@ class LineCompleter(Completer):
             return
         begun, found = candidates(document.text_before_cursor, self._session)
         for candidate in found:
-            yield Completion(candidate.word, -len(begun), display_meta=candidate.meaning)
+            yield Completion(candidate.value, -len(begun), display_meta=candidate.help or "")
 
 
-def candidates(before: str, session: Session) -> tuple[str, list[Candidate]]:
+def candidates(before: str, session: Session) -> tuple[str, list[CompletionItem]]:
     """Return the unfinished word at the end of the typed text, and the words that it may become."""
     if scan(before).quote:
         return "", []
     words = split(before)
     begun = "" if not before or before[-1].isspace() else words.pop()
-    found = _after(words, begun, session) if words else _commands(begun[:1])
-    return begun, [each for each in found if each.word.startswith(begun)]
-
-
-def _commands(first: str) -> Iterator[Candidate]:
-    slash = "/" if first == "/" else ""
-    for command in COMMANDS:
-        if slash or not command.needs_slash:
-            for name in (command.name, *command.also):
-                yield Candidate(slash + name, command.summary)
-
-
-def _after(words: list[str], begun: str, session: Session) -> Iterator[Candidate]:
-    try:
-        command = find(words[0].removeprefix("/"), with_slash=words[0].startswith("/"))
-    except UsageError:
-        return
-    flags = {name: argument for argument in command.arguments for name in argument.names if argument.is_flag}
-    last = flags.get(words[-1])
-    if last is not None and not last.is_switch:
-        yield from _values(last, session)
-    elif begun.startswith("-"):
-        yield from (Candidate(name, argument.help) for name, argument in flags.items() if name not in words)
-    elif (following := _next_positional(command, words[1:], flags)) is not None:
-        yield from _values(following, session)
-
-
-def _next_positional(command: Command, words: Iterable[str], flags: dict[str, Argument]) -> Argument | None:
-    remaining = [argument for argument in command.arguments if not argument.is_flag]
-    is_value = False
-    for word in words:
-        if not is_value and word not in flags and remaining:
-            remaining.pop(0)
-        is_value = not is_value and word in flags and not flags[word].is_switch
-    return remaining[0] if remaining else None
-
-
-def _values(argument: Argument, session: Session) -> Iterator[Candidate]:
-    match argument.completes:
-        case Completes.TASK:
-            yield from (Candidate(task_id) for task_id in reversed(session.tasks))
-        case Completes.AGENT:
-            yield from (Candidate(agent) for agent in sorted(session.agents))
-        case Completes.COMMAND:
-            yield from (Candidate(name) for name in names())
-        case Completes.NOTHING | Completes.SECRET:
-            yield from (Candidate(choice) for choice in argument.choices)
+    if words and words[0] not in PROMPT.words and words[0].removeprefix("/") not in PROMPT.commands:
+        return begun, []
+    completion = ShellComplete(PROMPT, {"obj": session}, "", "")
+    return begun, completion.get_completions(words, begun)
 
 
 # ------------------------------------------------------------------------------------------------- history
@@ -173,10 +123,8 @@ def holds_secret(typed: str, api_key: str | None = None) -> bool:
         return True
     try:
         words = split(typed)
-        name = words[0].removeprefix("/") if words else ""
-        secrets = find(name, with_slash=True).secrets(words[1:]) if words else []
-    except UsageError:
-        return False
     except ValueError:  # a command that is not complete, unless it is text with an apostrophe
         return Grammar.MIXED.is_command(typed)
+    command = PROMPT.commands.get(words[0].removeprefix("/")) if words else None
+    secrets = command.secrets(words[1:]) if isinstance(command, Command) else []
     return not all(VARIABLE.fullmatch(secret) for secret in secrets)

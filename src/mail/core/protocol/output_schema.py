@@ -25,6 +25,7 @@ from pydantic_core import (
 )
 
 from mail.core.protocol.error_text import explain
+from mail.core.protocol.json_schema import SHOWN_CHARACTERS, resolve, whole
 from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest, Subject, ToolCallFault
 
@@ -41,7 +42,6 @@ MAX_STEPS = 50_000
 """The number of keywords that one check may apply, so that no schema can occupy a server."""
 
 SHOWN_MISMATCHES = 5
-SHOWN_CHARACTERS = 200
 
 OUTPUT = "output"
 """The argument of `task_complete` that has the answer, in a task with a schema."""
@@ -152,7 +152,11 @@ class _Walk:
                     "look-around and no backreferences"
                 ) from error
         if (ref := schema.get("$ref")) is not None:
-            self.visit(self._target(ref, where), ref)
+            try:
+                target = resolve(self._root, ref)
+            except ValueError as error:
+                raise BadRequest(f"output_schema: {error}, at {where}") from None
+            self.visit(target, ref)
         for keyword, value in schema.items():
             at = f"{where}/{keyword}"
             if keyword in _ONE:
@@ -163,23 +167,6 @@ class _Walk:
             if keyword in _MAP and isinstance(value, dict):
                 for name, part in value.items():
                     self.visit(part, f"{at}/{name}")
-
-    def _target(self, ref: str, where: str) -> Any:
-        if ref != "#" and not ref.startswith("#/"):
-            raise BadRequest(
-                f"output_schema: $ref may only refer to the schema itself, such as '#/$defs/Name', not to "
-                f"{_short(repr(ref))}, at {where}"
-            )
-        target = self._root
-        for part in ref.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            try:
-                target = target[int(name)] if isinstance(target, list) else target[name]
-            except (KeyError, IndexError, TypeError, ValueError):
-                raise BadRequest(f"output_schema: there is no {_short(repr(ref))}, at {where}") from None
-        if not isinstance(target, dict | bool):
-            raise BadRequest(f"output_schema: {_short(repr(ref))} is not a schema, at {where}")
-        return target
 
 
 def fit(schema: OutputSchema, text: str) -> str:
@@ -387,7 +374,7 @@ def _whole(value: Any) -> Any:
     """Return a JSON value with its whole floats as integers, as 1.0 equals 1 in JSON Schema."""
     match value:
         case float():
-            return int(value) if value.is_integer() else value
+            return whole(value)
         case list():
             return [_whole(item) for item in value]
         case dict():

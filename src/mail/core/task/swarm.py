@@ -15,10 +15,11 @@ from pydantic import BaseModel, ValidationError
 from mail.core.protocol.address import EVERYONE, is_swarm_name
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.error_text import did_you_mean, explain
+from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import OutputSchema, check_schema
-from mail.core.protocol.tool_schemas import model_of, tool_declaration
+from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
