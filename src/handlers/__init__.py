@@ -8,7 +8,8 @@
     sweeper               several times a minute
     peer_health           every minute
 
-`wiring` builds what they work with, once per process; `telemetry` is their log and their metrics.
+`wiring` builds what they work with, once per process; `routing` serves all routes; `telemetry` is their log and their
+metrics.
 """
 
 from mail import startup

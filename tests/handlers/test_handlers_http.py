@@ -46,6 +46,7 @@ def test_root_serves_what_no_other_function_does(stage: Stage) -> None:
     paths = answer(stage.invoke("root", stage.request("root", path="/openapi.json")))["paths"]
     assert {"/message", "/task", "/health"} <= paths.keys()
     assert stage.invoke("root", stage.request("root", path="/nowhere"))["statusCode"] == 404
+    assert stage.invoke("root", stage.request("root", path="/message"))["statusCode"] == 405
 
 
 def test_health_is_set_by_admins_and_seen_by_all(stage: Stage) -> None:

@@ -30,7 +30,7 @@ def url(stage: Stage, log: Path) -> Iterator[str]:
     port = free_port()
     server = ("-m", "uvicorn", "handlers.stream:app", "--host", LOOPBACK, "--port", str(port))
     path = ":".join(map(str, (function.root, *function.interpreter.path)))
-    with log.open("ab") as output:
+    with log.open("wb") as output:
         process = KeptProcess(
             [str(function.interpreter.python), *server],
             env={**system_environment(), **stage.environment, "PYTHONPATH": path},

@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    TypeAdapter,
     ValidationError,
     WithJsonSchema,
 )
@@ -274,7 +273,9 @@ class SwarmSpec(Spec):
         description="The JSON Schema that final answers must fit; a message may give another.",
     )
     output_type: Annotated[
-        Any, PlainSerializer(_write_reference), WithJsonSchema(TypeAdapter(str | None).json_schema())
+        Any,
+        PlainSerializer(_write_reference),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
     ] = Field(
         default=None,
         exclude_if=is_none,

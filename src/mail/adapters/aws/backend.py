@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from mail.adapters.aws.blobs import Blobs
@@ -14,9 +14,11 @@ from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.shared.codec import build_validators
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import missing_package
-from mail.core.task.exchange import MailboxStore
 from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mail.core.task.exchange import MailboxStore
 
 SCHEME = "dynamodb://"
 
@@ -51,7 +53,7 @@ class DynamoDB(Database):
         async with self._client() as client:
             yield DynamoDBDocuments(client, self.table)
 
-    async def open_mailboxes(self, options: Mapping[str, str]) -> MailboxStore:
+    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
         from mail.adapters.aws.exchange import DynamoDBMailboxes
 
         endpoint_url = options.get("endpoint_url", "")

@@ -4,14 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
-from mail.core.task.exchange import MailboxStore
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Documents, LiveLink, Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
+
+if TYPE_CHECKING:
+    from mail.core.task.exchange import MailboxStore
 
 Recover = Callable[[float], Awaitable[object]]
 """`Runtime.recover`: wake the mailboxes of tasks that have been quiet for so many seconds."""
@@ -120,6 +122,6 @@ class Database(ABC):
     def open_documents(self) -> AbstractAsyncContextManager[Documents]:
         """Open the documents only, also while a server runs on the database. Raises ConfigurationError."""
 
-    async def open_mailboxes(self, options: Mapping[str, str]) -> MailboxStore:
+    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
         """Open the mailboxes of an exchange. Raises ConfigurationError."""
         raise NotImplementedError

