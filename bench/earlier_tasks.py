@@ -116,7 +116,7 @@ async def _sqlite() -> list[Row]:
 
 async def _postgres() -> list[Row]:
     from psycopg.sql import SQL
-    from support.postgres import PostgresAdapter, execute, has_postgres
+    from support.engines.postgres import PostgresAdapter, execute, has_postgres
 
     if not has_postgres():
         raise MissingEngine("it is not installed; run: python3 scripts/dev.py postgres")
@@ -158,7 +158,7 @@ async def _compare(
 
 
 async def _dynamodb() -> list[Row]:
-    from support.dynamodb import DynamoDBAdapter
+    from support.engines.dynamodb import DynamoDBAdapter
 
     rows = []
     for earlier in (0, EARLIER):

@@ -173,7 +173,7 @@ def cluster() -> Iterator[Cluster]:
     """Start PostgreSQL with an empty database. Raises ServerFailed if it is not installed."""
     sys.path.append(str(ROOT / "tests"))
     try:
-        from support.postgres import PostgresServer, has_postgres
+        from support.engines.postgres import PostgresServer, has_postgres
     except ImportError as error:
         raise ServerFailed(f"{error.name} is missing") from error
     if not has_postgres():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-from support.faults.points import Plan, Points
+from mail.testing.faults import Plan, Points
 
 PROCESS: ContextVar["Process | None"] = ContextVar("PROCESS", default=None)
 

@@ -12,13 +12,12 @@ from typing import Any, Protocol
 from unittest.mock import patch
 from uuid import uuid4
 
-from support.dynamodb import make_client
+from support.engines.dynamodb import make_client
+from support.engines.postgres import borrow_database, break_connections, return_database
 from support.faults import dynamodb as dynamodb_faults
 from support.faults.dynamodb import FaultyClient
-from support.faults.points import NOWHERE
 from support.faults.postgres import FaultyAhead, FaultyPostgres
 from support.faults.sqlite import FaultyConnection
-from support.postgres import borrow_database, break_connections, return_database
 
 from chaos.faults import Faults, RoundClock, throttling
 from chaos.loop import LeapingLoop
@@ -39,6 +38,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.ports import Store
+from mail.testing.faults import NOWHERE
 
 LOOK_SECONDS = 20.0
 """How often deadlines are looked at, and news that were missed."""

@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis' settings, the tiers (see `support.tiers`), and the stub of language models."""
+"""What every test shares: hypothesis' settings, the tiers (see `support.plugins.tiers`), and the stub of language models."""
 
 import gc
 import os
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support import forkserver, lazy_modules, tiers
+from support.plugins import lazy_modules, tiers
+from support.processes import forkserver
 
 if TYPE_CHECKING:
-    from support.llm_stub import LLMStub
+    from support.services.llm_stub import LLMStub
 
 # A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
 settings.register_profile("dev", deadline=None)
@@ -21,7 +22,7 @@ settings.register_profile("ci", deadline=None, derandomize=True, database=None, 
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # No test connects to the world: a client trusts one authority, as reading those of httpx2 takes 30 ms for each client.
-os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "authority.pem"))
+os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "processes" / "authority.pem"))
 
 # Servers and commands write their state where the one who runs the tests doesn't look for it.
 _STATE = tempfile.TemporaryDirectory(prefix="mail-tests-", ignore_cleanup_errors=True)
@@ -104,7 +105,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def running_stub() -> "Iterator[LLMStub]":
-    from support.llm_stub import LLMStub
+    from support.services.llm_stub import LLMStub
 
     with LLMStub() as stub:
         yield stub

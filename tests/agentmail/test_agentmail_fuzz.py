@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import thread_time
 
 import pytest
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.agentmail import AgentMailMessage, MalformedMessage, MessageType, Parser
 from mail.agentmail.messages import CLASSES, layout

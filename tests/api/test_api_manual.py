@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import pytest
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILSwarm
 from mail.core.task.swarm import History

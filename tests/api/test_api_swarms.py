@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILMessage, MAILSwarm
 from mail.adapters.sqlite.database import SQLiteDatabase

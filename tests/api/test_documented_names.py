@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from support.api import agent, template
+from support.services.templates import agent, template
 
 import mail.core
 from mail import MAILAction, MAILAgentTemplate, MAILMessage, MAILRuntime, MAILSwarm, MAILSwarmTemplate

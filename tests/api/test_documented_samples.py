@@ -1,7 +1,7 @@
 """The Python samples of the seeds that use the Python API run as they stand, and the signatures they document exist.
 
 A sample is run in a namespace of its own, after what `BEFORE` says a reader has by then; `FILLED` has what goes into the
-gaps of fragments. Language models are played by the stub of `support.llm_stub`, through the real litellm. What can't be
+gaps of fragments. Language models are played by the stub of `support.services.llm_stub`, through the real litellm. What can't be
 run is listed in `LEFT_OUT` with the reason. `test_every_sample` has the whole inventory.
 """
 
@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from support.api import agent, rule_based, template
-from support.llm_stub import LLMStub, Request, reply, text
-from support.llm_stub import call as model_calls
 from support.seeds import Block, blocks
+from support.services.llm_stub import LLMStub, Request, reply, text
+from support.services.llm_stub import call as model_calls
+from support.services.templates import agent, rule_based, template
 
 import mail
 import mail.core.tools

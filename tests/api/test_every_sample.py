@@ -1,7 +1,7 @@
 """Every Python, JSON and TOML sample of seeds 000 to 002 runs: which test runs it, and those that no other module does.
 
 The latter are those of docs/factories.md, docs/reasoning-trace-findings.md and docs/configuration.md. Language models
-are played by the stub of `support.llm_stub`, through the real litellm and the real SDKs.
+are played by the stub of `support.services.llm_stub`, through the real litellm and the real SDKs.
 """
 
 import ast
@@ -19,8 +19,8 @@ import pytest
 import test_documented_samples as documented
 from openai.types.responses import ResponseReasoningItem, ResponseReasoningSummaryTextDeltaEvent
 from openai.types.responses.response_reasoning_item import Summary
-from support.llm_stub import LLMStub, Request, Tokens, call, redacted, reply, search, text, thinking
 from support.seeds import SEEDS, blocks, text_of
+from support.services.llm_stub import LLMStub, Request, Tokens, call, redacted, reply, search, text, thinking
 from test_documented_samples import run
 
 from mail import MAILAgentTemplate

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api import agent, template
 from support.seeds import text_of
+from support.services.templates import agent, template
 
 import mail
 from mail.client import MAILClient

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.moto import MotoAws
+from support.engines.moto import MotoAws
 
 from bench import aws
 from bench.aws_deployment import Deployment

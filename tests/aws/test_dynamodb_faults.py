@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from support.dynamodb import LONG, DynamoDBAdapter
+from support.engines.dynamodb import LONG, DynamoDBAdapter
 from support.faults.dynamodb import (
     Fault,
     Faults,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.dynamodb import DynamoDBAdapter
+from support.engines.dynamodb import DynamoDBAdapter
 from support.faults.dynamodb import Faults, refusal
 
 from mail.adapters.aws.client import AwsClient

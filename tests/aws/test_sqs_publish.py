@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.sqs_adapter import SQSQueueAdapter, hooked
+from support.engines.sqs import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.client import Aws
 from mail.adapters.aws.queue import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_wake_up
@@ -78,7 +78,7 @@ async def test_each_tier_has_its_queue(sqs: SQSQueueAdapter, requests: list[dict
 async def test_the_longest_tokens_fit_into_requests(
     sqs: SQSQueueAdapter, requests: list[dict[str, Any]]
 ) -> None:
-    """The checks of `support.sqs_adapter` fail where a request is larger than 1 MiB."""
+    """The checks of `support.engines.sqs` fail where a request is larger than 1 MiB."""
     await sqs.queue.publish([WakeUp(LONGEST_KEY, f"{LONGEST_MAILBOX}{n}", Tier.AGENT) for n in range(BATCH)])
     assert len(requests) == 1
     assert {key for key, _ in await drain(sqs)} == {LONGEST_KEY}

@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import pytest
 from chaos_sabotage import SABOTAGES
-from support.engines import has_ministack
-from support.postgres import has_postgres
+from support.engines.aws import has_ministack
+from support.engines.postgres import has_postgres
 
 from chaos import clients, rounds
 from chaos.clients import WORKLOADS

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 from mail.cli.register import desktop_entry, macos_steps, windows_steps
 

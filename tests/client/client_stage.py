@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from support.http_server import HTTPServer, QuickUvicorn
+from support.processes.http_server import HTTPServer, QuickUvicorn
 
 from mail.client import MAILClient
 from mail.config import ClientConfig

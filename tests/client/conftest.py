@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.testing.agents import Call, View, build_swarm, complete
 

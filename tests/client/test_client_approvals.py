@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from client_stage import client_of
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import BadAnswer, MAILClientError, SeveralCalls
 from mail.core.protocol.tool_schemas import ToolFormat

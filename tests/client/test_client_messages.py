@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from client_stage import CONFIG, CutProxy, Recorder, client_of
 from starlette.responses import JSONResponse
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import BadAnswer, ConnectionLost, MAILClient, QuestionOpen, RequestTimedOut
 from mail.config import ClientConfig

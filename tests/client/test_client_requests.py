@@ -17,7 +17,7 @@ import pytest
 from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, client_of
 from openai.types.responses import Response as OpenAIResponse
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import (
     BadAnswer,

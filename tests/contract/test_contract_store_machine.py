@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from support.adapters import STORES, StoreAdapter
-from support.dynamodb import ENGINES
-from support.postgres import has_postgres
-from support.tiers import sized
+from support.engines.adapters import STORES, StoreAdapter
+from support.engines.dynamodb import ENGINES
+from support.engines.postgres import has_postgres
+from support.plugins.tiers import sized
 
 import mail.adapters.sqlite.store
 from mail.core.protocol.message import MAILMessage, Tier

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import TaskChange, Turn

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.adapters import StoreAdapter
-from support.tiers import sized
+from support.engines.adapters import StoreAdapter
+from support.plugins.tiers import sized
 
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue

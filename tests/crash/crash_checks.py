@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
-from support.faults.points import read_lines
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
@@ -17,6 +16,7 @@ from mail.core.task.events import TERMINAL, Event, EventKind
 from mail.core.task.ports import Store
 from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
 from mail.testing.agents import read_message
+from mail.testing.faults import read_lines
 
 RUN_BY_PROVIDER = {"web_search_call"}
 """The tools that get no result of ours."""

@@ -3,7 +3,6 @@
 from crash_checks import Logs
 from crash_points import WHERE, MortalPoints
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
-from support.faults.points import append_line, read_lines
 
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import ResumeFrom, Submission
@@ -13,6 +12,7 @@ from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest
 from mail.testing.agents import NAME
+from mail.testing.faults import append_line, read_lines
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 BOB = Principal(role="user", id="bob", swarm=NAME)

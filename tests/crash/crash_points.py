@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from support.faults.points import (
+from mail.testing.faults import (
     Plan,
     Points,
     among,

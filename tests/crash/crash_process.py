@@ -17,7 +17,6 @@ from crash_clients import ANN, BOB, Clients, Violation
 from crash_points import WHERE, MortalPoints
 from crash_scenario import APPROVED, IDEMPOTENT, POLICIES, RESULTS, TASK_ID
 from crash_worlds import AheadClock, SQLiteWorld, World
-from support.faults.points import FaultyPort, append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
@@ -31,6 +30,7 @@ from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, Tool
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.testing.agents import View, build_swarm, output
+from mail.testing.faults import FaultyPort, append_line, read_lines
 
 
 class _ErrorLog(logging.Handler):

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from support.faults.points import random_number
-from support.tiers import sized
+from support.plugins.tiers import sized
+
+from mail.testing.faults import random_number
 
 HERE = Path(__file__).parent
 RUNS = int(os.environ.get("MAIL_CRASH_RUNS", sized(fast=24, full=24, soak=3000)))

@@ -13,7 +13,6 @@ from crash_clients import ANN, Clients
 from crash_process import Life
 from crash_scenario import TASK_ID
 from crash_worlds import AheadClock
-from support.faults.points import append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier
@@ -21,6 +20,7 @@ from mail.core.task.change import Turn
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Busy, Idle, WakeUp
 from mail.core.task.task import TaskKey
+from mail.testing.faults import append_line, read_lines
 
 GLANCE_SECONDS = 0.02
 """Seconds between two looks at what other processes have done."""

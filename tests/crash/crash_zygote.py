@@ -34,10 +34,10 @@ from crash_process import Life
 from crash_sabotage import SABOTAGES
 from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_worlds import AheadClock, DynamoDBWorld, PostgresWorld, SQLiteWorld, World
-from support.faults.points import read_lines
-from support.postgres import borrow_database, return_database
+from support.engines.postgres import borrow_database, return_database
 
 from mail.adapters.aws.client import Aws, AwsClient
+from mail.testing.faults import read_lines
 
 TIMEOUT = 20.0
 ALARM_SECONDS = 40

@@ -1,7 +1,7 @@
 """The same over DynamoDB and PostgreSQL: every request is a point as well, leases outlive the dead, and many may live.
 
 The engine outlives all processes of a run; each run has a table or a database of its own. On PostgreSQL, the processes
-share the queue in it. MAIL_CRASH_ENGINES names the DynamoDB engines of `support.engines` to run on, such as `ministack,dynoxide`.
+share the queue in it. MAIL_CRASH_ENGINES names the DynamoDB engines of `support.engines.aws` to run on, such as `ministack,dynoxide`.
 """
 
 import os
@@ -21,9 +21,9 @@ from crash_runs import (
     random_strokes,
     some_lives,
 )
-from support.dynamodb import SERVERS
-from support.engines import aws_environment, endpoint
-from support.postgres import has_postgres, postgres_server
+from support.engines.aws import aws_environment, endpoint
+from support.engines.dynamodb import SERVERS
+from support.engines.postgres import has_postgres, postgres_server
 
 ENGINES = [name for name in os.environ.get("MAIL_CRASH_ENGINES", "ministack").split(",") if name in SERVERS]
 PAIRS = max(1, RUNS // 100)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 import mail
 from mail.config import load_config

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from document_samples import DOCS
 from pydantic import TypeAdapter
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 from mail.core.task.events import EventKind
 from mail.core.task.usage import Usage

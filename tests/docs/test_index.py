@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from document_samples import DOCS, ROOT
-from support import forkserver
+from support.processes import forkserver
 
 INDEX = DOCS / "README.md"
 TOPICS = [

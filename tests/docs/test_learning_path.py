@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.llm_stub import LLMStub
+from support.services.llm_stub import LLMStub
 from test_documented_commands import MODELS, ROOT, Block, expect, read_blocks, read_commands
 
 PAGES = sorted((ROOT / "docs" / "learn").glob("*.md"))

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from document_samples import DOCS, ROOT, blocks
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

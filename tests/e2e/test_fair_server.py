@@ -4,7 +4,7 @@ import json
 import textwrap
 from pathlib import Path
 
-from support.server_process import ServerProcess, eventually
+from support.processes.server import ServerProcess, eventually
 
 LONG_TASKS = 100
 """As many as a caller may have at the same time by default."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
+from support.processes.server import TIMEOUT, ServerProcess, eventually, run_mail
 
 QUESTION = "weather in Tokyo and 12*(3+4)"
 TASKS = 24

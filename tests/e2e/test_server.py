@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.server_process import ServerProcess, environment, eventually, run_mail
-from support.timelines import TWO_AGENTS_AND_AN_ACTION
+from support.processes.server import ServerProcess, environment, eventually, run_mail
+from support.processes.timelines import TWO_AGENTS_AND_AN_ACTION
 
 
 def has_text(file: Path) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.postgres import PASSWORD, borrow_database, has_postgres, postgres_server, return_database
-from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
+from support.engines.postgres import PASSWORD, borrow_database, has_postgres, postgres_server, return_database
+from support.processes.server import TIMEOUT, ServerProcess, eventually, run_mail
 
 pytestmark = pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 ALPHA, BETA = "swarm-alpha", "swarm-beta"
 

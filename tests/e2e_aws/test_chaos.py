@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.aws_client import Crowd, answer
-from support.aws_deployed import full_size, needs_ministack
-from support.aws_swarm import RecordedSwarm
-from support.timelines import in_any_order, read_record
+from aws_client import Crowd, answer
+from aws_swarm import RecordedSwarm
+from support.processes.local_aws import full_size, needs_ministack
+from support.processes.timelines import in_any_order, read_record
 
 from mail.core.engine.actions import UNKNOWN_OUTCOME
 from mail.local_aws.event_sources import Faults

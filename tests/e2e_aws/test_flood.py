@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.aws_client import Crowd
-from support.aws_deployed import needs_ministack
-from support.aws_swarm import TalkativeSwarm
+from aws_client import Crowd
+from aws_swarm import TalkativeSwarm
+from support.processes.local_aws import needs_ministack
 
 from mail.core.protocol.message import Tier
 from mail.local_aws.functions import Invocation

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.aws_deployed import LocalAwsProcess, needs_ministack
-from support.server_process import TIMEOUT, ServerProcess
-from support.timelines import Event, in_any_order, in_order, read_record
+from support.processes.local_aws import LocalAwsProcess, needs_ministack
+from support.processes.server import TIMEOUT, ServerProcess
+from support.processes.timelines import Event, in_any_order, in_order, read_record
 
 pytestmark = [needs_ministack, pytest.mark.timeout(240)]
 

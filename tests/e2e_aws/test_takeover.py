@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.aws_client import Crowd, answer
-from support.aws_deployed import needs_ministack
-from support.aws_swarm import make_project
+from aws_client import Crowd, answer
+from aws_swarm import make_project
+from support.processes.local_aws import needs_ministack
 
 from mail.local_aws.system import LocalAws
 

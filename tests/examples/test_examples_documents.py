@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
 
 from mail.api.agents import EXAMPLES
 from mail.core.task.task import TaskKey

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from exchange_worlds import Awaited, World, arrives
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILSwarm
 from mail.agentmail import HelpRequest, Parser

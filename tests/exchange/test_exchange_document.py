@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
 
 import mail.exchange
 from mail.adapters.aws.exchange import MAIL_BYTES

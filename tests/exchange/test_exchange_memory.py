@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import BaseModel, model_serializer
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.errors import BadRequest, ConfigurationError
 from mail.exchange import OUTBOX, Exchange, Mail, open_exchange

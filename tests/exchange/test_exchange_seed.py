@@ -12,9 +12,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from support.api import agent
-from support.llm_stub import LLMStub, call, reply
 from support.seeds import _read, text_of
+from support.services.llm_stub import LLMStub, call, reply
+from support.services.templates import agent
 
 import mail.exchange
 from mail import MAILSwarmTemplate

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.api import agent, template
-from support.mcp_program import COMMAND
+from support.services.mcp_program import COMMAND
+from support.services.templates import agent, template
 
 from mail.testing.agents import View, call, complete
 

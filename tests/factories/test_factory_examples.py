@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from factory_agents import GPT
-from support.llm_stub import LLMStub, Reply, call, reply
+from support.services.llm_stub import LLMStub, Reply, call, reply
 
 import mail.examples
 from mail import MAILAction, MAILSwarmTemplate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from factory_agents import GPT, prompt
-from support.llm_stub import LLMStub, bad_request, call, reply
+from support.services.llm_stub import LLMStub, bad_request, call, reply
 
 from mail import Agent, Swarm
 from mail.api.agents import MAILAgentTemplate

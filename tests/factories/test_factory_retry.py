@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
-from support.llm_stub import (
+from support.services.llm_stub import (
     LLMStub,
     bad_key,
     bad_request,

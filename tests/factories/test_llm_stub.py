@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from pydantic import TypeAdapter
-from support.llm_stub import (
+from support.services.llm_stub import (
     LLMStub,
     Reply,
     Tokens,

@@ -10,10 +10,10 @@ from typing import Any
 
 import mcp_crash
 import pytest
-from support import mcp_desk
-from support.http_server import eventually
-from support.llm_stub import LLMStub, call, reply
-from support.mcp_program import COMMAND
+from support.processes.http_server import eventually
+from support.services import mcp_desk
+from support.services.llm_stub import LLMStub, call, reply
+from support.services.mcp_program import COMMAND
 
 from mail import Agent, Swarm
 from mail.api.swarms import MAILSwarmTemplate

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.dynamodb import BUCKET, DynamoDBAdapter
-from support.engines import aws_environment, endpoint
-from support.lambda_runtime import ROOT, Function, LambdaRuntime, built_function, source_function
-from support.sqs_adapter import SQSQueueAdapter
+from support.engines.aws import aws_environment, endpoint
+from support.engines.dynamodb import BUCKET, DynamoDBAdapter
+from support.engines.lambda_runtime import ROOT, Function, LambdaRuntime, built_function, source_function
+from support.engines.sqs import SQSQueueAdapter
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token

@@ -6,7 +6,7 @@ This folder must never get an `__init__.py`: as a package on pytest's path it wo
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import Call, View, build_swarm, complete

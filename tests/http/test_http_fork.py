@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.decisions.quotas import Quotas
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait

@@ -6,7 +6,7 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import SwarmCore
@@ -135,7 +135,10 @@ async def test_resuming_an_unknown_task_is_404(server: HTTPServer, resume_from: 
 
 async def test_an_empty_list_of_decisions_is_refused(server: HTTPServer) -> None:
     response = await server.post(task_id="none", resume_from="breakpoint_tool_call", kwargs={"approvals": []})
-    assert (response.status_code, response.json()["detail"]) == (400, "approvals must name at least one decision")
+    assert (response.status_code, response.json()["detail"]) == (
+        400,
+        "approvals must name at least one decision",
+    )
 
 
 async def waiting(server: HTTPServer, count: int) -> bool:

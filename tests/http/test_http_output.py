@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import View, build_agent, build_swarm, call, complete

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
-from support.peer_server import PeerServer
+from support.processes.http_server import HTTPServer
+from support.services.peer_server import PeerServer
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token

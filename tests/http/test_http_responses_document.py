@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "responses.md"
 

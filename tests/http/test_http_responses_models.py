@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseFunctionToolCall
 from responses_stage import Bridge
-from support.llm_stub import LLMStub, Request, Tokens, call, reply
+from support.services.llm_stub import LLMStub, Request, Tokens, call, reply
 
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.swarm import AgentCore, SwarmCore

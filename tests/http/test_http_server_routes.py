@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 from fastapi import APIRouter, Request
 from httpx2 import ASGITransport, AsyncClient
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.http.app import MAILApp
 from mail.http.bodies import JSON

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.testing.agents import build_swarm, call, complete
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import scalar_row
-from support.postgres import PostgresAdapter, lose_answer, waits
+from support.engines.postgres import PostgresAdapter, lose_answer, waits
 
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.postgres.ahead import FRESH_SECONDS

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
-from support.postgres import PostgresServer, make_database
+from support.engines.postgres import PostgresServer, make_database
 
 from mail import bootstrap
 from mail.adapters.postgres.pool import Connection, Postgres

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import QuickUvicorn
-from support.mail_1_3_6 import OldDatabase, answered, event, message, typical_tasks
-from support.postgres import borrow_database, return_database
+from support.engines.mail_1_3_6 import OldDatabase, answered, event, message, typical_tasks
+from support.engines.postgres import borrow_database, return_database
+from support.processes.http_server import QuickUvicorn
 
 from mail import bootstrap
 from mail.auth.keys import Caller

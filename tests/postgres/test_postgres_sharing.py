@@ -6,7 +6,14 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
-from support.postgres import PostgresAdapter, break_connections, execute, lose_answer, postgres_server, waits
+from support.engines.postgres import (
+    PostgresAdapter,
+    break_connections,
+    execute,
+    lose_answer,
+    postgres_server,
+    waits,
+)
 
 from mail.adapters.postgres.backend import PostgresDocuments
 from mail.adapters.postgres.pool import Postgres

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from support.api import agent, rule_based, template
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
+from support.services.templates import agent, rule_based, template
 
 from mail import MAILAction, MAILSwarmTemplate
 from mail.agentmail import (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.errors import AgentFault, ConfigurationError, ToolCallFault
 from mail.stdlib.fs import actions, create_directory, delete_file, files, read_directory

@@ -17,8 +17,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from support.http_server import QuickUvicorn, eventually
-from support.mcp_program import COMMAND
+from support.processes.http_server import QuickUvicorn, eventually
+from support.services.mcp_program import COMMAND
 
 from mail.core.turns.context import TURN, TurnContext
 from mail.errors import ConfigurationError, ToolCallFault

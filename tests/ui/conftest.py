@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from studio_server import StudioServer
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 from ui_needs import unavailable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 from admin_server import AdminServer
-from support.http_server import TIMEOUT
+from support.processes.http_server import TIMEOUT
 from test_ui_live import violations
 
 if TYPE_CHECKING:

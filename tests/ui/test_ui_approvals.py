@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from studio_page import answers, ask, expect, send, status_of
-from support.approval_swarm import Bank
+from support.processes.approval_swarm import Bank
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from studio_page import answers, ask, expect, ground, is_in_view, send, sign_in, size, status_of
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from studio_page import answers, expect, send, status_of
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 from mail.auth.keys import digest
 from mail.auth.tokens import NUMBER_CHARACTERS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from support.http_server import TIMEOUT, HTTPServer
+from support.processes.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import SwarmCore

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.dead_letters import ended, letters, loaded
+from dead_letters import ended, letters, loaded
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase

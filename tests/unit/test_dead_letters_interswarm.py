@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.dead_letters import ended, letters, loaded
-from support.federation import Federation
+from dead_letters import ended, letters, loaded
+from support.services.federation import Federation
 
 from mail.core.decisions import interswarm as outbound
 from mail.core.decisions.dead_letters import read_dead_letters, redrive, with_messages

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.federation import Federation, Swallow
-from support.tiers import sized
+from support.plugins.tiers import sized
+from support.services.federation import Federation, Swallow
 
 from mail.core.decisions import interswarm as outbound
 from mail.core.protocol.interswarm import MAILInterswarmMessage

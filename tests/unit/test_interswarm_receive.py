@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.federation import Swallow
+from support.services.federation import Swallow
 
 from mail.core.engine.admission import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers

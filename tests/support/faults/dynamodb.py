@@ -22,7 +22,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from mail.adapters.aws.client import AwsClient
-from support.faults.points import Points
+from mail.testing.faults import Points
 
 Send = Callable[[AWSPreparedRequest], AWSResponse]
 Fault = Callable[[AWSPreparedRequest, Send], AWSResponse | None]

@@ -7,7 +7,7 @@ from mail.adapters.postgres.ahead import Ahead, Opened
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
 from mail.core.task.task import TaskKey
-from support.faults.points import Points
+from mail.testing.faults import Points
 
 
 class FaultyPostgres(Postgres):

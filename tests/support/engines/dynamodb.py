@@ -17,8 +17,8 @@ from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Store
-from support import dynamodb_limits, engines, moto
-from support.engines import servers
+from support.engines import aws, dynamodb_limits, moto
+from support.engines.aws import servers
 
 HAVE_BUCKETS = ("moto", "ministack", "custom")
 BUCKET = "mail-tests"
@@ -57,7 +57,7 @@ class Calls:
 
 def make_client(engine: str, service: str, **settings: Any) -> AwsClient:
     """Return a client of an engine that checks requests to DynamoDB against the service's limits."""
-    client = engines.make_client(engine, service, **settings)
+    client = aws.make_client(engine, service, **settings)
     client.botocore.meta.events.register("provide-client-params.dynamodb", _check_limits)
     return client
 

@@ -16,9 +16,9 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from support.llm_stub import anthropic, chat, responses
-from support.llm_stub.script import Failure, HangUp, Reply, Turn, bad_request
-from support.llm_stub.wire import Issued, Refusal
+from support.services.llm_stub import anthropic, chat, responses
+from support.services.llm_stub.script import Failure, HangUp, Reply, Turn, bad_request
+from support.services.llm_stub.wire import Issued, Refusal
 
 WIRES: dict[str, ModuleType] = {
     "/chat/completions": chat,

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from support.llm_stub.script import Failure
-from support.llm_stub.wire import (
+from support.services.llm_stub.script import Failure
+from support.services.llm_stub.wire import (
     Call,
     Code,
     Issued,

@@ -5,8 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from support.engines.aws import ROOT
+
 from mail.swarms_json.load import PACKAGED_SOURCE
-from support.engines import ROOT
 
 RECORD_VARIABLE = "TEST_RECORD"
 

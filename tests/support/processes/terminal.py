@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from support import forkserver
-from support.server_process import MAIL, environment
+from support.processes import forkserver
+from support.processes.server import MAIL, environment
 
 ROWS, COLUMNS = 40, 120
 

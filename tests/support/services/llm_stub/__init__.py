@@ -15,7 +15,7 @@ It is as strict as they are: a request that the provider would refuse gets the p
 - `chat`, `responses`, `anthropic`   one wire format each: bodies, event streams, and what it refuses
 """
 
-from support.llm_stub.script import (
+from support.services.llm_stub.script import (
     Failure,
     Reply,
     Tokens,
@@ -36,7 +36,7 @@ from support.llm_stub.script import (
     thinking,
     unknown_model,
 )
-from support.llm_stub.server import LLMStub, Request
+from support.services.llm_stub.server import LLMStub, Request
 
 __all__ = [
     "Failure",

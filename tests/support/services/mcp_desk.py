@@ -60,7 +60,7 @@ def desk() -> MCPServer:
 @asynccontextmanager
 async def serving(server: MCPServer, port: int = 0) -> AsyncIterator[str]:
     """The URL of the server over streamable HTTP. It runs in a task of its own, for the SDK's task groups."""
-    from support.http_server import QuickUvicorn
+    from support.processes.http_server import QuickUvicorn
 
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     is_over = asyncio.Event()
@@ -84,7 +84,7 @@ async def serving(server: MCPServer, port: int = 0) -> AsyncIterator[str]:
 @asynccontextmanager
 async def refusing(message: str) -> AsyncIterator[str]:
     """The URL of a server that answers every request with an error of this text."""
-    from support.http_server import QuickUvicorn
+    from support.processes.http_server import QuickUvicorn
 
     async def answer(request: Request) -> JSONResponse:
         asked = json.loads(await request.body() or b"{}")

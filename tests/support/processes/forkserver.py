@@ -3,7 +3,7 @@
 process = start([sys.executable, "-m", "mail.cli", "server"], cwd=folder, env=environ, stdout=file, stderr=file)
 
 The forked process is as `python` would have started it: arguments, folder, environment, streams, session and exit code are
-its own. Only its imports are shared. One fork server, `python -m support.forkserver`, serves all tests of a test process, or
+its own. Only its imports are shared. One fork server, `python -m support.processes.forkserver`, serves all tests of a test process, or
 those of all (`share`). A fork of it, which has also imported litellm, serves processes that will call a model.
 """
 
@@ -230,7 +230,7 @@ def _start() -> Path:
     """Start a fork server, and return its socket. It ends with this process, however that ends."""
     folder = tempfile.TemporaryDirectory(prefix="forkserver-")
     address = Path(folder.name) / "socket"
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     alive, closed_at_the_end = os.pipe()
     with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as models:
         for listener, name in ((plain, str(address)), (models, f"{address}{MODELS}")):
@@ -238,7 +238,7 @@ def _start() -> Path:
             listener.listen(128)
         passed = [plain.fileno(), models.fileno(), alive]
         server = subprocess.Popen(
-            [sys.executable, "-m", "support.forkserver", *map(str, passed)],
+            [sys.executable, "-m", "support.processes.forkserver", *map(str, passed)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdin=subprocess.DEVNULL,
             pass_fds=passed,

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from starlette.types import Receive, Scope, Send
 
-from support.http_server import QuickUvicorn
+from support.processes.http_server import QuickUvicorn
 
 Answer = tuple[int, Any]
 

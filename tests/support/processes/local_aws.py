@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.engines import ROOT, has_ministack
-from support.server_process import MAIL, ServerProcess
+from support.engines.aws import ROOT, has_ministack
+from support.processes.server import MAIL, ServerProcess
 
 needs_ministack = pytest.mark.skipif(not has_ministack(), reason="ministack is not installed")
 

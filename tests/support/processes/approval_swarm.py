@@ -7,7 +7,7 @@ import json
 import textwrap
 from pathlib import Path
 
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 MODULE = r'''
     """Pays, and notes each payment in a file."""

@@ -15,10 +15,10 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store, TurnQueue
 from mail.core.task.task import TaskKey
 from mail.testing import contracts
-from support.dynamodb import ENGINES, DynamoDBAdapter
-from support.engines import sqs_engines
-from support.postgres import PostgresAdapter, PostgresQueueAdapter, has_postgres
-from support.sqs_adapter import SQSQueueAdapter
+from support.engines.aws import sqs_engines
+from support.engines.dynamodb import ENGINES, DynamoDBAdapter
+from support.engines.postgres import PostgresAdapter, PostgresQueueAdapter, has_postgres
+from support.engines.sqs import SQSQueueAdapter
 
 
 class StoreAdapter(contracts.StoreAdapter, Protocol):

@@ -21,9 +21,9 @@ from unittest.mock import patch
 from mail.adapters.aws.client import Aws, AwsClient
 from mail.local_aws.ministack import Ministack, credentials, find_ministack
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
-from support import moto
+from support.engines import moto
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NODE_MODULES = ROOT / ".tools" / "node_modules"
 CUSTOM_VARIABLE = "MAIL_TEST_AWS_ENDPOINT_URL"
 TIMEOUT = 60.0

@@ -6,7 +6,7 @@ Reasoning is in `reasoning_content`, which OpenAI itself never sends, but DeepSe
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from support.llm_stub.wire import (
+from support.services.llm_stub.wire import (
     Call,
     Issued,
     Reply,
@@ -19,7 +19,7 @@ from support.llm_stub.wire import (
     require_known,
     sse,
 )
-from support.llm_stub.wire import openai_error as error  # noqa: F401
+from support.services.llm_stub.wire import openai_error as error  # noqa: F401
 
 KNOWN = (
     "model messages tools tool_choice stream stream_options max_tokens max_completion_tokens reasoning_effort "

@@ -5,7 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.llm_stub.script import Call, Code, Failure, Part, Redacted, Reply, Search, Text, Thinking
+from support.services.llm_stub.script import (
+    Call,
+    Code,
+    Failure,
+    Part,
+    Redacted,
+    Reply,
+    Search,
+    Text,
+    Thinking,
+)
 
 
 class Refusal(Exception):

@@ -35,7 +35,7 @@ from mail.local_aws.processes import (
     system_environment,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 INVOCATIONS = "2015-03-31/functions/function/invocations"
 TIMEOUT = 60.0
 """Seconds that something may take beyond the function's own limit before it counts as hung."""

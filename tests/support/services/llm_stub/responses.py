@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from support.llm_stub.wire import (
+from support.services.llm_stub.wire import (
     Call,
     Code,
     Issued,
@@ -22,7 +22,7 @@ from support.llm_stub.wire import (
     require_known,
     sse,
 )
-from support.llm_stub.wire import openai_error as error  # noqa: F401
+from support.services.llm_stub.wire import openai_error as error  # noqa: F401
 
 KNOWN = (
     "model input instructions include tools tool_choice stream store reasoning max_output_tokens temperature top_p "

@@ -14,7 +14,7 @@ from mail.adapters.aws.queue import SQSQueue, decode_wake_up
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import TurnQueue
 from mail.core.task.task import TaskKey
-from support.engines import make_client
+from support.engines.aws import make_client
 
 POLL_SECONDS = 0.02
 
