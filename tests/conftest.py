@@ -70,8 +70,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     tier = config.stash[_SELECTED]
-    path = collection_path.relative_to(config.rootpath).as_posix()
-    return True if tier is not None and tiers.is_skipped_whole(tier, path) else None
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return True if tier is not None and tiers.is_skipped_whole(tier, collection_path, name) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,8 @@ from mail.agentmail import ACK_REQUIRED, BeadState, BeadStatus, Envelope, Messag
 from mail.agentmail.messages import CLASSES, TYPED, layout
 from mail.agentmail.notation import never
 
+pytestmark = pytest.mark.full
+
 DOCUMENT = DOCS / "agentmail.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 SAMPLES = [text for _, text in blocks(DOCUMENT, "markdown")]

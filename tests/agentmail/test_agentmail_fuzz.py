@@ -131,6 +131,7 @@ def cost(text: str) -> float:
     return min(times)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
 def test_a_long_body_costs_no_more_per_byte_than_a_short_one(piece: str) -> None:
     length, times = sized(fast=2**12, full=2**12, soak=2**16), 16

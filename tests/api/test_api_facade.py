@@ -313,6 +313,7 @@ Swarm(Agent("lead", function=function), database="ours.db").serve(port=0)
 """
 
 
+@pytest.mark.full
 def test_a_swarm_is_served_on_its_database(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER],

@@ -413,6 +413,7 @@ class TestBudget:
         assert await self.compressed(Tires(), 100) is None
 
 
+@pytest.mark.full
 async def test_tokens_are_counted_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
 

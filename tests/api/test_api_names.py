@@ -165,6 +165,7 @@ def loaded(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "statement",
     [

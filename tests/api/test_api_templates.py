@@ -429,6 +429,7 @@ exec sleep 60
 """
 
 
+@pytest.mark.full
 class TestServer:
     def start(self, folder: Path, **options: Any) -> tuple[subprocess.Popen[str], str]:
         (folder / "bin").mkdir()

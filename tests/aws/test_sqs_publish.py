@@ -115,6 +115,7 @@ async def test_without_a_cause_every_token_is_a_wake_up(sqs: SQSQueueAdapter) ->
         assert names(await drain(sqs)) == ["agent-0"]
 
 
+@pytest.mark.full(on="ministack")
 async def test_what_is_refused_is_sent_again_and_only_that(sqs: SQSQueueAdapter) -> None:
     odd = [f"agent-{n}" for n in range(1, 15, 2)]
     with refusals(sqs, lambda mailbox, before: mailbox in odd and before < 2) as sent:
@@ -124,6 +125,7 @@ async def test_what_is_refused_is_sent_again_and_only_that(sqs: SQSQueueAdapter)
     assert sorted(names(await drain(sqs))) == sorted(sent)
 
 
+@pytest.mark.full(on="ministack")
 async def test_what_is_refused_again_and_again_is_given_up(sqs: SQSQueueAdapter) -> None:
     with (
         refusals(sqs, lambda mailbox, _: mailbox == "agent-1") as sent,

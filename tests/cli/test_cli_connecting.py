@@ -11,6 +11,8 @@ from mail.cli.output import Output
 from mail.cli.program import program
 from mail.cli.session import Session
 
+pytestmark = pytest.mark.fast
+
 LINK = "swarm://connect?server=example.com"
 
 

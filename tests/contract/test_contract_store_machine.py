@@ -38,6 +38,8 @@ from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
 
+pytestmark = pytest.mark.full
+
 KEYS = [TaskKey(instance, task_id) for instance in (ANN, BOB) for task_id in ("one", "two")]
 AGENTS = list(SWARM.agents)
 
@@ -398,6 +400,9 @@ for machine in (MemoryMachine, SlowMachine, ForgetfulMachine):
 for machine in NETWORK_MACHINES.values():
     machine.TestCase.settings = seldom
 
+MemoryMachine.TestCase.pytestmark = [pytest.mark.fast]
+if machine := NETWORK_MACHINES.get("DynamoDB-ministack"):  # moto has shown it
+    machine.TestCase.pytestmark = [pytest.mark.soak]
 TestMemory = MemoryMachine.TestCase
 TestSlow = SlowMachine.TestCase
 TestForgetful = ForgetfulMachine.TestCase

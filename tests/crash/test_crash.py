@@ -67,6 +67,8 @@ def random_fate(chance: random.Random, last: int) -> Fate:
             return {"seconds": 0.001 + 0.04 * chance.random()}
 
 
+@pytest.mark.soak(on="torn commits")
+@pytest.mark.soak(on="misplaced checkpoints")
 @pytest.mark.parametrize(
     "sabotage",
     [

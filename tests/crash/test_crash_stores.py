@@ -149,6 +149,7 @@ def test_the_end_of_a_process_between_a_commit_and_the_turn_that_it_opened(
     zygote.must_survive(twins={"ann": [{"at": point, "held_up": True}]})
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("bug", ["torn", "forgotten checkpoints", "no recovery", "unordered"])
 def test_the_suite_finds_bugs(zygote: Zygote, store: Store, bug: str) -> None:
     sabotage, point = {
@@ -160,10 +161,12 @@ def test_the_suite_finds_bugs(zygote: Zygote, store: Store, bug: str) -> None:
     zygote.must_notice(sabotage, [{"fates": [{"at": point}], "patience": 2.0}] * 10)
 
 
+@pytest.mark.soak
 def test_the_suite_finds_thieves(zygote: Zygote, store: Store) -> None:
     zygote.must_notice(store.thieves, [{"fates": [{"at": "inside agent scout"}], "heirs": True}])
 
 
+@pytest.mark.soak
 def test_the_suite_finds_zombies(zygote: Zygote, store: Store) -> None:
     held_up = {"at": f"before {store.commit} [ann chief", "held_up": True}
     zygote.must_notice(store.zombies, [{"twins": {"ann": [held_up], "bob": [held_up]}}] * 40)

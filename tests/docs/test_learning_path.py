@@ -21,6 +21,8 @@ import pytest
 from support.services.llm_stub import LLMStub
 from test_documented_commands import MODELS, ROOT, Block, expect, read_blocks, read_commands
 
+pytestmark = pytest.mark.soak
+
 PAGES = sorted((ROOT / "docs" / "learn").glob("*.md"))
 SECONDS = 600
 """Until something that should have happened counts as hung; pip downloads in it."""

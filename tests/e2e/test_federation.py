@@ -252,6 +252,7 @@ def test_what_could_not_be_delivered_is_redriven(pair: Federation) -> None:
         assert client.get("/dead-letters").json()["dead_letters"] == []
 
 
+@pytest.mark.soak
 async def test_many_tasks_while_servers_die(pair: Federation) -> None:
     """All end with the right answer, and no agent is asked twice."""
     await ask_while_killing(pair, ["swarm-alpha", "swarm-beta"])
@@ -300,6 +301,7 @@ def ring(tmp_path: Path) -> Iterator[Federation]:
         yield start(stack, tmp_path, source, *THREE)
 
 
+@pytest.mark.soak
 async def test_three_swarms_while_servers_die(ring: Federation) -> None:
     await ask_while_killing(ring, ["swarm-one"])
 

@@ -26,7 +26,7 @@ TEMPO = Tempo(timeouts={"TurnFunction": TURN_SECONDS}, visibility=TURN_SECONDS +
 QUIET_SECONDS = TURN_SECONDS + 4
 TIMEOUT = 240 + 6 * TASKS
 
-pytestmark = [needs_ministack, pytest.mark.timeout(TIMEOUT + 120)]
+pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(TIMEOUT + 120)]
 
 
 def expression(n: int) -> str:

@@ -14,7 +14,7 @@ from mail.local_aws.functions import Invocation
 from mail.local_aws.stack import EventSource
 from mail.local_aws.system import LocalAws
 
-pytestmark = [needs_ministack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(600)]
 
 WORKERS = 8
 LETTERS = 10

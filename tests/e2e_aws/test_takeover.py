@@ -72,7 +72,7 @@ SWARM = {
     ],
 }
 
-pytestmark = [needs_ministack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(240)]
 
 
 async def test_a_function_that_dies_or_freezes_is_replaced(tmp_path: Path) -> None:

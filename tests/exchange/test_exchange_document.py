@@ -22,6 +22,8 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "tests" / "docs"))
 from document_samples import blocks, run_in_order  # noqa: E402
 
+pytestmark = pytest.mark.full
+
 
 async def test_every_piece(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -310,17 +310,20 @@ def lines_run(entities: int, mails: int, broadcasts: int = 0) -> int:
     return count
 
 
+@pytest.mark.full
 def test_sync_is_linear_in_the_mail_routed() -> None:
     """Lines of Python, those of UUID.__hash__ among them: so each look-up in a dictionary counts."""
     few, many = lines_run(100, 200), lines_run(100, 2_000)
     assert many < 11 * few
 
 
+@pytest.mark.full
 def test_sync_is_linear_in_the_recipients_of_broadcasts() -> None:
     few, many = lines_run(100, 0, 5), lines_run(400, 0, 5)
     assert many < 4.4 * few
 
 
+@pytest.mark.full
 def test_a_thousand_entities_and_much_mail() -> None:
     few = sized(fast=1_000, full=1_000, soak=10_000)
     assert lines_run(1_000, 10 * few) < 11 * lines_run(1_000, few)

@@ -14,6 +14,8 @@ from exchange_worlds import SHARED, World
 from support.plugins.tiers import sized
 from support.processes import forkserver
 
+pytestmark = [pytest.mark.full, pytest.mark.full(on="ministack")]
+
 SCRIPT = Path(__file__).with_name("exchange_process.py")
 TIMEOUT = 100.0
 """Seconds for a process that dies at many points."""

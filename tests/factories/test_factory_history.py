@@ -10,6 +10,8 @@ from support.services.llm_stub import LLMStub, call, code, redacted, reply, sear
 
 from mail.factories.history import NO_RESULT, read_history, to_chat, to_responses
 
+pytestmark = pytest.mark.fast
+
 EVERYTHING = reply(
     thinking("A."),
     redacted(),

@@ -21,6 +21,8 @@ from support.services.llm_stub import (
     thinking,
 )
 
+pytestmark = pytest.mark.fast
+
 EVERYTHING = reply(
     thinking("Let me see.\n\nWell."),
     redacted(),

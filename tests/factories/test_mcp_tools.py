@@ -36,6 +36,7 @@ from mail.swarms_json.current import without_secrets
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 from mail.utils.outcomes import ActionFailed
 
+
 MODEL = "openai/gpt-5-mini"
 
 
@@ -106,6 +107,7 @@ async def test_a_long_error_of_a_tool_is_cut(url: str) -> None:
     await tools.aclose()
 
 
+@pytest.mark.fast
 async def test_their_names(url: str) -> None:
     """A name that the agent has already gets the server's as its prefix, as do names of two servers."""
     one: dict[str, Any] = {"url": url, "tools": ["add", "look"]}
@@ -313,6 +315,7 @@ async def test_a_call_ends_with_its_turn(tmp_path: Path) -> None:
     await tools.aclose()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("mcp", "problem"),
     [
@@ -335,6 +338,7 @@ def written(**fields: Any) -> str:
     return json.dumps({"name": "s", "version": "1", "entrypoint": "lead", "agents": [lead]})
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("mcp", "problem"),
     [
@@ -419,6 +423,7 @@ async def test_the_process_is_killed_during_a_call(
     assert journal.read_text().splitlines().count("begin x") == calls
 
 
+@pytest.mark.fast
 def test_a_dump_hides_the_settings_of_a_server() -> None:
     desk = {"url": "https://desk.example/s3cret/mcp", "headers": {"X": "s3cret"}, "tools": ["add"]}
     run = {"command": "desk", "args": ["--key=s3cret"], "env": {"K": "s3cret"}}

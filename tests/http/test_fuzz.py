@@ -197,6 +197,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(operation, GenerationMode.NEGATIVE, id=f"bad {operation}")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("operation", "mode"), list(cases()))
 def test_schemathesis(background: Background, operation: str, mode: GenerationMode) -> None:

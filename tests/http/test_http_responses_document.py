@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from support.processes.server import ServerProcess
 
+pytestmark = pytest.mark.full
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "responses.md"
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

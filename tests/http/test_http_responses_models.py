@@ -12,6 +12,8 @@ from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.factories import LiteLLMSupervisorFunction
 from mail.testing.agents import build_swarm
 
+pytestmark = pytest.mark.full
+
 GPT, CLAUDE = "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"
 TOOL: Any = {
     "type": "function",

@@ -35,6 +35,8 @@ from mail.stdlib.mcp.actions import (
 )
 from mail.utils.outcomes import ActionFailed
 
+pytestmark = pytest.mark.full
+
 PROGRAM = {"command": sys.executable, "args": [mcp_server.__file__]}
 
 
@@ -98,6 +100,7 @@ def children() -> set[str]:
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
+@pytest.mark.soak(on="stdio")
 async def test_everything(toolbox: str, run: Any, told: Any) -> None:
     """All that there is to ask, of each kind of server."""
     pinged = await run(mcp_ping, server=toolbox)

@@ -12,6 +12,8 @@ from mail import MAILSwarmTemplate
 from mail.stdlib.fs.actions import read_file, write_file
 from mail.testing.agents import Call, View, call, complete
 
+pytestmark = pytest.mark.full
+
 
 def use_the_toolbox(view: View) -> list[Any]:
     """Add two numbers, then fail, then tell of both."""
