@@ -38,7 +38,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.ports import Store
-from mail.testing.faults import NOWHERE
+from mail.testing.faults import Points
 
 LOOK_SECONDS = 20.0
 """How often deadlines are looked at, and news that were missed."""
@@ -156,7 +156,7 @@ class PostgresWorld:
         return Place(store, queue, leave)
 
     async def look(self, swarm: str) -> Store:
-        postgres = LeapingPostgres(self._url, NOWHERE)
+        postgres = LeapingPostgres(self._url, Points())
         self._postgres = postgres
         return PostgresStore(postgres, Notifier(postgres))
 

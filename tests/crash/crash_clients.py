@@ -1,7 +1,7 @@
 """The clients of a run. They reconnect after a crash, and know only what is in the logs."""
 
 from crash_checks import Logs
-from crash_points import WHERE, MortalPoints
+from crash_points import WHERE, MortalPoints, append_line, read_lines
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
 
 from mail.core.decisions.approvals import GivenApproval
@@ -12,7 +12,6 @@ from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest
 from mail.testing.agents import NAME
-from mail.testing.faults import append_line, read_lines
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 BOB = Principal(role="user", id="bob", swarm=NAME)

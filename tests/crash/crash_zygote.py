@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from crash_points import read_lines
 from crash_process import Life
 from crash_sabotage import SABOTAGES
 from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
@@ -37,7 +38,6 @@ from crash_worlds import AheadClock, DynamoDBWorld, PostgresWorld, SQLiteWorld, 
 from support.engines.postgres import borrow_database, return_database
 
 from mail.adapters.aws.client import Aws, AwsClient
-from mail.testing.faults import read_lines
 
 TIMEOUT = 20.0
 ALARM_SECONDS = 40

@@ -36,7 +36,6 @@ from mail.swarms_json.current import without_secrets
 from mail.swarms_json.validation import validate_swarm_from_swarms_json
 from mail.utils.outcomes import ActionFailed
 
-
 MODEL = "openai/gpt-5-mini"
 
 

@@ -1,19 +1,17 @@
-"""Fault points: where a process may wait, fail or die, and the plans that decide what happens there.
+"""Faults: points at which a process may wait, fail or die, and the plans that decide what happens there.
 
-A point is each await of the engine at its ports, each statement or request to the database, and each yield of foreign
-code. It is named after what is done there, and in crash tests for whom: `after store.commit [ann chief Plan]`. A `Plan`
-decides what happens at each point, and a `Strike` ends the process: crash tests send it a signal, chaos cancels its
-coroutines. Crash tests and chaos differ in their plans; the wrappers that pass the points are the same.
+    points = Points(at_name("after store.commit", StoreUnavailable("no answer")))
+    store = FaultyPort(store, "store", points)
+
+A point is an await of the engine at one of its ports, and any place of yours that calls `Points.hit`. It is named after what is
+done there, such as `after store.commit`. A `Plan` decides what happens at each point. A `Strike` ends the process, with a
+signal or by cancelling its coroutines; without one, everything that the process still tries raises `Dead`.
 """
 
 import asyncio
 import inspect
-import os
-import signal
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Any, Final, Literal
 
 DIE: Final = "die"
@@ -29,32 +27,27 @@ Strike = Callable[[str], None]
 
 
 class Dead(asyncio.CancelledError):
-    """The process that wanted to do this is dead. No code of the engine handles it, as it handles no SIGKILL."""
+    """Raised at each further point of a process that has died. The engine handles it no more than it handles a SIGKILL."""
 
 
 def never(number: int, name: str) -> Verdict:
-    """Let the process go on."""
+    """Let nothing happen."""
     return 0.0
 
 
-def at_number(last: int) -> Plan:
-    """Return the plan to die at a counted point."""
-    return lambda number, _: DIE if number == last else 0.0
+def at_number(last: int, verdict: Verdict = DIE) -> Plan:
+    """Return the plan with this verdict at the `last`-th point."""
+    return lambda number, _: verdict if number == last else 0.0
 
 
-def at_name(beginning: str) -> Plan:
-    """Return the plan to die at the first point whose name begins so."""
-    return lambda _, name: DIE if name.startswith(beginning) else 0.0
+def at_name(beginning: str, verdict: Verdict = DIE) -> Plan:
+    """Return the plan with this verdict at the points whose names begin so; a process dies at the first one."""
+    return lambda _, name: verdict if name.startswith(beginning) else 0.0
 
 
-def among(names: Collection[str]) -> Plan:
-    """Return the plan to die at the first point that has one of these names."""
-    return lambda _, name: DIE if name in names else 0.0
-
-
-def random_number(chance: Random, last: int) -> int:
-    """Draw a point: early ones are more likely, as less is left to do after each death."""
-    return 1 + int(last * chance.random() ** 1.5)
+def among(names: Collection[str], verdict: Verdict = DIE) -> Plan:
+    """Return the plan with this verdict at the points that have one of these names."""
+    return lambda _, name: verdict if name in names else 0.0
 
 
 class Points:
@@ -62,17 +55,20 @@ class Points:
 
     Attributes:
         names: the points that were passed.
-        is_dead: whether all further points raise Dead; a strike sets it if the process does not end with it.
+        is_dead: whether all further points raise Dead; a strike that leaves the process alive sets it.
     """
 
-    def __init__(self, plan: Plan, strike: Strike) -> None:
+    def __init__(self, plan: Plan = never, strike: Strike | None = None) -> None:
         self.names: list[str] = []
         self.plan = plan
         self.is_dead = False
-        self._strike = strike
+        self._strike = strike or self._die
+
+    def _die(self, name: str) -> None:
+        self.is_dead = True
 
     def hit(self, name: str) -> float:
-        """Pass a point. Returns the seconds to wait there; raises the error of the plan, and Dead in a dead process."""
+        """Pass a point; return the seconds to wait there. Raises the error of the plan, and Dead in a dead process."""
         verdict: Verdict = 0.0
         if not self.is_dead:
             self.names.append(name)
@@ -105,7 +101,10 @@ class Points:
 
 
 class FaultyPort:
-    """A port of the engine, such as a store or a queue, whose coroutine methods are points; `overrides` replaces some of its methods."""
+    """A port of the engine, such as a store or a queue, with a point before and after each call of a coroutine method.
+
+    `overrides` replaces some of its methods.
+    """
 
     def __init__(self, inner: Any, name: str, points: Points, **overrides: Any) -> None:
         self._inner = inner
@@ -123,32 +122,3 @@ class FaultyPort:
 
         setattr(self, name, call)
         return call
-
-
-NOWHERE = Points(never, lambda _: None)
-"""The points of whoever must not meet faults."""
-
-
-def send_signal(trace: Path, *, held_up: bool) -> Strike:
-    """Return the strike that kills this process, or stops it until somebody continues it; leaves the point in `trace`."""
-
-    def strike(name: str) -> None:
-        append_line(trace, name)
-        os.kill(os.getpid(), signal.SIGSTOP if held_up else signal.SIGKILL)
-
-    return strike
-
-
-def append_line(path: Path, line: str) -> None:
-    """Write a line that outlives the process, in one system call."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(descriptor, f"{line}\n".encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return what `append_line` has written, in whatever process."""
-    return path.read_text().splitlines() if path.exists() else []
