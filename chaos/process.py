@@ -16,7 +16,7 @@ PROCESS: ContextVar["Process | None"] = ContextVar("PROCESS", default=None)
 
 
 class ConnectionLost(Exception):
-    """Whoever was asked died before the answer was there."""
+    """The server died before it had answered."""
 
 
 class Process:

@@ -122,7 +122,7 @@ class Servers:
             try:
                 await process.call(workers.start())
             except ConnectionLost:
-                return  # whoever buries it sees to the next one
+                return  # `_on_death` starts the next one
             except StoreUnavailable:
                 place.leave()
                 await asyncio.sleep(1)

@@ -60,7 +60,7 @@ class World(Protocol):
     """A database.
 
     Attributes:
-        is_real: whether it answers when it likes, so that time goes on meanwhile.
+        is_real: whether it answers when it likes, so that time passes meanwhile.
         servers: how many servers of the swarm that people ask share it.
     """
 
@@ -76,7 +76,7 @@ class World(Protocol):
         ...
 
     async def disturb(self, faults: Faults, chance: Random) -> None:
-        """Let happen what happens to all processes at once, for as long as the round goes on."""
+        """Let happen what happens to all processes at once, for as long as the round lasts."""
         ...
 
 

@@ -139,7 +139,7 @@ SIGNATURES = [
 
 @pytest.fixture
 def stub(stub: LLMStub) -> LLMStub:
-    """A language model that finishes tasks, answers whoever writes to it, and plays games."""
+    """A language model that finishes tasks, answers every message, and plays games."""
     stub.otherwise = say
     return stub
 

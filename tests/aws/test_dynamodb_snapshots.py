@@ -111,7 +111,7 @@ async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
 
 
 async def test_moments_of_an_earlier_version(table: DynamoDBAdapter, client: AwsClient, make: Maker) -> None:
-    """It kept the events alone. Where that is not enough to tell what waited, nothing is told."""
+    """It kept the events alone. Where that is not enough to know what waited, the answer is empty."""
     begun = make.begin(KEY, Mail("alpha"))
     await table.store.commit(begun)
     (item,) = table.items("E#")

@@ -129,7 +129,7 @@ def forgotten_keys() -> Iterator[None]:
 
 @contextmanager
 def stuttering_streams() -> Iterator[None]:
-    """Whoever comes back is shown the last event again."""
+    """A client that reconnects gets the last event again."""
     watch = Watch.watch
 
     def watch_from_before(self: Watch, key: Any, *, after: int = 0, **options: Any) -> Any:

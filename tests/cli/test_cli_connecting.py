@@ -1,4 +1,4 @@
-"""Which server a command line names, and whose key it is shown."""
+"""The server that a command line names, and the key that is sent to it."""
 
 import io
 from pathlib import Path

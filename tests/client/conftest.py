@@ -15,7 +15,7 @@ def echo(view: View) -> list[Call]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[HTTPServer]:
-    """One agent that repeats what it is told."""
+    """One agent that repeats its message."""
     async with HTTPServer(build_swarm({"supervisor": echo})) as server:
         yield server
 

@@ -302,7 +302,7 @@ async def test_a_server_that_dies_with_the_request_and_restarts(tmp_path: Path) 
 @pytest.mark.usefixtures("no_delays")
 @pytest.mark.parametrize("events", ["other words", "older", "none"])
 async def test_a_message_that_is_not_in_the_task_is_not_taken_for_one_that_is(events: str) -> None:
-    """Somebody has written other words, or the same ones a year ago; or there is no such task."""
+    """Somebody has written other words, or the same ones a year ago; or the task does not exist."""
     message = {"sender": {"address_type": "user", "address": "ann"}, "body": "hi"}
     time = datetime.now(UTC)
     if events == "other words":

@@ -1,4 +1,4 @@
-"""What the client sends, and what it makes of answers: against a server that notes and answers what it is told."""
+"""What the client sends, and what it makes of answers: against a server that records requests and gives scripted answers."""
 
 import asyncio
 import gzip

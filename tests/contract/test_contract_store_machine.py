@@ -199,7 +199,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(held=st.lists(turns, unique_by=lambda turn: turn.lease.token, max_size=3), term=st.integers(1, 30))
     def renew(self, held: list[Turn], term: int) -> None:
-        """Workers say that they are alive; those that have lost their leases are told."""
+        """Workers say that they are alive; those that have lost their leases learn it."""
         expires = self.now + term
         lost = self.run(self.adapter.store.renew(held, expires=expires))
         assert lost == {turn.lease.token for turn in held if not self.holds(turn)}

@@ -117,7 +117,7 @@ def what_was_left(found: Found, logs: Logs, owner: str) -> Iterator[str]:
 
 
 def asked_again(logs: Logs) -> Iterator[str]:
-    """What must hold where no process goes on that was taken for dead."""
+    """Yield what is wrong if no process has resumed that was taken for dead."""
     kept: set[str] = set()
     for line in read_lines(logs.thoughts):
         what, _, thought = line.partition(" ")

@@ -135,5 +135,5 @@ def random_strokes(chance: random.Random, last: int, latest: float) -> dict[str,
 
 
 def label_of(point: str) -> str:
-    """What is done at a point, whoever it is for."""
+    """Return the name of a point without its mailbox."""
     return point.partition(" [")[0]

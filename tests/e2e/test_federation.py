@@ -128,7 +128,7 @@ def test_the_documented_sample(tmp_path: Path) -> None:
 
 
 def test_a_swarm_that_cannot_be_answered_is_told_at_once(pair: Federation) -> None:
-    """Beta doesn't know alpha (any more): alpha's agent is told why, and tells the person."""
+    """Beta doesn't know alpha (any more): alpha's agent learns why, and tells the person."""
     with pair.client("swarm-beta", "admin") as admin:
         assert admin.delete("/swarms/swarm-alpha").status_code == 200
     answer = pair.servers["swarm-alpha"].ask("12*(3+4)", task_id="refused")

@@ -110,7 +110,7 @@ async def test_every_task_ends_as_if_nothing_had_happened(tmp_path: Path) -> Non
 
 
 async def test_an_action_that_may_not_be_repeated_never_is(tmp_path: Path) -> None:
-    """With the same faults: where it is unknown what an action has done, its agent says so, and goes on."""
+    """With the same faults: where the outcome of an action is unknown, its agent says so and continues."""
     chaos = Chaos(tmp_path, idempotent=False, seed=2)
     records = await chaos.run(TASKS // 2)
     runs = chaos.swarm.runs()

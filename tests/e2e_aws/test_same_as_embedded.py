@@ -30,7 +30,7 @@ CONVERSATIONS: dict[str, list[Message]] = {
             "kwargs": {"breakpoint_tool_call_result": {"content": "yes, you may"}},
         },
     ],
-    "a task that goes on": [{"body": "weather in Tokyo"}, {"body": "and 2+2", **RESUME}],
+    "a task that is resumed": [{"body": "weather in Tokyo"}, {"body": "and 2+2", **RESUME}],
     "an entrypoint of one's own": [{"body": "hello", "entrypoint": "nobody"}],
     "too few steps": [{"body": "weather in Tokyo", "kwargs": {"max_steps": 1}}],
     "letters of every kind": [{"body": "ask a human: ‘naïve’ 中文 🦊 </body> ]]> \\u0000?"}],

@@ -1,4 +1,4 @@
-"""When a model can't be called: what is tried again, for how long, and what others are told in the end."""
+"""When a model can't be called: the retries, their time limit, and the final error."""
 
 import asyncio
 import json

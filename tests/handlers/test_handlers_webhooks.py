@@ -32,7 +32,7 @@ def path(stage: Stage) -> str:
 
 
 def started(stage: Stage, name: str, path: str) -> LambdaRuntime:
-    """A function that is told where secrets are."""
+    """A function that knows where secrets are."""
     return LambdaRuntime(stage.function(name), {**stage.environment, "MAIL_SECRETS_PATH": path})
 
 

@@ -1,6 +1,6 @@
 """Requests that are wrong for certain, as the bytes that go over the wire.
 
-`bad_requests(seed, keys)` goes on for ever; every one of them must be refused and change nothing.
+`bad_requests(seed, keys)` yields requests without an end; every one of them must be refused and change nothing.
 """
 
 import json

@@ -23,6 +23,6 @@ def echo_swarm() -> SwarmCore:
 
 @pytest.fixture
 async def server() -> AsyncIterator[HTTPServer]:
-    """One agent that repeats what it is told."""
+    """One agent that repeats its message."""
     async with HTTPServer(echo_swarm()) as server:
         yield server

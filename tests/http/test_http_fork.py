@@ -1,4 +1,4 @@
-"""`GET /task?at=` and `POST /task/fork`: a task as it was, and a new one that goes on from there."""
+"""`GET /task?at=` and `POST /task/fork`: a task as it was, and a new one that continues from there."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -218,7 +218,7 @@ async def test_there_is_nothing_to_run(form: MAILAction) -> None:
         await form({})
 
 
-# ------------------------------------------------------------------------------------------ what goes on waiting
+# ------------------------------------------------------------------------------------------ what keeps waiting
 
 
 @pytest.mark.parametrize(

@@ -387,7 +387,7 @@ class TestNothingLeadsOut:
             nonlocal links
             while not is_over.is_set():
                 shutil.rmtree(parked) if parked.is_dir() else parked.unlink(missing_ok=True)
-                with suppress(OSError):  # whoever writes may come between
+                with suppress(OSError):  # a writer may come between
                     place.rename(parked)
                 with suppress(OSError):
                     place.symlink_to(goal)

@@ -348,7 +348,7 @@ class TestTheEnd:
         response = await peer.rig.store.read_response(task.key, 1)
         assert response is not None
         assert response.message.body == "42"
-        assert len(await peer.outgoing()) == 1, "nobody is told what it has just said"
+        assert len(await peer.outgoing()) == 1, "a swarm gets no message about its own"
 
     async def test_what_is_not_read_yet_is_over_too(self, peer: Peer) -> None:
         await peer.forward()

@@ -1,4 +1,4 @@
-"""A task over several generations: what ends it, what is stashed, and how a person's next message goes on."""
+"""A task over several generations: what ends it, what is stashed, and how a person's next message resumes it."""
 
 import asyncio
 from typing import Any

@@ -115,7 +115,7 @@ def test_send_broadcast_by_the_only_agent_is_an_error() -> None:
 @pytest.mark.parametrize(("tier", "kind"), [(Tier.PERSON, "request"), (Tier.INTERRUPT, "interrupt")])
 def test_broadcast_tools_are_only_for_broadcasts(tool: str, tier: Tier, kind: str) -> None:
     begun = Maker().begin(TaskKey(ANN, "t"), Mail("alpha", tier))
-    error = f"ERROR: {tool} is only for broadcasts; this is a {kind}"
+    error = f"ERROR: {tool} is only for broadcasts; this message is of type {kind}"
     assert change_of(begun, call(tool)) == Change((error,), WRONG)
 
 

@@ -177,7 +177,7 @@ def make_database(server: str) -> str:
 
 
 def drop_database(url: str) -> None:
-    """Delete a database, whoever uses it."""
+    """Delete a database, even one in use."""
     server, _, name = url.rpartition("/")
     execute(f"{server}/postgres", SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
 
@@ -211,7 +211,7 @@ def borrow_database(server: str = "") -> str:
 
 
 def return_database(url: str) -> None:
-    """Let others have a database; whoever still uses it is disconnected."""
+    """Let others have a database; its connections are closed."""
     delete = (SQL("DELETE FROM mail.{} WHERE {}").format(Identifier(table), _ROWS[table]) for table in TABLES)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_END_OTHERS)

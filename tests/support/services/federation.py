@@ -70,7 +70,7 @@ class Federation:
         sent: every message that was handed over, with whether it went back.
         taken: how often each `message_id` was answered with success.
         trouble: what befalls messages on their way.
-        after: likewise, once they have arrived: the sender is told nothing of that.
+        after: likewise, once they have arrived: the sender does not learn it.
         hop_limit: that of all swarms.
     """
 

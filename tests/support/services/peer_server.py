@@ -1,4 +1,4 @@
-"""A server on a loopback port that plays another swarm: it notes what it is asked, and answers as it is told to.
+"""A server on a loopback port that plays another swarm: it records requests and gives scripted answers.
 
 async with PeerServer("beta") as peer:
     peer.answers["/health"] = 503, {"detail": "busy"}

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on loopback, which answers as it is told to and keeps what it was sent.
+"""A receiver of webhooks on loopback, which gives scripted answers and keeps what it was sent.
 
 with WebhookReceiver(500, "drop", 200) as receiver:   # the last one is for all others
     …

@@ -70,7 +70,7 @@ class Reply:
         pause: seconds before each event of its stream.
         cut_after: after how many events the connection breaks; not streamed, it breaks in the body.
         ends_early: whether the stream ends in good order where it is cut, as behind some proxies.
-        fails_after: after how many events the stream goes on with the provider's error event.
+        fails_after: after how many events the provider's error event follows.
         is_truncated: whether it stops at the limit of tokens.
         leaves_out_reasoning: whether the last event of a Responses stream lacks the reasoning items.
     """
