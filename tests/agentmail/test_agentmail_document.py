@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from docs.document_samples import DOCS, blocks, run_in_order
+from support.processes.document_samples import DOCS, blocks, run_in_order
 
 from mail.agentmail import ACK_REQUIRED, BeadState, BeadStatus, Envelope, MessageType, Parser, Summary, build
 from mail.agentmail.messages import CLASSES, TYPED, layout

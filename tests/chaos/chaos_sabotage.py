@@ -12,7 +12,7 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.turn import Settlement
 from mail.core.decisions.webhooks import Batch, settle
-from mail.core.engine import runtime
+from mail.core.engine import admission
 from mail.core.engine import webhooks as webhook_turns
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.runtime import Runtime
@@ -123,7 +123,7 @@ def empty_promises() -> Iterator[None]:
 @contextmanager
 def forgotten_keys() -> Iterator[None]:
     """What is said twice is done twice."""
-    with patch.object(runtime, "find", lambda *_: None):
+    with patch.object(admission, "find", lambda *_: None):
         yield
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 
 import pytest
-from document_samples import DOCS, run_in_order
+from support.processes.document_samples import DOCS, run_in_order
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP

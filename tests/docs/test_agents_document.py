@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from document_samples import DOCS, ROOT, blocks
+from support.processes.document_samples import DOCS, ROOT, blocks
 from support.services.llm_stub import LLMStub, Tokens, call, reply
 from support.services.llm_stub import text as says
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from document_samples import DOCS
 from pydantic import TypeAdapter
+from support.processes.document_samples import DOCS
 from support.processes.server import ServerProcess
 
 from mail.core.task.events import EventKind

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from document_samples import DOCS, blocks, run_in_order
+from support.processes.document_samples import DOCS, blocks, run_in_order
 from support.services.llm_stub import LLMStub, call, reply
 
 import mail.factories

@@ -4,8 +4,8 @@ import re
 import sys
 from pathlib import Path
 
-from document_samples import DOCS, ROOT, blocks
 from support.processes import forkserver
+from support.processes.document_samples import DOCS, ROOT, blocks
 from support.processes.server import environment
 
 DOCUMENT = DOCS / "testing.md"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import forkserver
+from support.processes.document_samples import blocks, run_in_order
 from support.processes.server import environment
 
 import mail.exchange
@@ -18,9 +19,6 @@ from mail.exchange import DurableExchange, Exchange
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "exchange.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-
-sys.path.insert(0, str(ROOT / "tests" / "docs"))
-from document_samples import blocks, run_in_order  # noqa: E402
 
 pytestmark = pytest.mark.full
 

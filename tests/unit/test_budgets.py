@@ -103,7 +103,9 @@ async def test_a_new_generation_has_a_budget_of_its_own() -> None:
         first = await rig.ask(budget=Budget(tokens=200), task_id="t")
         second = await rig.ask(budget=Budget(tokens=300), task_id="t")
     assert (first.task.generation.spent.tokens, second.task.generation.spent.tokens) == (400, 500)
-    assert second.task.usage["supervisor"].tokens == 400 + 2 * 500  # it runs once more, for mail that it never reads
+    assert (
+        second.task.usage["supervisor"].tokens == 400 + 2 * 500
+    )  # it runs once more, for mail that it never reads
     assert second.task.generation.number == 3
 
 
