@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     has_path = config.args_source is pytest.Config.ArgsSource.ARGS
     tier = config.option.tier or (None if has_path else "fast")
-    config.stash[_SELECTED] = tier
+    config.stash[_SELECTED] = tier  # type: ignore[misc]
     if tier is not None:
         os.environ[tiers.VARIABLE] = tier
         if tier != "fast" and getattr(config.option, "numprocesses", None):

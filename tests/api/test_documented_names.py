@@ -202,7 +202,7 @@ class TestArguments:
             "actions": [],
         }
         assert MAILSwarmTemplate.from_swarm_json(json_dump=json.dumps(entry)).name == "s"
-        assert MAILAgentTemplate.from_swarm_json(json_dump=json.dumps(entry["agents"][0])).name == "boss"  # type: ignore[index]
+        assert MAILAgentTemplate.from_swarm_json(json_dump=json.dumps(entry["agents"][0])).name == "boss"
         action = {"name": "a", "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast"}
         assert MAILAction.from_swarm_json(json_dump=json.dumps(action)).name == "a"
 

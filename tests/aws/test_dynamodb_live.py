@@ -109,10 +109,10 @@ async def test_who_joins_a_running_turn_sees_its_action_at_once(
     await gate.begun.wait()
     async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
         begun = await until(batches, LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED)
-        assert KEY not in turn.live.watched, "the turn doesn't know yet"
+        assert KEY not in turn.turns.live.watched, "the turn doesn't know yet"
         assert begun[LiveKind.ACTION_STARTED].extra["tool_name"] == "web_search"
         assert begun[LiveKind.ACTION_STARTED].turn == begun[LiveKind.TURN_STARTED].turn
-        turn.live.mark(KEY, seconds=60, deltas=False)  # as its heartbeat does
+        turn.turns.live.mark(KEY, seconds=60, deltas=False)  # as its heartbeat does
         await eventually(written)
         gate.opened.set()
         kinds = []
@@ -131,7 +131,7 @@ async def test_the_turn_of_a_dead_function_is_seen_to_end_and_to_be_taken_over(
     turn, stream = functions
     await submit(stream, live=True)
     async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
-        opened = await turn.lease(KEY, "supervisor", 2.0)  # the function dies here
+        opened = await turn.turns.lease(KEY, "supervisor", 2.0)  # the function dies here
         assert isinstance(opened, tuple)
         first = await until(batches, LiveKind.TURN_STARTED)
         ended = await until(batches, LiveKind.TURN_ENDED)

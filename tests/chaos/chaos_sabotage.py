@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from chaos.faults import LossyQueue
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.adapters.sqlite.task_cache import CachedTask
+from mail.adapters.sqlite.task_cache import CachedTask, Position
 from mail.core.decisions.turn import Settlement
 from mail.core.decisions.webhooks import Batch, settle
 from mail.core.engine import admission
@@ -18,7 +18,7 @@ from mail.core.engine.actions import ActionRunner
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Watch
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry, TaskChange
+from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import encode_events
 from mail.core.task.ports import WakeUp
@@ -86,7 +86,7 @@ def without_an_event(change: TaskChange) -> TaskChange:
 def the_last_comes_first() -> Iterator[None]:
     """The mail that came last, or is the least urgent, is read first."""
 
-    def tail(self: CachedTask, mailbox: str) -> InboxEntry | None:
+    def tail(self: CachedTask, mailbox: str) -> Position | None:
         mail = self._mail.get(mailbox)
         return mail[-1] if mail else None
 

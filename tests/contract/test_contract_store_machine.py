@@ -400,10 +400,10 @@ for machine in (MemoryMachine, SlowMachine, ForgetfulMachine):
 for machine in NETWORK_MACHINES.values():
     machine.TestCase.settings = seldom
 
-MemoryMachine.TestCase.pytestmark = [pytest.mark.fast]
+MemoryMachine.TestCase.pytestmark = [pytest.mark.fast]  # type: ignore[attr-defined]
 if machine := NETWORK_MACHINES.get("DynamoDB-ministack"):  # moto has shown it
-    machine.TestCase.pytestmark = [pytest.mark.soak]
+    machine.TestCase.pytestmark = [pytest.mark.soak]  # type: ignore[attr-defined]
 TestMemory = MemoryMachine.TestCase
 TestSlow = SlowMachine.TestCase
 TestForgetful = ForgetfulMachine.TestCase
-globals().update({f"Test{name}": machine.TestCase for name, machine in NETWORK_MACHINES.items()})
+globals().update({f"Test{name}": machine.TestCase for name, machine in NETWORK_MACHINES.items()})  # type: ignore[attr-defined]

@@ -105,8 +105,8 @@ def what_was_left(found: Found, logs: Logs, owner: str) -> Iterator[str]:
         call["id"]
         for history in found.histories.values()
         for entry in history
-        for call in entry.get("tool_calls") or ()
-    }  # type: ignore[attr-defined]
+        for call in entry.get("tool_calls") or ()  # type: ignore[attr-defined]
+    }
     if not made <= reported or len(reported - made) != dropped:
         yield f"2. calls in histories: {sorted(made)}, calls reported: {sorted(reported)}"
     if owner == "ann":

@@ -49,7 +49,7 @@ class _ErrorLog(logging.Handler):
 class _Runtime(Runtime):
     """Says whose turn it is."""
 
-    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
+    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:  # type: ignore[override]
         WHERE.set(f"{Principal.parse(key.instance).id} {mailbox}")
         return await super().run_turn(key, mailbox, seconds=seconds)
 

@@ -54,7 +54,7 @@ def test_every_setting_and_limit() -> None:
 async def test_what_an_agent_is_told(mistake: Call, told: str) -> None:
     heard: list[str] = []
 
-    def policy(view) -> list[Call]:  # type: ignore[no-untyped-def]
+    def policy(view) -> list[Call]:
         heard.append(view.mail.subject)
         return [mistake] if len(heard) == 1 else [call("task_complete", finish_message="done")]
 

@@ -438,7 +438,7 @@ class Machine(RuleBasedStateMachine):
     @rule(owner=SOMEBODY, sender=SOMEBODY)
     def pop(self, owner: UUID, sender: UUID) -> None:
         mail = self.exchange.pop_mail(owner, sender)
-        waiting = self.inboxes.get(owner, {}).get(sender, [])
+        waiting = self.inboxes.get(owner, {}).get(sender, [])  # type: ignore[call-overload]
         assert (mail and mail.content) == (waiting.pop(0) if waiting else None)
 
     @precondition(lambda self: self.inboxes)
@@ -460,7 +460,7 @@ class Machine(RuleBasedStateMachine):
         for owner in PEOPLE:
             for sender in PEOPLE:
                 got = [mail.content for mail in self.exchange.receive(owner, sender)]
-                assert got == self.inboxes.get(owner, {}).get(sender, [])
+                assert got == self.inboxes.get(owner, {}).get(sender, [])  # type: ignore[call-overload]
             pending = sum(map(len, self.inboxes.get(owner, {}).values()))
             assert len(self.exchange.receive(owner)) == pending
             box = self.exchange.get(owner)

@@ -78,7 +78,7 @@ async def test_another_address(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name)
     for tool_format in ("responses", "completions"):
         for name in ("api_base", "base_url"):
-            await ask(stub, agent(tool_format, **{name: base}, api_key=KEY))  # type: ignore[arg-type]
+            await ask(stub, agent(tool_format, **{name: base}, api_key=KEY))
     assert len(stub.requests) == 4
 
 

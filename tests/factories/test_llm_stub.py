@@ -142,7 +142,7 @@ REFUSED = [
     ("/v1/responses", {"input": [{**ITEM, "status": None}]}, "got null"),
     (
         "/v1/messages",
-        {"messages": [*MESSAGES["messages"], {"role": "assistant", "content": [USE]}]},
+        {"messages": [*MESSAGES["messages"], {"role": "assistant", "content": [USE]}]},  # type: ignore[misc]
         "tool_result",
     ),
     ("/v1/messages", {"messages": [{"role": "assistant", "content": "hi"}]}, "first message"),
@@ -169,6 +169,6 @@ def test_thinking_must_come_back_as_it_was(stub: LLMStub) -> None:
     content = post(stub, "/v1/messages", MESSAGES).json()["content"]
     content[0]["thinking"] = "something else"
     said = [{"role": "assistant", "content": content}, {"role": "user", "content": "go on"}]
-    response = post(stub, "/v1/messages", {**MESSAGES, "messages": [*MESSAGES["messages"], *said]})
+    response = post(stub, "/v1/messages", {**MESSAGES, "messages": [*MESSAGES["messages"], *said]})  # type: ignore[misc]
     assert "Invalid `signature`" in response.json()["error"]["message"]
     stub.complaints.clear()

@@ -389,7 +389,12 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         meter=UsageMeter(),
         tracer=NO_TRACER,
         activity=TurnActivity(
-            TaskKey("ann", "t"), "lead", "1", SYSTEM_CLOCK, LiveHub(lambda _: ()), loop.time
+            TaskKey("ann", "t"),
+            "lead",
+            "1",
+            SYSTEM_CLOCK,
+            LiveHub(lambda _: ()),
+            loop.time,  # type: ignore[return-value]
         ),
     )
     resumed = await runner.run(begun)

@@ -219,7 +219,7 @@ class TestMistakes:
     def test_a_broken_task_does_not_stop_the_others(
         self, old: OldDatabase, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        old.add("bad history", histories={"supervisor": ["not an entry"]})  # type: ignore[dict-item]
+        old.add("bad history", histories={"supervisor": ["not an entry"]})
         old.add("bad answer", response={"no": "message"})
         old.add("bad owner", owner="nobody")
         old.add("good", response=answered("good", "fine"))

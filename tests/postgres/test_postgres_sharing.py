@@ -158,7 +158,7 @@ class TestTrouble:
     ) -> None:
         name = Identifier(adapter.url.rpartition("/")[2])
         alter = SQL("ALTER DATABASE {} SET default_transaction_isolation = {}")
-        execute(adapter.url, alter.format(name, SQL("'{}'").format(SQL(level))))  # type: ignore[arg-type]
+        execute(adapter.url, alter.format(name, SQL("'{}'").format(SQL(level))))
         try:
             stores = [await adapter.another(), await adapter.another()]
             begun = make.begin(KEY)

@@ -429,7 +429,7 @@ class TestTools:
         async with Federation(asking(policy), swarm("b"), swarm("c")) as all3:
             submitted = await all3["a"].submit("hello")
             await all3.settle()
-            all3["a"].clock.advance(61)
+            all3["a"].clock.advance(61)  # type: ignore[attr-defined]
             outcome = await all3["a"].outcome(submitted)
             await all3.settle()
         assert "all@c has not answered in time" in outcome.answer
@@ -640,7 +640,7 @@ class TestEnds:
             both.trouble = hold
             submitted = await both["a"].submit("hello", timeout=5)
             await asyncio.sleep(0.05)
-            both["a"].clock.advance(10)
+            both["a"].clock.advance(10)  # type: ignore[attr-defined]
             outcome = await both["a"].outcome(submitted)
             assert outcome.task.status is TaskStatus.FAILED
             release.set()
@@ -677,6 +677,6 @@ class TestEnds:
             rig.runtime.peers = Swallow()
             submitted = await rig.submit("hello")
             await rig.workers.idle()
-            rig.clock.advance(3_601)
+            rig.clock.advance(3_601)  # type: ignore[attr-defined]
             outcome = await rig.outcome(submitted)
         assert outcome.answer == "worker@b has not answered in time. A later answer still reaches you."

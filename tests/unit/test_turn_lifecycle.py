@@ -426,7 +426,7 @@ class TestStash:
             await rig.runtime.run_turn(outcome.key, "worker")
             await rig.queue.publish(
                 [WakeUp(outcome.key, "worker", tier=outcome.task.head_tier("worker") or 5)]
-            )  # type: ignore[arg-type]
+            )
             await rig.runtime.recover()
             await asyncio.sleep(0.01)
             assert await rig.store.load(outcome.key) == outcome.task

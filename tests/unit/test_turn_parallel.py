@@ -264,7 +264,7 @@ async def test_a_turn_that_may_not_run_hands_on_what_came_meanwhile() -> None:
     class SlowReads(SQLiteStore):
         """A store in which one reader is slower than the other."""
 
-        async def read_events(self, key: Any, *, after: int = 0, limit: int | None = None) -> Any:
+        async def read_events(self, key: Any, *, after: int = 0, limit: int | None = None) -> Any:  # type: ignore[override]
             events = await super().read_events(key, after=after, limit=limit)
             rounds.append(len(rounds))
             for _ in range(10 * len(rounds)):

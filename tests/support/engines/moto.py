@@ -67,7 +67,7 @@ def _save_time() -> None:
     from moto.sqs import models as sqs
 
     cast, query_all, transact, execute = (
-        DynamoType.cast_value.fget,
+        DynamoType.cast_value.fget,  # type: ignore[attr-defined]
         Table.query,
         models.DynamoDBBackend.transact_write_items,
         responses.ActionResult.execute_result,

@@ -270,7 +270,7 @@ def _serve(plain: socket.socket, models: socket.socket, alive: int) -> None:
         _fork_for_each(plain, alive)
         return
     plain.close()
-    if select.select([models, alive], [], [])[0] == [models]:
+    if select.select([models, alive], [], [])[0] == [models]:  # type: ignore[type-var]
         importlib.import_module("mail.factories.models").preload()
         _settle()
     _fork_for_each(models, alive)
@@ -283,7 +283,7 @@ def _fork_for_each(listener: socket.socket, alive: int) -> None:
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     running: dict[int, socket.socket] = {}
-    while alive not in (ready := select.select([listener, alive, reading], [], [])[0]):
+    while alive not in (ready := select.select([listener, alive, reading], [], [])[0]):  # type: ignore[type-var]
         if reading in ready:
             os.read(reading, 4096)
             for number in list(running):

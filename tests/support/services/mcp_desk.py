@@ -48,7 +48,7 @@ def desk() -> MCPServer:
         raise ToolError(f"no luck: {reason}")
 
     @server.tool()
-    async def grow(context: Context) -> str:  # type: ignore[type-arg]
+    async def grow(context: Context) -> str:
         """Get another tool."""
         server.add_tool(lambda: "bloom", name="flower", description="Bloom.")
         await context.notify_tools_changed()
