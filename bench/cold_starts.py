@@ -1,4 +1,5 @@
-"""What the functions need to start, as they are deployed: their built layers, under Lambda's runtime client and AWS's emulator.
+"""What the functions need to start, as they are deployed: their built layers, under Lambda's runtime client and AWS's
+emulator.
 
 python3 scripts/dev.py build
 python3 scripts/dev.py bench --only cold-starts
@@ -55,7 +56,9 @@ ROUNDS = 15
 
 
 def measure(rounds: int = ROUNDS) -> list[Result]:
-    """Every function in turns with the floor: the least CPU time of the rounds, as other programs only ever take time."""
+    """Every function in turns with the floor: the least CPU time of the rounds, as other programs only ever
+    take time.
+    """
     sys.path.append(str(ROOT / "tests"))  # `support` has the Lambda of the tests
     from support.engines.lambda_runtime import HOW_TO_INSTALL, has_emulator
 

@@ -2,8 +2,8 @@
 
     supervisor ─► worker ─► supervisor     each request is a new task; its answer is waited for
 
-PostgreSQL is started in a folder of its own, with fsync on. It counts statements (pg_stat_statements), transactions that write,
-and syncs of its log; those that servers make without a request are among them.
+PostgreSQL is started in a folder of its own, with fsync on. It counts statements (pg_stat_statements), transactions
+that write, and syncs of its log; those that servers make without a request are among them.
 """
 
 import asyncio

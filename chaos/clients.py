@@ -1,7 +1,7 @@
 """Those who use the swarms. Each runs one workload: gives orders, and knows what has to come of them.
 
-People come back until they are answered, to whichever server is there, and say the same again under the same key where they
-can't know whether it was heard. Whatever is not as it has to be, they write down.
+People come back until they are answered, to whichever server is there, and say the same again under the same key where
+they can't know whether it was heard. Whatever is not as it has to be, they write down.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The faults of a round: the plan of each process, by its seed; its clock; and a queue that loses wake-ups.
 
-`support.faults` has the wrappers that ask the plan. Each fault is one that the real thing has: a call that is late, refused,
-or executed without an answer; a wake-up that is lost, late, or comes twice; a clock that is ahead. No part of the engine
-itself is replaced.
+`support.faults` has the wrappers that ask the plan. Each fault is one that the real thing has: a call that is late,
+refused, or executed without an answer; a wake-up that is lost, late, or comes twice; a clock that is ahead. No part of
+the engine itself is replaced.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""The invariants of DESIGN.md, checked on what is stored of a task, on the commits that made it, and on what was seen of it.
+"""The invariants of DESIGN.md, checked on what is stored of a task, on the commits that made it, and on what was seen
+of it.
 
-Numbers are those of DESIGN.md; `end` is for what has to be so when everything has come to its end. Every function takes what
-there is to know (`Found`) and yields what is wrong.
+Numbers are those of DESIGN.md; `end` is for what has to be so when everything has come to its end. Every function takes
+what there is to know (`Found`) and yields what is wrong.
 """
 
 from collections import Counter, defaultdict
@@ -339,7 +340,8 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
 
 
 def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
-    """2. Nobody has read the same message twice; every call has one result, and no result is of a call that was not made.
+    """2. Nobody has read the same message twice; every call has one result, and no result is of a call that was not
+    made.
 
     A fork begins with what its agents have read elsewhere.
     """
@@ -430,7 +432,9 @@ def endings(found: Found) -> Iterator[Violation]:
 
 
 def ended(found: Found) -> Iterator[Violation]:
-    """5, when all has come to its end: the task is done, or failed for a reason, or cancelled because it was asked for."""
+    """5, when all has come to its end: the task is done, or failed for a reason, or cancelled because it was
+    asked for.
+    """
     task = found.task
     if found.leases:
         yield found.wrong(5, f"leases are still held: {sorted(found.leases)}")
@@ -455,7 +459,9 @@ def ended(found: Found) -> Iterator[Violation]:
 
 
 def _is_for_agents(event: Event, found: Found) -> bool:
-    """Whether somebody is to read it: not so an answer, which ends a generation, words to the owner, or a dead letter."""
+    """Whether somebody is to read it: not so an answer, which ends a generation, words to the owner, or a dead
+    letter.
+    """
     message = event.message
     if message is None or event.kind is EventKind.DEAD_LETTER:
         return False

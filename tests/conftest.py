@@ -1,4 +1,6 @@
-"""What every test shares: hypothesis' settings, the tiers (see `support.plugins.tiers`), and the stub of language models."""
+"""What every test shares: hypothesis' settings, the tiers (see `support.plugins.tiers`), and the stub of language
+models.
+"""
 
 import gc
 import os

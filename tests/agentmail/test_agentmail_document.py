@@ -1,4 +1,6 @@
-"""docs/agentmail.md: its pieces run, its samples are strict messages with all fields, its tables are those of the code."""
+"""docs/agentmail.md: its pieces run, its samples are strict messages with all fields, its tables are those of
+the code.
+"""
 
 import re
 from typing import Any

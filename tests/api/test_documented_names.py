@@ -121,7 +121,10 @@ class TestNames:
 
     def test_those_documented_are_there(self) -> None:
         wanted = "MAILMessage MAILRequest MAILResponse MAILBroadcast MAILInterrupt MAILAddress create_agent_address "
-        wanted += "parse_agent_address AgentToolCall pydantic_model_to_tool create_mail_tools MAIL_TOOL_NAMES MAILRuntime"
+        wanted += (
+            "parse_agent_address AgentToolCall pydantic_model_to_tool create_mail_tools "
+            "MAIL_TOOL_NAMES MAILRuntime"
+        )
         assert set(wanted.split()) <= set(mail.core.__all__)
         assert mail.core.MAILRuntime is MAILRuntime
         with pytest.raises(AttributeError, match="no attribute 'MAILMesage'"):

@@ -1,4 +1,6 @@
-"""What a turn asks of AWS keeps its budget, as `python -m bench --only aws` counts it: there on ministack, here on moto."""
+"""What a turn asks of AWS keeps its budget, as `python -m bench --only aws` counts it: there on ministack, here on
+moto.
+"""
 
 import asyncio
 

@@ -99,7 +99,9 @@ async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
     begun = make.begin(KEY, Mail("beta"), Mail("beta"))
     task = await commit(store, begun)
     clock.advance(2 * DAY)
-    turn = await store.open_turn(KEY, "beta", make.lease(clock.now().timestamp() + 60), now=clock.now().timestamp(), history_after=0)  # fmt: skip
+    turn = await store.open_turn(
+        KEY, "beta", make.lease(clock.now().timestamp() + 60), now=clock.now().timestamp(), history_after=0
+    )
     task = await commit(store, read := make.change(task, turn=turn, note="one is read"))  # type: ignore[arg-type]
     clock.advance(2 * DAY)
     task = await commit(store, make.change(task, Mail("alpha", body="new")))

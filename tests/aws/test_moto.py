@@ -4,7 +4,8 @@
 | --- | --- |
 | SQS accepts a message without a body | `test_sqs_publish.py`: what is refused |
 
-Limits of size and number, which moto doesn't enforce either, are checked by `support.engines.dynamodb_limits` on every engine.
+Limits of size and number, which moto doesn't enforce either, are checked by `support.engines.dynamodb_limits` on every
+engine.
 """
 
 from support.engines.aws import make_client

@@ -362,7 +362,9 @@ async def test_tasks(server: HTTPServer) -> None:
 
 
 async def test_all_pages_of_tasks_are_read(server: HTTPServer) -> None:
-    """The client asks for whole pages, of which there would have to be thousands of tasks: so the pages are made smaller."""
+    """The client asks for whole pages, of which there would have to be thousands of tasks: so the pages are made
+    smaller.
+    """
 
     class SmallPages(MAILClient):
         async def _send(self, method, url, *, query=None, **request):

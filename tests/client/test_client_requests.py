@@ -1,4 +1,6 @@
-"""What the client sends, and what it makes of answers: against a server that records requests and gives scripted answers."""
+"""What the client sends, and what it makes of answers: against a server that records requests and gives scripted
+answers.
+"""
 
 import asyncio
 import gzip

@@ -59,7 +59,8 @@ class Logs:
 class Journal:
     """Every change that a process of the run has sent to the store, kept outside of the database.
 
-    A change is a file, named after the process and its number; once the commit is acknowledged, it is renamed to `….kept`.
+    A change is a file, named after the process and its number; once the commit is acknowledged, it is renamed to
+    `….kept`.
     """
 
     def __init__(self, logs: Logs) -> None:

@@ -16,7 +16,8 @@ WHERE: ContextVar[str] = ContextVar("WHERE", default="server")
 
 
 class MortalPoints(Points):
-    """The points of a process that a fate kills or, with `"held_up": true`, stops until somebody continues it. A fate is one of
+    """The points of a process that a fate kills or, with `"held_up": true`, stops until somebody continues it. A fate
+    is one of
 
     {"point": 7}            the 7th point
     {"at": "inside agent"}  the first one whose name begins so
@@ -48,7 +49,9 @@ def _plan(fate: Mapping[str, Any], trace: Path) -> Plan:
 
 
 def send_signal(trace: Path, *, held_up: bool) -> Callable[[str], None]:
-    """Return the strike that kills this process, or stops it until somebody continues it; leaves the point in `trace`."""
+    """Return the strike that kills this process, or stops it until somebody continues it; leaves the point in
+    `trace`.
+    """
 
     def strike(name: str) -> None:
         append_line(trace, name)

@@ -56,7 +56,8 @@ class _Runtime(Runtime):
 
 @dataclass
 class Life:
-    """One process. It dies by its fate (see `crash_points`), or when a file grows past `file_limit` bytes, or not at all.
+    """One process. It dies by its fate (see `crash_points`), or when a file grows past `file_limit` bytes, or not at
+    all.
 
     The scenario takes some hundredths of a second, on DynamoDB ten times that; past `patience` seconds it hangs.
 

@@ -1,7 +1,8 @@
 """The same over DynamoDB and PostgreSQL: every request is a point as well, leases outlive the dead, and many may live.
 
 The engine outlives all processes of a run; each run has a table or a database of its own. On PostgreSQL, the processes
-share the queue in it. MAIL_CRASH_ENGINES names the DynamoDB engines of `support.engines.aws` to run on, such as `ministack,dynoxide`.
+share the queue in it. MAIL_CRASH_ENGINES names the DynamoDB engines of `support.engines.aws` to run on, such as
+`ministack,dynoxide`.
 """
 
 import os
@@ -141,7 +142,9 @@ def test_being_held_up_between_taking_a_lease_and_reading_the_mail(zygote: Zygot
 def test_the_end_of_a_process_between_a_commit_and_the_turn_that_it_opened(
     zygote: Zygote, store: Store, agent: str
 ) -> None:
-    """It dies, and the turn is taken over; or it is stopped until that has happened, and may then not run the turn again."""
+    """It dies, and the turn is taken over; or it is stopped until that has happened, and may then not run the turn
+    again.
+    """
     if store.commit != "postgres.commit":
         pytest.skip("its commits open no turns")
     point = f"between commit and begin [ann {agent}"

@@ -1,7 +1,7 @@
 """The learning path as a newcomer takes it: its eight pages in order, typed into a shell, in one environment.
 
-Everything is installed as the pages say, in virtual environments of their own; a wheel of this checkout stands in for the
-package on the index, and a stub for the provider of the models. Only the ports differ.
+Everything is installed as the pages say, in virtual environments of their own; a wheel of this checkout stands in for
+the package on the index, and a stub for the provider of the models. Only the ports differ.
 """
 
 import os

@@ -15,8 +15,9 @@ from mail import action
 from mail.core.tools import AgentToolCall
 
 def call(name, **arguments):
-    return None, [AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="1", completion={
-        "role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}]})]
+    made = {"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    said = {"role": "assistant", "tool_calls": [made]}
+    return None, [AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="1", completion=said)]
 
 def factory(**settings):
     async def step(history, choice):

@@ -215,7 +215,9 @@ def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
 
 
 def test_a_swarm_that_never_answered_is_reported_soon(tmp_path: Path) -> None:
-    """Its port refuses connections; the agent reads so, and tells the person, while five minutes of retries would hang."""
+    """Its port refuses connections; the agent reads so, and tells the person, while five minutes of retries
+    would hang.
+    """
     with ExitStack() as stack:
         settings = {"MAIL_UNREACHABLE_SECONDS": "1"}
         pair = start(stack, tmp_path, None, "swarm-alpha", settings=settings)

@@ -236,7 +236,9 @@ def test_many_tasks_on_three_servers_of_which_two_are_killed(slow_folder: Path, 
 
 
 def test_postgresql_starts_anew_under_running_servers(slow_folder: Path, start: Start) -> None:
-    """Leases that could not be given back are freed, waiting clients get an answer, and turns continue or are run again."""
+    """Leases that could not be given back are freed, waiting clients get an answer, and turns continue or are run
+    again.
+    """
     one, two = start(), start()
     begin(one, "t")
     eventually((slow_folder / "turns.txt").exists, "the worker is in the middle of its turn")

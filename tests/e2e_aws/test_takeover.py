@@ -51,7 +51,8 @@ def make(**_wiring):
             begun.write(" " + repr(time.time()))
         await asyncio.sleep(5)  # a watcher looks a few times meanwhile
         arguments = {{"finish_message": "alive"}}
-        call = {{"id": "1", "type": "function", "function": {{"name": "task_complete", "arguments": json.dumps(arguments)}}}}
+        function = {{"name": "task_complete", "arguments": json.dumps(arguments)}}
+        call = {{"id": "1", "type": "function", "function": function}}
         said = {{"role": "assistant", "content": None, "tool_calls": [call]}}
         return None, [AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)]
 

@@ -1,4 +1,6 @@
-"""docs/examples.md and docs/manual-mode.md: their pieces run, in order, and print what they say; so do their commands."""
+"""docs/examples.md and docs/manual-mode.md: their pieces run, in order, and print what they say; so do their
+commands.
+"""
 
 import ast
 import inspect

@@ -1,7 +1,7 @@
 """Every Python sample and signature of seed 003.
 
-Of the samples only the line that imports is changed, but for number 25: its sessions and models are other libraries', so
-it is written again around one of our swarms.
+Of the samples only the line that imports is changed, but for number 25: its sessions and models are other libraries',
+so it is written again around one of our swarms.
 """
 
 import ast

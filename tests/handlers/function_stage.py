@@ -149,7 +149,9 @@ class Stage:
         return event
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The messages in the queues, urgent tiers first, as an event source brings them; those that come later, too."""
+        """The messages in the queues, urgent tiers first, as an event source brings them; those that come
+        later, too.
+        """
         sqs = self.queues.client.botocore
         while True:
             for url in self.queues.urls:

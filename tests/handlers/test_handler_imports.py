@@ -16,7 +16,9 @@ from mail.local_aws.processes import system_environment
 FLOOR = "from botocore.session import Session; from fastapi import FastAPI; from mangum import Mangum"
 
 MORE_THAN_FLOOR = 300
-"""Modules of all these handlers beside FastAPI, Mangum and botocore; at the time of writing, some 200 are MAIL and Powertools."""
+"""Modules of all these handlers beside FastAPI, Mangum and botocore; at the time of writing, some 200 are MAIL and
+Powertools.
+"""
 
 OURS_ALONE = 690
 """Modules of all handlers without FastAPI."""

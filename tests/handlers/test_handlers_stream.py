@@ -1,4 +1,6 @@
-"""The function behind the function URL: a server that the Lambda Web Adapter passes requests on to, and streams from."""
+"""The function behind the function URL: a server that the Lambda Web Adapter passes requests on to, and
+streams from.
+"""
 
 import json
 import time

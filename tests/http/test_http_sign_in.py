@@ -1,4 +1,6 @@
-"""Sign-in links: `POST /sign-in-links`, `/sign-in`, `/sign-out`, and what a thief of a code or of a session can't do."""
+"""Sign-in links: `POST /sign-in-links`, `/sign-in`, `/sign-out`, and what a thief of a code or of a session
+can't do.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

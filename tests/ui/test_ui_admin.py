@@ -215,7 +215,10 @@ def test_a_swarm_is_checked_and_loaded(
     problem = page.get_by_role("listitem").filter(has_text="agents.0.enable_entripoint")
     expect(problem).to_contain_text("enable_entrypoint")
     problem.get_by_role("button").click()
-    selected = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
+    selected = (
+        "document.activeElement.value.slice(document.activeElement.selectionStart, "
+        "document.activeElement.selectionEnd)"
+    )
     assert page.evaluate(selected) == '"enable_entripoint"'
     shoot("admin-swarm-problem")
     editor.fill(good)

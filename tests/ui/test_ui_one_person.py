@@ -1,4 +1,6 @@
-"""The person at the terminal and on the page is one: the page of the printed link has the tasks of commands, and an admin's tabs."""
+"""The person at the terminal and on the page is one: the page of the printed link has the tasks of commands, and an
+admin's tabs.
+"""
 
 import json
 import re

@@ -177,7 +177,8 @@ class TestWhose:
         with pytest.raises(Forbidden) as refusal:
             await peer.forward("other-key", source="home")
         assert refusal.value.detail == (
-            "the token of this request has the id 'other-key', and swarm 'example' expects 'home' of swarm 'home': use a token with that "
+            "the token of this request has the id 'other-key', and swarm 'example' expects 'home' of swarm "
+            "'home': use a token with that "
             "id, or ask the operator of 'example' to register 'home' with the caller_id 'other-key'"
         )
         await peer.forward("third", source="third", task_id="t-2")

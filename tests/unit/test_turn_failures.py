@@ -330,7 +330,9 @@ class Count:
 
 
 class TestTurnsThatCannotBeStored:
-    """An agent reports a number of tokens that is not JSON: neither its output nor its failure can be stored with it."""
+    """An agent reports a number of tokens that is not JSON: neither its output nor its failure can be stored
+    with it.
+    """
 
     @pytest.fixture
     def calls(self) -> list[int]:

@@ -4,9 +4,9 @@
 
     for name, value in aws_environment(endpoint("ministack")).items(): monkeypatch.setenv(name, value)
 
-ministack is installed by `scripts/dev.py`. The other servers are used where they are found: dynoxide (MAIL_DYNOXIDE, PATH,
-or npm's @dynoxide package below .tools/), DynamoDB Local (MAIL_DYNAMODB_LOCAL names its jar; needs Java), and any that
-runs already (MAIL_TEST_AWS_ENDPOINT_URL).
+ministack is installed by `scripts/dev.py`. The other servers are used where they are found: dynoxide (MAIL_DYNOXIDE,
+PATH, or npm's @dynoxide package below .tools/), DynamoDB Local (MAIL_DYNAMODB_LOCAL names its jar; needs Java), and any
+that runs already (MAIL_TEST_AWS_ENDPOINT_URL).
 """
 
 import atexit

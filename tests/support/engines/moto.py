@@ -55,7 +55,8 @@ def _stubber() -> Any:
 
 
 def _save_time() -> None:
-    """Let moto sort by plain values, copy only those items that a transaction may change, and write items as JSON at once.
+    """Let moto sort by plain values, copy only those items that a transaction may change, and write items as JSON at
+    once.
 
     Moto copies the whole table for each item of a transaction, sorts the whole table for each query, looks for each
     attribute of a result under several names, and for each request lists the methods of its class.

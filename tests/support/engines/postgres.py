@@ -83,7 +83,10 @@ def _user() -> pwd.struct_passwd | None:
 
 
 class PostgresServer:
-    """A server with an empty cluster. `url` leads to one of its databases; `stop` and `start` are for tests of trouble."""
+    """A server with an empty cluster.
+
+    `url` leads to one of its databases; `stop` and `start` are for tests of trouble.
+    """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._settings = {**SETTINGS, **(settings or {})}

@@ -1,4 +1,5 @@
-"""DynamoDB: a point before and after each call; and what no emulator does by itself, such as conflicts and lost answers.
+"""DynamoDB: a point before and after each call; and what no emulator does by itself, such as conflicts and lost
+answers.
 
     with Faults(client) as faults:
         faults.plan("TransactWriteItems", conflict, lost_answer)

@@ -1,4 +1,6 @@
-"""PostgreSQL: a point before and after each round trip, and one before the begin of each turn that a commit has opened."""
+"""PostgreSQL: a point before and after each round trip, and one before the begin of each turn that a commit
+has opened.
+"""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -18,7 +18,10 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run an item. Of a test, what no one reads isn't reported: each message to the main process takes half a millisecond."""
+    """Run an item.
+
+    Of a test, what no one reads isn't reported: each message to the main process takes half a millisecond.
+    """
     if isinstance(item, ModuleItem):
         item.nextitem = nextitem
         item.runtest()

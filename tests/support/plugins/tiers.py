@@ -4,9 +4,10 @@
     full    every store, other processes, the documents, crashes at a sample of points: `--full`, what CI runs
     soak    every crash point, chaos, fuzzing by the ten thousand, the deployed shape under faults: `--soak`
 
-A tier includes those before it. A path on the command line runs whatever its tier. A test is in the tier of its marker, in
-the module (`pytestmark = pytest.mark.full`), at its class or itself; the closest one decides. `@pytest.mark.soak(on="stdio")`
-is for those of its parameters that contain this. A test without one is in the tier of its folder (`FOLDERS`).
+A tier includes those before it. A path on the command line runs whatever its tier. A test is in the tier of its marker,
+in the module (`pytestmark = pytest.mark.full`), at its class or itself; the closest one decides.
+`@pytest.mark.soak(on="stdio")` is for those of its parameters that contain this. A test without one is in the tier of
+its folder (`FOLDERS`).
 """
 
 import os
@@ -79,7 +80,9 @@ def is_in(tier: Tier, item: pytest.Item) -> bool:
 
 
 def tier_of(item: pytest.Item) -> Tier:
-    """Return the lowest tier that runs a test: its closest marker's, or its folder's, and higher for some parameters."""
+    """Return the lowest tier that runs a test: its closest marker's, or its folder's, and higher for some
+    parameters.
+    """
     folder = FOLDERS.get("/".join(item.nodeid.split("/")[:2]), "fast")
     marked = [mark for mark in item.iter_markers() if mark.name in TIERS]
     for mark in marked:
@@ -105,7 +108,9 @@ def _has_parameter(item: pytest.Item, fits: Callable[[str], bool]) -> bool:
 
 
 def is_skipped_whole(tier: Tier, path: Path, name: str) -> bool:
-    """Return whether a tier runs nothing of a folder or file, called `name` in the project, so that it needn't be imported."""
+    """Return whether a tier runs nothing of a folder or file, called `name` in the project, so that it needn't be
+    imported.
+    """
     folder = FOLDERS.get("/".join(name.split("/")[:2]), "fast")
     if TIERS.index(folder) <= TIERS.index(tier):
         return False

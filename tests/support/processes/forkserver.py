@@ -2,9 +2,10 @@
 
 process = start([sys.executable, "-m", "mail.cli", "server"], cwd=folder, env=environ, stdout=file, stderr=file)
 
-The forked process is as `python` would have started it: arguments, folder, environment, streams, session and exit code are
-its own. Only its imports are shared. One fork server, `python -m support.processes.forkserver`, serves all tests of a test process, or
-those of all (`share`). A fork of it, which has also imported litellm, serves processes that will call a model.
+The forked process is as `python` would have started it: arguments, folder, environment, streams, session and exit code
+are its own. Only its imports are shared. One fork server, `python -m support.processes.forkserver`, serves all tests of
+a test process, or those of all (`share`). A fork of it, which has also imported litellm, serves processes that will
+call a model.
 """
 
 import atexit
@@ -193,7 +194,8 @@ def run(
 _COMMAND = """\
 #!{python} -IS
 import json, os, socket, sys
-order = {{"arguments": ["-m", {module!r}, *sys.argv[1:]], "cwd": os.getcwd(), "env": dict(os.environ), "terminal": False}}
+order = {{"arguments": ["-m", {module!r}, *sys.argv[1:]], "cwd": os.getcwd()}}
+order |= {{"env": dict(os.environ), "terminal": False}}
 connection = socket.socket(socket.AF_UNIX)
 connection.connect({address!r})
 socket.send_fds(connection, [b"f"], [0, 1, 2])
@@ -257,7 +259,9 @@ def _start() -> Path:
 
 
 def _serve(plain: socket.socket, models: socket.socket, alive: int) -> None:
-    """Fork for each connection until `alive` is closed; returns in the forked processes, once each is what was ordered."""
+    """Fork for each connection until `alive` is closed; returns in the forked processes, once each is what was
+    ordered.
+    """
     from mail.http.routes import load_routers
 
     for module in IMPORTED:

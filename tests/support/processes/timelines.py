@@ -1,4 +1,6 @@
-"""Timelines that tests expect, and those of one task on two servers, made comparable by removing what differs in every run."""
+"""Timelines that tests expect, and those of one task on two servers, made comparable by removing what differs in every
+run.
+"""
 
 import json
 import re

@@ -1,6 +1,8 @@
-"""An MCP server that speaks over stdio and starts at once, as it does without the SDK: `python -IS mcp_program.py [JOURNAL]`.
+"""An MCP server that speaks over stdio and starts at once, as it does without the SDK: `python -IS mcp_program.py
+[JOURNAL]`.
 
-The journal is a file with a line for each call of `hang`. With `--stubborn` the program doesn't end when its input does.
+The journal is a file with a line for each call of `hang`. With `--stubborn` the program doesn't end when its input
+does.
 """
 
 import json

@@ -179,7 +179,10 @@ def bad_request(message: str = "Invalid value") -> Failure:
 
 def context_exceeded() -> Failure:
     """Both providers' wording, as it is the wording that tells it from other bad requests."""
-    message = "prompt is too long: 250000 tokens > 200000 maximum. This model's maximum context length is 200000 tokens."
+    message = (
+        "prompt is too long: 250000 tokens > 200000 maximum. "
+        "This model's maximum context length is 200000 tokens."
+    )
     return Failure(400, message, "invalid_request_error", "invalid_request_error", "context_length_exceeded")
 
 
