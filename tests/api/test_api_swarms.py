@@ -443,7 +443,7 @@ class TestLifecycle:
 
     def test_wrong_mode(self) -> None:
         with pytest.raises(BadRequest, match="mode must be"):
-            solo().run_continuous(mode="turbo")  # type: ignore[arg-type]
+            solo().run_continuous(mode="turbo")  # type: ignore[arg-type, unused-coroutine]
 
     async def test_runtime_run(self) -> None:
         swarm = solo()

@@ -2,7 +2,7 @@
 
 A sample is run in a namespace of its own, after what `BEFORE` says a reader has by then; `FILLED` has what goes into
 the gaps of fragments. Language models are played by the stub of `support.services.llm_stub`, through the real litellm.
-What can't be run is listed in `LEFT_OUT` with the reason. `test_every_sample` has the whole inventory.
+What can't be run is listed in `LEFT_OUT` with the reason.
 """
 
 import ast

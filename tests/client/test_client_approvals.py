@@ -96,7 +96,7 @@ async def test_edit_and_reject_one_by_one() -> None:
         assert [call["arguments"] for call in json.loads(half["response"])] != []
         assert len(json.loads(half["response"])) == 1
         with pytest.raises(TypeError):
-            await client.reject("t", calls[0]["call_id"])
+            await client.reject("t", calls[0]["call_id"])  # type: ignore[call-arg]
         done = await client.reject("t", reason="no")
         assert done["response"] == (
             "ERROR: a person has rejected this call, and it was not run: no | "

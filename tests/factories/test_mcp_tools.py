@@ -393,7 +393,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
             "lead",
             "1",
             SYSTEM_CLOCK,
-            LiveHub(lambda _: ()),
+            LiveHub(lambda _: ()),  # type: ignore[return-value]
             loop.time,  # type: ignore[return-value]
         ),
     )

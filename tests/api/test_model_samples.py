@@ -1,12 +1,10 @@
-"""Every Python, JSON and TOML sample of seeds 000 to 002 runs: which test runs it, and those that no other module does.
+"""The samples of the seeds on factories, reasoning traces and configuration run; those of the Python API are in
+`test_documented_samples`.
 
-The latter are those of docs/factories.md, docs/reasoning-trace-findings.md and docs/configuration.md. Language models
-are played by the stub of `support.services.llm_stub`, through the real litellm and the real SDKs.
+Language models are played by the stub of `support.services.llm_stub`, through the real litellm and the real SDKs.
 """
 
-import ast
 import json
-import re
 import socket
 import tomllib
 from collections import Counter
@@ -19,7 +17,7 @@ import pytest
 import test_documented_samples as documented
 from openai.types.responses import ResponseReasoningItem, ResponseReasoningSummaryTextDeltaEvent
 from openai.types.responses.response_reasoning_item import Summary
-from support.seeds import SEEDS, blocks, text_of
+from support.seeds import blocks
 from support.services.llm_stub import LLMStub, Request, Tokens, call, redacted, reply, search, text, thinking
 from test_documented_samples import run
 
@@ -39,91 +37,13 @@ from mail.testing.rig import Rig
 FACTORIES = "docs/factories.md"
 FINDINGS = "docs/reasoning-trace-findings.md"
 CONFIGURATION = "docs/configuration.md"
-LANGUAGES = ("python", "json", "toml")
-
-ROOT = Path(__file__).parents[2]
-
 pytestmark = pytest.mark.skipif(not blocks(), reason="the seeds are not at hand")
-
-Sample = tuple[str, str, int]
-"""A document, a language, and the number of a block of it."""
-
-
-def numbers(document: str, language: str, last: int) -> list[Sample]:
-    return [(document, language, number) for number in range(1, last + 1)]
-
-
-def pythons(table: dict[tuple[str, int], str]) -> dict[Sample, str]:
-    return {(document, "python", number): value for (document, number), value in table.items()}
-
-
-RUN_BY: dict[Sample, str] = {
-    **dict.fromkeys(numbers(FACTORIES, "python", 3), "tests/api/test_every_sample.py"),
-    **dict.fromkeys(numbers(FACTORIES, "json", 1), "tests/api/test_every_sample.py"),
-    **dict.fromkeys(numbers(FINDINGS, "python", 11), "tests/api/test_every_sample.py"),
-    **dict.fromkeys(numbers(CONFIGURATION, "json", 1), "tests/api/test_every_sample.py"),
-    **dict.fromkeys(numbers(CONFIGURATION, "toml", 1), "tests/api/test_every_sample.py"),
-    **dict.fromkeys(numbers("docs/quickstart.md", "python", 1), "tests/client/test_client_document.py"),
-    **dict.fromkeys(numbers("docs/client.md", "python", 6), "tests/client/test_client_document.py"),
-    **{
-        (each.document, "python", each.number): "tests/api/test_documented_samples.py"
-        for each in (*documented.RUN, *documented.SIGNATURES)
-    },
-    **pythons(documented.ELSEWHERE),
-}
-"""The module that runs a sample."""
-
-LEFT_OUT: dict[Sample, str] = pythons(documented.LEFT_OUT)
-"""Samples that don't run, and why."""
 
 
 def sample(document: str, language: str, number: int) -> str:
     """The code of a sample; each is asked for by what runs it."""
     wanted = (document, language, number)
     return next(each.code for each in blocks() if (each.document, each.language, each.number) == wanted)
-
-
-# -------------------------------------------------------------------------------------------------- the inventory
-
-
-def test_every_sample_runs_or_is_listed() -> None:
-    known = {(each.document, each.language, each.number) for each in blocks() if each.language in LANGUAGES}
-    assert known - RUN_BY.keys() - LEFT_OUT.keys() == set()
-    assert (RUN_BY.keys() | LEFT_OUT.keys()) - known == set()
-    assert RUN_BY.keys() & LEFT_OUT.keys() == set()
-    assert all(LEFT_OUT.values())
-
-
-def test_all_seeds_are_read() -> None:
-    """Every fence is in a block, that of a document with one too many aside; 001 has none, 002 no sample of these."""
-    found = Counter(each.document if each.document in SEEDS else "000" for each in blocks())
-    fences = {seed: len(re.findall(r"^\s*```", text_of(seed), re.MULTILINE)) for seed in SEEDS}
-    assert {seed: found[seed] * 2 for seed in SEEDS} == {**fences, "000": fences["000"] // 2 * 2}
-    assert all(text_of(seed) for seed in SEEDS)
-    assert {each.language for each in blocks() if each.document == "002"} == {"", "bash"}
-
-
-def test_fences_without_a_language_hold_no_samples() -> None:
-    for each in blocks():
-        if each.language == "":
-            assert not each.code.lstrip().startswith(("{", "[", "import ", "from ")), each.name
-
-
-@pytest.mark.parametrize("module", sorted(set(RUN_BY.values())))
-def test_the_modules_that_run_them(module: str) -> None:
-    """A module names the documents whose samples it is said to run."""
-    code = (ROOT / module).read_text(encoding="utf-8")
-    for document in {document for (document, _, _), by in RUN_BY.items() if by == module}:
-        assert f'"{document}"' in code
-
-
-def test_the_guide_is_run_where_it_is_said_to_be() -> None:
-    (here,) = (
-        ast.literal_eval(node.value)
-        for node in ast.parse((ROOT / documented.MAFIA).read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "HERE"
-    )
-    assert {number for _, number in documented.ELSEWHERE} <= here
 
 
 # ------------------------------------------------------------------------------------------------ language models
