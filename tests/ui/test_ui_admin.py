@@ -74,7 +74,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     expect(page.locator(".who")).to_contain_text("ann")
     page.goto(busy.link())
     expect(page.locator(".who")).to_contain_text("root")
-    page.wrong.clear()  # Chromium's own lines about the 401 responses  # type: ignore[attr-defined]
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium's own lines about the 401 responses
 
 
 @pytest.mark.parametrize("path", ["sign-in", "whoami"])
@@ -90,7 +90,7 @@ def test_a_link_is_not_lost_with_a_request(page: "Page", busy: AdminServer, path
     expect(page.locator(".who")).to_have_text("ben · user")
     assert len(refused) == 2
     assert "sign-in" not in page.url
-    page.wrong.clear()  # Chromium reports the request that failed  # type: ignore[attr-defined]
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports the request that failed
 
 
 def test_a_link_to_another_caller_ends_the_session_and_its_drafts(page: "Page", busy: AdminServer) -> None:

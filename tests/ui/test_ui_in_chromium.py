@@ -168,7 +168,7 @@ def test_offline_is_said_and_a_failed_message_stays(
     refusal.get_by_role("button", name="Retry").click()
     expect(answers(page).last).to_contain_text("3")
     expect(refusal).not_to_be_visible()
-    page.wrong.clear()  # Chromium reports each request that failed  # type: ignore[attr-defined]
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
 def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
