@@ -11,6 +11,7 @@ its folder (`FOLDERS`).
 """
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -108,12 +109,18 @@ def _has_parameter(item: pytest.Item, fits: Callable[[str], bool]) -> bool:
 
 
 def is_skipped_whole(tier: Tier, path: Path, name: str) -> bool:
-    """Return whether a tier runs nothing of a folder or file, called `name` in the project, so that it needn't be
-    imported.
-    """
+    """Return whether a tier runs nothing of a folder or file, called `name` in the project, so that it needs no import."""
     folder = FOLDERS.get("/".join(name.split("/")[:2]), "fast")
-    if TIERS.index(folder) <= TIERS.index(tier):
-        return False
-    markers = [f"mark.{lower}" for lower in TIERS[: TIERS.index(tier) + 1]]
-    texts = (each.read_text(encoding="utf-8") for each in (path.rglob("*.py") if path.is_dir() else [path]))
-    return not any(marker in text for text in texts for marker in markers)
+    if path.is_dir():
+        return TIERS.index(folder) > TIERS.index(tier) and not any(
+            _lowest(file, folder) <= TIERS.index(tier) for file in path.rglob("test_*.py")
+        )
+    return path.name.startswith("test_") and _lowest(path, folder) > TIERS.index(tier)
+
+
+def _lowest(file: Path, folder: Tier) -> int:
+    """Return the number of the lowest tier that a module's text names: that of the module, and of marked tests in it."""
+    text = file.read_text(encoding="utf-8")
+    module = re.search(r"^pytestmark = .*?mark\.(fast|full|soak)\b", text, re.MULTILINE)
+    named = re.findall(r"mark\.(fast|full|soak)\b", text)
+    return min(map(TIERS.index, (module[1] if module else folder, *named)))
