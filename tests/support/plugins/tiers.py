@@ -109,7 +109,7 @@ def _has_parameter(item: pytest.Item, fits: Callable[[str], bool]) -> bool:
 
 
 def is_skipped_whole(tier: Tier, path: Path, name: str) -> bool:
-    """Return whether a tier runs nothing of a folder or file, called `name` in the project, so that it needs no import."""
+    """Return whether a tier runs nothing of a folder or file, which is called `name` in the project."""
     folder = FOLDERS.get("/".join(name.split("/")[:2]), "fast")
     if path.is_dir():
         return TIERS.index(folder) > TIERS.index(tier) and not any(
@@ -119,7 +119,7 @@ def is_skipped_whole(tier: Tier, path: Path, name: str) -> bool:
 
 
 def _lowest(file: Path, folder: Tier) -> int:
-    """Return the number of the lowest tier that a module's text names: that of the module, and of marked tests in it."""
+    """Return the number of the lowest tier that the text of a module names, for all of it or for some tests."""
     text = file.read_text(encoding="utf-8")
     module = re.search(r"^pytestmark = .*?mark\.(fast|full|soak)\b", text, re.MULTILINE)
     named = re.findall(r"mark\.(fast|full|soak)\b", text)
