@@ -211,7 +211,8 @@ def _price(reading: Reading, *, exact: bool) -> Row:
     ).function
     note = (
         f"DynamoDB {cost.dynamodb * 1e6:.2f}, SQS {cost.sqs * 1e6:.2f}, Lambda {cost.function * 1e6:.2f} "
-        f"({MEMORY:g} GB, {OWN_SECONDS:g} s and {MODEL_SECONDS:g} s for a model, which is {waiting * 1e6:.2f}); {LISTED}"
+        f"({MEMORY:g} GB, {OWN_SECONDS:g} s and {MODEL_SECONDS:g} s for a model, which is {waiting * 1e6:.2f}); "
+        f"{LISTED}"
     )
     return Row("aws", f"{reading.name}: price of a million", cost.total * 1e6, "$", exact=exact, note=note)
 

@@ -1,8 +1,8 @@
 """Counts what a process asks of AWS: requests, capacity units, bytes. By hooks of botocore, so nothing escapes.
 
 Units are computed by DynamoDB's published rules, from the items before and after each request: a write costs the larger
-of the two in whole KB, double in a transaction, cancelled ones included. An index costs a unit for each row that is put or
-deleted, or whose projected attributes change; engines on this machine charge for it at each write of the item. Reads
+of the two in whole KB, double in a transaction, cancelled ones included. An index costs a unit for each row that is put
+or deleted, or whose projected attributes change; engines on this machine charge for it at each write of the item. Reads
 cost what they have read.
 """
 
@@ -102,7 +102,10 @@ class Write:
 
 
 class Meter:
-    """Watches clients of botocore. `find` gives an item of a table, by a request that isn't counted; {} if there is none."""
+    """Watches clients of botocore.
+
+    `find` gives an item of a table, by a request that isn't counted; {} if there is none.
+    """
 
     def __init__(self, find: Callable[[str, Item], Item]) -> None:
         self._find = find

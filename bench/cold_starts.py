@@ -1,4 +1,5 @@
-"""What the functions need to start, as they are deployed: their built layers, under Lambda's runtime client and AWS's emulator.
+"""What the functions need to start, as they are deployed: their built layers, under Lambda's runtime client and AWS's
+emulator.
 
 python3 scripts/dev.py build
 python3 scripts/dev.py bench --only cold-starts
@@ -55,9 +56,11 @@ ROUNDS = 15
 
 
 def measure(rounds: int = ROUNDS) -> list[Result]:
-    """Every function in turns with the floor: the least CPU time of the rounds, as other programs only ever take time."""
+    """Every function in turns with the floor: the least CPU time of the rounds, as other programs only ever
+    take time.
+    """
     sys.path.append(str(ROOT / "tests"))  # `support` has the Lambda of the tests
-    from support.lambda_runtime import HOW_TO_INSTALL, has_emulator
+    from support.engines.lambda_runtime import HOW_TO_INSTALL, has_emulator
 
     if not has_emulator():
         return [Skipped("cold-starts", HOW_TO_INSTALL)]
@@ -101,7 +104,7 @@ def _row(name: str, start: Start, floor: Start | None = None, budget: float | No
 
 def _start(handler: str | None, folder: Path) -> Start:
     """Start a function once; the floor is None."""
-    from support.lambda_runtime import LambdaRuntime, built_function
+    from support.engines.lambda_runtime import LambdaRuntime, built_function
 
     built = built_function(FLOOR if handler is None else handler.title().replace("_", "") + "Function")
     first = (folder,) if handler is not None else (folder, folder / "floor")
@@ -116,7 +119,7 @@ def _start(handler: str | None, folder: Path) -> Start:
 
 def _litellm(collector: str) -> float:
     """Import litellm in the turn's layers; the milliseconds of the processor."""
-    from support.lambda_runtime import built_function
+    from support.engines.lambda_runtime import built_function
 
     interpreter = built_function("TurnFunction").interpreter
     environment = {

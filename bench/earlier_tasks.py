@@ -40,15 +40,17 @@ QUOTAS = Quotas(running_tasks=100)
 """As a server has by default: each new task asks how many run."""
 
 INDEX_UNITS = 20
-"""Read units of the index that a new task may use on DynamoDB: it reads one page of some 500 rows, however many there are."""
+"""Read units of the index that a new task may use on DynamoDB: it reads one page of some 500 rows, however many there
+are.
+"""
 
 COPY_SQLITE = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})
 INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)
 SELECT instance, 'copy-' || n, status, deadline, delivering, dead FROM numbers, tasks WHERE id = 1;
 INSERT INTO commits
-SELECT copy.id << 32 | (one.id & 0xFFFFFFFF), agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,
-       response
+SELECT copy.id << 32 | (one.id & 0xFFFFFFFF), agent, n, ended, delivered, read_mailbox, read_seq,
+       state, events, history, response
 FROM tasks AS copy, commits AS one WHERE copy.task_id LIKE 'copy-%' AND one.id >> 32 = 1;
 ANALYZE;
 """
@@ -116,7 +118,7 @@ async def _sqlite() -> list[Row]:
 
 async def _postgres() -> list[Row]:
     from psycopg.sql import SQL
-    from support.postgres import PostgresAdapter, execute, has_postgres
+    from support.engines.postgres import PostgresAdapter, execute, has_postgres
 
     if not has_postgres():
         raise MissingEngine("it is not installed; run: python3 scripts/dev.py postgres")
@@ -158,7 +160,7 @@ async def _compare(
 
 
 async def _dynamodb() -> list[Row]:
-    from support.dynamodb import DynamoDBAdapter
+    from support.engines.dynamodb import DynamoDBAdapter
 
     rows = []
     for earlier in (0, EARLIER):

@@ -34,7 +34,8 @@ FLAT = 1.25
 """How much dearer a late turn may look than an early one and still count as flat: what is left is noise."""
 
 WAITING = (2_000, 10_000)
-"""How many tasks wait for their models at the same time, a second each; a single sample leaves out the larger number."""
+"""How many tasks wait for their models at the same time, a second each; a single sample leaves out the larger number.
+"""
 
 FLOOR_TURNS = 400
 ROOT = Path(__file__).resolve().parent.parent

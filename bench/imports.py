@@ -1,4 +1,6 @@
-"""What a fresh interpreter pays for its imports: the package, its commands, its server, and the handlers of its functions."""
+"""What a fresh interpreter pays for its imports: the package, its commands, its server, and the handlers of its
+functions.
+"""
 
 import json
 import os
@@ -102,7 +104,8 @@ HEAVY_FOR_HANDLERS = ("litellm", "boto3")
 ROOT = Path(__file__).resolve().parent.parent
 
 INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""The environment of new interpreters: modules are compiled once this has run before, as pip compiles what it installs."""
+"""The environment of new interpreters: modules are compiled once this has run before, as pip compiles what it installs.
+"""
 
 PROBE = """
 import json, sys, time

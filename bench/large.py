@@ -1,7 +1,8 @@
 """A user with large tasks: how much memory the server needs for them, and how long others wait meanwhile.
 
-All of it on loopback, against a server of its own with the default limits: 60 tasks of 4 MiB, lists of them (four at the
-same time), their threads, and 60 messages of 4 MiB for one task. `GET /health` is asked all the time, by another connection.
+All of it on loopback, against a server of its own with the default limits: 60 tasks of 4 MiB, lists of them (four at
+the same time), their threads, and 60 messages of 4 MiB for one task. `GET /health` is asked all the time, by another
+connection.
 """
 
 import asyncio

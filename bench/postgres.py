@@ -2,8 +2,8 @@
 
     supervisor ─► worker ─► supervisor     each request is a new task; its answer is waited for
 
-PostgreSQL is started in a folder of its own, with fsync on. It counts statements (pg_stat_statements), transactions that write,
-and syncs of its log; those that servers make without a request are among them.
+PostgreSQL is started in a folder of its own, with fsync on. It counts statements (pg_stat_statements), transactions
+that write, and syncs of its log; those that servers make without a request are among them.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ def cluster() -> Iterator[Cluster]:
     """Start PostgreSQL with an empty database. Raises ServerFailed if it is not installed."""
     sys.path.append(str(ROOT / "tests"))
     try:
-        from support.postgres import PostgresServer, has_postgres
+        from support.engines.postgres import PostgresServer, has_postgres
     except ImportError as error:
         raise ServerFailed(f"{error.name} is missing") from error
     if not has_postgres():

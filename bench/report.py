@@ -125,7 +125,9 @@ def machine() -> dict[str, Any]:
 
 
 def python_build() -> str:
-    """How the interpreter was built: without these, Python code runs slower, and our ratio to a floor in C is higher."""
+    """How the interpreter was built: without these, Python code runs slower, and our ratio to a floor in C is
+    higher.
+    """
     options = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
     return ", ".join(
         (

@@ -1,8 +1,8 @@
 """`python -m bench.scale`: what it takes to run many turns a second on AWS, and how a new deployment gets there.
 
 Two answers, both from AWS's published quotas: a plan (how many cells, which quotas to ask for, what it costs), and a
-simulation of one cell, second by second, from a cold start: how its functions and its table grow, and how long turns wait
-meanwhile. A cell is a deployment of `template.yaml` in an account and region of its own.
+simulation of one cell, second by second, from a cold start: how its functions and its table grow, and how long turns
+wait meanwhile. A cell is a deployment of `template.yaml` in an account and region of its own.
 """
 
 import argparse
@@ -82,7 +82,9 @@ LARGEST = Cell(int(MOST_OF_A_TIER / TIER_SHARE))
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A minute of the simulation: what arrived and ran in it, what waited at its end, and the longest wait in seconds."""
+    """A minute of the simulation: what arrived and ran in it, what waited at its end, and the longest wait in
+    seconds.
+    """
 
     minute: int
     arrived: int

@@ -1,4 +1,5 @@
-"""The servers that `bench.http` calls: `python -m bench.servers mail|large|floor <database>`, each a process of its own.
+"""The servers that `bench.http` calls: `python -m bench.servers mail|large|floor <database>`, each a process of its
+own.
 
 Prints one JSON line, `{"url", "token"}`, once it answers. Then answers every line on stdin with the CPU
 seconds that the process has used so far, and ends when stdin does.

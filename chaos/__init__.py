@@ -11,9 +11,10 @@
     loop        an event loop whose time leaps to the next timer when nobody is at work, so that leases expire soon
     invariants  those of DESIGN.md, on all that is stored, on every commit, and on all that clients were answered
 
-The wrappers that ask the plan are those of `support.faults`, as in tests/crash, where real processes are killed at them.
+The points, plans and ports are those of `mail.testing.faults`, and the wrappers of stores those of `support.faults`, as
+in tests/crash, which kills real processes. Both check the invariants of this package.
 
-A seed decides who asks for what, and by which chance each fault is drawn. On SQLite, where only timers are waited for, it
-decides everything: a round that failed fails again in the same way. PostgreSQL and DynamoDB answer when they like, so there
-the same seed gives the same load and as many faults, but they meet in another order.
+A seed decides who asks for what, and by which chance each fault is drawn. On SQLite, where only timers are waited for,
+it decides everything: a round that failed fails again in the same way. PostgreSQL and DynamoDB answer when they like,
+so there the same seed gives the same load and as many faults, but they meet in another order.
 """

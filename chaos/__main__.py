@@ -36,7 +36,8 @@ def main() -> int:
     for outcome in failed:
         print(f"\n{outcome.report}")
     print(
-        f"\n{number} rounds in {time.monotonic() - begin:.0f} s from seed {seed}: {'FAILED' if failed else 'all is well'}"
+        f"\n{number} rounds in {time.monotonic() - begin:.0f} s from seed {seed}: "
+        f"{'FAILED' if failed else 'all is well'}"
     )
     return 1 if failed else 0
 
@@ -52,7 +53,8 @@ def _line(outcome: Outcome) -> str:
     ended = ", ".join(f"{times} {status}" for status, times in sorted(outcome.statuses.items()))
     verdict = "ok" if not outcome.violations else f"{len(outcome.violations)} VIOLATIONS"
     plan = outcome.plan
-    return f"{plan.store:<9} seed {plan.seed}: {verdict}, {ended}; {outcome.commits} commits; {met}; {outcome.seconds:.1f} s"
+    counted = f"{outcome.commits} commits; {met}; {outcome.seconds:.1f} s"
+    return f"{plan.store:<9} seed {plan.seed}: {verdict}, {ended}; {counted}"
 
 
 def _read() -> argparse.Namespace:

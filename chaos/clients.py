@@ -1,7 +1,7 @@
 """Those who use the swarms. Each runs one workload: gives orders, and knows what has to come of them.
 
-People come back until they are answered, to whichever server is there, and say the same again under the same key where they
-can't know whether it was heard. Whatever is not as it has to be, they write down.
+People come back until they are answered, to whichever server is there, and say the same again under the same key where
+they can't know whether it was heard. Whatever is not as it has to be, they write down.
 """
 
 import asyncio
@@ -211,7 +211,7 @@ class Workload:
                 self.complaints.append(f"the task was cancelled, and is {task.status}")
             if not answer.startswith(CANCELLED) and not order.startswith("approve"):
                 self.complaints.append(f"the task was cancelled, and its answer is {answer!r}")
-        # An order that nobody has read is read first when the task goes on; this one would pause it again.
+        # An order that nobody has read is read first when the task resumes; this one would pause it again.
         would_pause = order.startswith("approve") and answer.startswith(CANCELLED)
         if self._chance.random() < 0.5 and not would_pause:
             mark = self._mark()
@@ -403,7 +403,7 @@ class Workload:
     async def _watch(self, seen: list[Event]) -> None:
         """See all that happens until the task stops; the connection breaks now and then."""
         chance = Random(f"{self.task_id} {len(seen)}")
-        while not await self._ask(lambda runtime: _follow(runtime, self.key, seen, chance)):  # noqa: ASYNC110 - connections are made anew
+        while not await self._ask(lambda runtime: _follow(runtime, self.key, seen, chance)):  # noqa: ASYNC110 - connections are made again
             await asyncio.sleep(chance.uniform(0, 3))
 
     async def _ask[T](self, question: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:

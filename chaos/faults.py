@@ -1,8 +1,8 @@
 """The faults of a round: the plan of each process, by its seed; its clock; and a queue that loses wake-ups.
 
-`support.faults` has the wrappers that ask the plan. Each fault is one that the real thing has: a call that is late, refused,
-or executed without an answer; a wake-up that is lost, late, or comes twice; a clock that is ahead. No part of the engine
-itself is replaced.
+`support.faults` has the wrappers that ask the plan. Each fault is one that the real thing has: a call that is late,
+refused, or executed without an answer; a wake-up that is lost, late, or comes twice; a clock that is ahead. No part of
+the engine itself is replaced.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from typing import Any, Literal, get_args
 from uuid import UUID
 
 from support.faults import dynamodb as dynamodb_faults
-from support.faults.points import DIE, Plan, Points, Verdict
 
 from chaos.invariants import Attempt
 from chaos.process import PROCESS
@@ -27,6 +26,7 @@ from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import PeerUnavailable, StoreUnavailable
+from mail.testing.faults import DIE, Plan, Points, Verdict
 
 Kind = Literal["kill", "duplicate", "delay", "throttle", "skew"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -1,7 +1,8 @@
-"""The invariants of DESIGN.md, checked on what is stored of a task, on the commits that made it, and on what was seen of it.
+"""The invariants of DESIGN.md, checked on what is stored of a task, on the commits that made it, and on what was seen
+of it.
 
-Numbers are those of DESIGN.md; `end` is for what has to be so when everything has come to its end. Every function takes what
-there is to know (`Found`) and yields what is wrong.
+Numbers are those of DESIGN.md; `end` is for what has to be so when everything has come to its end. Every function takes
+what there is to know (`Found`) and yields what is wrong.
 """
 
 from collections import Counter, defaultdict
@@ -18,6 +19,9 @@ from mail.core.task.limits import DEAD_LETTERS
 from mail.core.task.mailboxes import hook_of, peer_of
 from mail.core.task.ports import Store
 from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
+
+RUN_BY_PROVIDER = {"web_search_call"}
+"""The tools that get no result of ours."""
 
 
 class Violation(NamedTuple):
@@ -103,12 +107,16 @@ async def read(store: Store, key: TaskKey, *, now: float) -> tuple[Task, dict[st
 
 
 def check(found: Found) -> list[Violation]:
-    """All that is wrong with a task when nothing happens any more."""
+    """Return all that is wrong with a task when it has come to its end."""
+    return [*at_rest(found), *watched(found), *ended(found)]
+
+
+def at_rest(found: Found) -> list[Violation]:
+    """Return all that is wrong with a task while no process works on it."""
     commits, wrong = committed(found)
-    rest = (stored_as_counted, endings, watched, acted, isolated, ended)
+    rest = (gapless, stored_as_counted, awake, endings, acted, isolated)
     return [
         *wrong,
-        *gapless(found),
         *(violation for rule in rest for violation in rule(found)),
         *mailboxes(found, commits),
         *dead_letters(found, commits),
@@ -146,33 +154,34 @@ def committed(found: Found) -> tuple[list[TaskChange], list[Violation]]:
     """
     wrong: list[Violation] = []
     chain: list[Attempt] = []
-    beginnings: defaultdict[int, list[Attempt]] = defaultdict(list)
+    versions: defaultdict[int, list[Attempt]] = defaultdict(list)
     for attempt in found.attempts:
-        beginnings[attempt.change.task.seq - len(attempt.change.events)].append(attempt)
+        versions[attempt.change.task.version].append(attempt)
     stored = [_identity(event) for event in found.events]
     seq = 0
-    while found.attempts and seq < len(stored):
+    while found.attempts and len(chain) < found.task.version:
         fitting = [
             attempt
-            for attempt in beginnings[seq]
+            for attempt in versions[len(chain) + 1]
             if [_identity(event) for event in attempt.change.events] == stored[seq : attempt.change.task.seq]
         ]
         if not fitting:
             wrong.append(
-                found.wrong(2, f"event {seq + 1} is stored, but no change has put it there as a whole")
+                found.wrong(
+                    2, f"no change fits version {len(chain) + 1}, from event {seq + 1} on, as a whole"
+                )
             )
             break
         chain.append(max(fitting, key=lambda attempt: attempt.is_acknowledged))
         seq = chain[-1].change.task.seq
+    if chain and len(chain) == found.task.version and seq != len(stored):
+        wrong.append(found.wrong(2, f"the changes have {seq} events, and {len(stored)} are stored"))
     kept = set(map(id, chain))
     for attempt in found.attempts:
         if attempt.is_acknowledged and id(attempt) not in kept:
             change = attempt.change
             text = f"version {change.task.version} (events to {change.task.seq}) was acknowledged, and is not there"
             wrong.append(found.wrong(2, text))
-    versions = [attempt.change.task.version for attempt in chain]
-    if chain and versions != list(range(1, found.task.version + 1)):
-        wrong.append(found.wrong(2, f"the versions are {versions}, and the task is at {found.task.version}"))
     return [attempt.change for attempt in chain], wrong
 
 
@@ -331,7 +340,8 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
 
 
 def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
-    """2. Nobody has read the same message twice, nor is a result there twice, or one for a call that was not made.
+    """2. Nobody has read the same message twice; every call has one result, and no result is of a call that was not
+    made.
 
     A fork begins with what its agents have read elsewhere.
     """
@@ -344,16 +354,22 @@ def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation
     sent = Counter(
         build_mail_xml(event.message)["content"] for event in found.events if event.message is not None
     )
+    paused_at = found.task.generation.breakpoint
+    waits = (*found.task.approved_calls, *(() if paused_at is None else (paused_at,)))
+    waiting = {call.call_id for each in waits for call in each.calls}
     for agent, history in found.histories.items():
         letters = Counter(str(entry["content"]) for entry in history if entry.get("role") == "user")
         results = Counter(str(result) for entry in history if (result := _result_of(entry)))
-        calls = {call for entry in history for call in _calls_of(entry)}
+        calls = {call: tool for entry in history for call, tool in _calls_of(entry)}
+        due = {call for call, tool in calls.items() if tool not in RUN_BY_PROVIDER} - waiting
+        if missing := due - results.keys():
+            yield found.wrong(2, f"{agent} has no results of calls {sorted(missing)}")
         letters -= inherited.get(agent, Counter())
         if repeated := [letter for letter, times in letters.items() if times > sent[letter]]:
             yield found.wrong(2, f"{agent} has read a message more often than it was sent: {repeated[0]}")
         if repeated := [call for call, times in results.items() if times > 1]:
             yield found.wrong(2, f"{agent} has more than one result of calls {repeated}")
-        if stray := results.keys() - calls:
+        if stray := results.keys() - calls.keys():
             yield found.wrong(2, f"{agent} has results of calls that it has not made: {sorted(stray)}")
     reported = Counter(
         event.extra["tool_call_id"] for event in found.events if event.kind is EventKind.TOOL_CALL
@@ -367,6 +383,12 @@ def acted(found: Found) -> Iterator[Violation]:
     for run, times in Counter(found.ran).items():
         if times > 1 and run.action not in found.idempotent:
             yield found.wrong(2, f"{run.action} ran {times} times for call {run.call_id}")
+
+
+def awake(found: Found) -> Iterator[Violation]:
+    """5. A task that runs has mail to be worked on."""
+    if found.task.is_running and not found.inbox:
+        yield found.wrong(5, "the task runs and has no mail")
 
 
 def isolated(found: Found) -> Iterator[Violation]:
@@ -410,7 +432,9 @@ def endings(found: Found) -> Iterator[Violation]:
 
 
 def ended(found: Found) -> Iterator[Violation]:
-    """5, when all has come to its end: the task is done, or failed for a reason, or cancelled because it was asked for."""
+    """5, when all has come to its end: the task is done, or failed for a reason, or cancelled because it was
+    asked for.
+    """
     task = found.task
     if found.leases:
         yield found.wrong(5, f"leases are still held: {sorted(found.leases)}")
@@ -435,7 +459,9 @@ def ended(found: Found) -> Iterator[Violation]:
 
 
 def _is_for_agents(event: Event, found: Found) -> bool:
-    """Whether somebody is to read it: not so an answer, which ends a generation, words to the owner, or a dead letter."""
+    """Whether somebody is to read it: not so an answer, which ends a generation, words to the owner, or a dead
+    letter.
+    """
     message = event.message
     if message is None or event.kind is EventKind.DEAD_LETTER:
         return False
@@ -460,11 +486,12 @@ def _result_of(entry: Mapping[str, object]) -> object:
     return entry["call_id"] if entry.get("type") == "function_call_output" else None
 
 
-def _calls_of(entry: Mapping[str, object]) -> list[str]:
+def _calls_of(entry: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the ids and tools of the calls in an entry, in either format."""
     if entry.get("type") == "function_call":
-        return [str(entry["call_id"])]
+        return [(str(entry["call_id"]), str(entry["name"]))]
     calls = entry.get("tool_calls") or ()
-    return [str(call["id"]) for call in calls]  # type: ignore[attr-defined]
+    return [(str(call["id"]), str(call["function"]["name"])) for call in calls]  # type: ignore[attr-defined]
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -71,8 +71,8 @@ class LeapingSelector(selectors.DefaultSelector):
 class LeapingLoop(asyncio.SelectorEventLoop):
     """The loop of a round.
 
-    Its time stands still but for leaps where `real` is false: then a run is the same each time, if all that it waits for is
-    timers. Else it goes on as usual, and leaps besides.
+    Its time stands still but for leaps where `real` is false: then a run is the same each time, if all that it waits
+    for is timers. Else it passes as usual, and leaps besides.
     """
 
     def __init__(self, *, real: bool) -> None:

@@ -1,8 +1,8 @@
 """A server that can be killed at any fault point.
 
-It lives in this operating system's process, but nothing of it outlives its death: all of its coroutines are cancelled, and
-whatever they try to do on their way out — give a lease back, put a token back — raises `Dead` before it gets anywhere. What it
-had sent before, a database may still carry out.
+It lives in this operating system's process, but nothing of it outlives its death: all of its coroutines are cancelled,
+and whatever they try to do on their way out — give a lease back, put a token back — raises `Dead` before it gets
+anywhere. What it had sent before, a database may still carry out.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-from support.faults.points import Plan, Points
+from mail.testing.faults import Plan, Points
 
 PROCESS: ContextVar["Process | None"] = ContextVar("PROCESS", default=None)
 
 
 class ConnectionLost(Exception):
-    """Whoever was asked died before the answer was there."""
+    """The server died before it had answered."""
 
 
 class Process:

@@ -1,6 +1,7 @@
 """Those whom webhooks call: they keep what reaches them, and are down now and then.
 
-They are `mail.core.task.ports.Webhooks` of a process: an event that is sent in it is kept here, whatever becomes of the process.
+They are `mail.core.task.ports.Webhooks` of a process: an event that is sent in it is kept here, whatever becomes of the
+process.
 """
 
 import asyncio

@@ -182,7 +182,7 @@ class _Round:
     async def _come_to_rest(self) -> None:
         """Wait until nothing is left to do, but not for ever: what is left then, the checks find.
 
-        Whoever is held up may still commit, though their lease has expired, as long as nobody else wants it.
+        A process that is held up may still commit, though their lease has expired, as long as nobody else wants it.
         """
         loop = asyncio.get_running_loop()
         await asyncio.sleep(HELD_UP_SECONDS + TURN_SECONDS)

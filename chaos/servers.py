@@ -10,8 +10,6 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from support.faults.points import FaultyPort
-
 from chaos.faults import DOWN_SECONDS, Faults, Journal, LossyQueue, RoundClock
 from chaos.process import ConnectionLost, Process
 from chaos.receivers import Receivers, Sender
@@ -21,6 +19,7 @@ from mail.adapters.local.workers import LocalWorkers
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.errors import MAILError, PeerRefused, PeerUnavailable, StoreUnavailable
+from mail.testing.faults import FaultyPort
 
 TURN_SECONDS = 30.0
 SWEEP_SECONDS = 30.0
@@ -123,7 +122,7 @@ class Servers:
             try:
                 await process.call(workers.start())
             except ConnectionLost:
-                return  # whoever buries it sees to the next one
+                return  # `_on_death` starts the next one
             except StoreUnavailable:
                 place.leave()
                 await asyncio.sleep(1)

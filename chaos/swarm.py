@@ -1,7 +1,8 @@
 """The swarms that work in a round: what they do depends on what they have read, and on nothing else.
 
-A person's words are an order: its first word says what to do, its second is a mark that no other order has. `north` is asked
-by people, `south` by north. Where an agent reads something that it should never get, it says UNEXPECTED, and people notice.
+A person's words are an order: its first word says what to do, its second is a mark that no other order has. `north` is
+asked by people, `south` by north. Where an agent reads something that it should never get, it says UNEXPECTED, and
+people notice.
 """
 
 import asyncio

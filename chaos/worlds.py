@@ -12,13 +12,12 @@ from typing import Any, Protocol
 from unittest.mock import patch
 from uuid import uuid4
 
-from support.dynamodb import make_client
+from support.engines.dynamodb import make_client
+from support.engines.postgres import borrow_database, break_connections, return_database
 from support.faults import dynamodb as dynamodb_faults
 from support.faults.dynamodb import FaultyClient
-from support.faults.points import NOWHERE
 from support.faults.postgres import FaultyAhead, FaultyPostgres
 from support.faults.sqlite import FaultyConnection
-from support.postgres import borrow_database, break_connections, return_database
 
 from chaos.faults import Faults, RoundClock, throttling
 from chaos.loop import LeapingLoop
@@ -39,6 +38,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.ports import Store
+from mail.testing.faults import Points
 
 LOOK_SECONDS = 20.0
 """How often deadlines are looked at, and news that were missed."""
@@ -60,7 +60,7 @@ class World(Protocol):
     """A database.
 
     Attributes:
-        is_real: whether it answers when it likes, so that time goes on meanwhile.
+        is_real: whether it answers when it likes, so that time passes meanwhile.
         servers: how many servers of the swarm that people ask share it.
     """
 
@@ -76,7 +76,7 @@ class World(Protocol):
         ...
 
     async def disturb(self, faults: Faults, chance: Random) -> None:
-        """Let happen what happens to all processes at once, for as long as the round goes on."""
+        """Let happen what happens to all processes at once, for as long as the round lasts."""
         ...
 
 
@@ -156,7 +156,7 @@ class PostgresWorld:
         return Place(store, queue, leave)
 
     async def look(self, swarm: str) -> Store:
-        postgres = LeapingPostgres(self._url, NOWHERE)
+        postgres = LeapingPostgres(self._url, Points())
         self._postgres = postgres
         return PostgresStore(postgres, Notifier(postgres))
 

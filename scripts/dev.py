@@ -99,6 +99,8 @@ LINTERS: Sequence[Sequence[str]] = (
     (str(BIN / "ruff"), "check"),
     (str(BIN / "ruff"), "format", "--check"),
     (str(BIN / "mypy"), "--strict", "src", "bench", "chaos"),
+    (str(BIN / "mypy"), "--config-file", "tests/mypy.ini", "tests"),
+    (str(BIN / "mypy"), "--config-file", "tests/mypy.ini", "-p", "scripts"),
     (str(BIN / "lint-imports"), "--no-logo"),
 )
 TEMPLATE = ROOT / "template.yaml"
@@ -454,7 +456,7 @@ def tools(arguments: Sequence[str]) -> int:
 
 
 def browser(arguments: Sequence[str]) -> int:
-    """Install a Chromium by apt if permitted, else playwright's: best one without windows, which takes half the CPU time."""
+    """Install a Chromium by apt if permitted, else playwright's; one without windows takes half the CPU time."""
     for known, package in (CHROMIUM_SHELLS, "chromium-headless-shell"), (CHROMIUM, "chromium"):
         if any(map(shutil.which, known)) or apt_install(package):
             return 0

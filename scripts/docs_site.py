@@ -3,9 +3,9 @@
     python scripts/docs_site.py            write docs/llms.txt
     python scripts/docs_site.py --check    write nothing; exit with 1 if it is not up to date
 
-The navigation of the site is the sections of the index. Pages link to files outside docs/, as on any page of a repository:
-these files become part of the site below `repository/`, so that no link leaves it. So does Mermaid, which draws the diagrams: readers
-load nothing from another host.
+The navigation of the site is the sections of the index. Pages link to files outside docs/, as on any page of a
+repository: these files become part of the site below `repository/`, so that no link leaves it. So does Mermaid, which
+draws the diagrams: readers load nothing from another host.
 """
 
 import posixpath
@@ -24,7 +24,8 @@ OUTSIDE = "repository"
 
 MERMAID = "assets/javascripts/mermaid.min.js"
 MERMAID_PACKAGE = "artoo_mermaid"
-"""A package with that file and nothing else that we use: from the package index, as it is too large for a repository."""
+"""A package with that file and nothing else that we use: from the package index, as it is too large for a repository.
+"""
 
 MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"
 """The digest of `dist/mermaid.min.js` in Mermaid's own release 11.16.0."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Record the studio: a task from its question to a fork of it, as an animated picture for the documentation; and pictures.
+"""Record the studio: a task from its question to a fork of it, as an animated picture for the documentation; and
+pictures.
 
     python3 scripts/studio_recording.py             writes docs/images/studio.webp and the pictures beside it
     python3 scripts/studio_recording.py FOLDER      writes them to another folder
@@ -266,7 +267,8 @@ async ([picture, previous, quality]) => {
     for (let at = 0; at < now.length; at += 1) {
       if (now[at] === then[at]) continue;
       const [x, y] = [at % width, Math.floor(at / width)];
-      [left, top, right, bottom] = [Math.min(left, x), Math.min(top, y), Math.max(right, x + 1), Math.max(bottom, y + 1)];
+      [left, top] = [Math.min(left, x), Math.min(top, y)];
+      [right, bottom] = [Math.max(right, x + 1), Math.max(bottom, y + 1)];
     }
     if (right <= left) return null;
   }
@@ -275,7 +277,8 @@ async ([picture, previous, quality]) => {
   const part = new OffscreenCanvas(right - left, bottom - top);
   part.getContext("2d", { alpha: false }).drawImage(image, -left, -top);
   const bytes = new Uint8Array(await (await part.convertToBlob({ type: "image/webp", quality })).arrayBuffer());
-  return { left, top, width: right - left, height: bottom - top, data: btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")) };
+  const data = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  return { left, top, width: right - left, height: bottom - top, data };
 }
 """
 
@@ -325,7 +328,11 @@ def u24(number: int) -> bytes:
 SEND = """
 (message) => fetch("message", {
   method: "POST",
-  headers: { Authorization: `Bearer ${sessionStorage.getItem("mail-token")}`, "Content-Type": "application/json", Prefer: "respond-async" },
+  headers: {
+    Authorization: `Bearer ${sessionStorage.getItem("mail-token")}`,
+    "Content-Type": "application/json",
+    Prefer: "respond-async",
+  },
   body: JSON.stringify(message),
 })
 """

@@ -1,4 +1,6 @@
-"""What every test shares: hypothesis' settings, the tiers (see `support.tiers`), and the stub of language models."""
+"""What every test shares: hypothesis' settings, the tiers (see `support.plugins.tiers`), and the stub of language
+models.
+"""
 
 import gc
 import os
@@ -10,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support import forkserver, lazy_modules, tiers
+from support.plugins import lazy_modules, tiers
+from support.processes import forkserver
 
 if TYPE_CHECKING:
-    from support.llm_stub import LLMStub
+    from support.services.llm_stub import LLMStub
 
 # A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
 settings.register_profile("dev", deadline=None)
@@ -21,7 +24,7 @@ settings.register_profile("ci", deadline=None, derandomize=True, database=None, 
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # No test connects to the world: a client trusts one authority, as reading those of httpx2 takes 30 ms for each client.
-os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "authority.pem"))
+os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "support" / "processes" / "authority.pem"))
 
 # Servers and commands write their state where the one who runs the tests doesn't look for it.
 _STATE = tempfile.TemporaryDirectory(prefix="mail-tests-", ignore_cleanup_errors=True)
@@ -50,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     has_path = config.args_source is pytest.Config.ArgsSource.ARGS
     tier = config.option.tier or (None if has_path else "fast")
-    config.stash[_SELECTED] = tier
+    config.stash[_SELECTED] = tier  # type: ignore[misc]
     if tier is not None:
         os.environ[tiers.VARIABLE] = tier
         if tier != "fast" and getattr(config.option, "numprocesses", None):
@@ -69,8 +72,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     tier = config.stash[_SELECTED]
-    path = collection_path.relative_to(config.rootpath).as_posix()
-    return True if tier is not None and tiers.is_skipped_whole(tier, path) else None
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return True if tier is not None and tiers.is_skipped_whole(tier, collection_path, name) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -104,7 +107,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def running_stub() -> "Iterator[LLMStub]":
-    from support.llm_stub import LLMStub
+    from support.services.llm_stub import LLMStub
 
     with LLMStub() as stub:
         yield stub

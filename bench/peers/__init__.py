@@ -25,7 +25,7 @@ from bench.peers.workload import REQUEST_TURNS
 from scripts import dev
 
 if TYPE_CHECKING:
-    from support.postgres import PostgresServer
+    from support.engines.postgres import PostgresServer
 
 HERE = Path(__file__).parent
 VENV = dev.TOOLS / "peers"
@@ -145,7 +145,7 @@ def _running(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
 def _postgres() -> Iterator["PostgresServer | None"]:
     """Start PostgreSQL, if it is installed."""
     sys.path.append(str(ROOT / "tests"))
-    from support import postgres
+    from support.engines import postgres
 
     if not postgres.has_postgres():
         yield None

@@ -1,6 +1,6 @@
 """DBOS on SQLite, its default, or on PostgreSQL: `python on_dbos.py <URL of the database>`.
 
-A step is a turn: its output is persisted before the workflow goes on
+A step is a turn: its output is persisted before the workflow continues
 (https://docs.dbos.dev/python/tutorials/workflow-tutorial, https://docs.dbos.dev/python/tutorials/step-tutorial).
 """
 

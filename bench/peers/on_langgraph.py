@@ -1,8 +1,8 @@
 """LangGraph with its SQLite checkpointer: `python on_langgraph.py sqlite:///<path>`.
 
 A node is a turn. `durability="sync"` persists each step before the next one begins, as the others do
-(https://docs.langchain.com/oss/python/langgraph/durable-execution). The state has the last message only, as a list of all
-of them would be written again at every step.
+(https://docs.langchain.com/oss/python/langgraph/durable-execution). The state has the last message only, as a list of
+all of them would be written again at every step.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The workload that every engine runs in a program of its own, and how `bench.peers` drives that program.
 
-A *turn* is one call of an agent whose answer is made beforehand, and it is durable before the next begins. In a ping-pong
-two agents take turns; a request is a task of its own with three turns (supervisor, worker, supervisor), and nothing of it
-is shared with other requests.
+A *turn* is one call of an agent whose answer is made beforehand, and it is durable before the next begins. In a
+ping-pong two agents take turns; a request is a task of its own with three turns (supervisor, worker, supervisor), and
+nothing of it is shared with other requests.
 
 The standard library only: programs of other engines run it in their own environment.
 """

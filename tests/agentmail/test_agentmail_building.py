@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
-from support.tiers import sized
+from support.plugins.tiers import sized
 from test_agentmail_reading import SAMPLES
 
 from mail.agentmail import (

@@ -1,14 +1,18 @@
-"""docs/agentmail.md: its pieces run, its samples are strict messages with all fields, its tables are those of the code."""
+"""docs/agentmail.md: its pieces run, its samples are strict messages with all fields, its tables are those of
+the code.
+"""
 
 import re
 from typing import Any
 
 import pytest
-from docs.document_samples import DOCS, blocks, run_in_order
+from support.processes.document_samples import DOCS, blocks, run_in_order
 
 from mail.agentmail import ACK_REQUIRED, BeadState, BeadStatus, Envelope, MessageType, Parser, Summary, build
 from mail.agentmail.messages import CLASSES, TYPED, layout
 from mail.agentmail.notation import never
+
+pytestmark = pytest.mark.full
 
 DOCUMENT = DOCS / "agentmail.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import thread_time
 
 import pytest
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.agentmail import AgentMailMessage, MalformedMessage, MessageType, Parser
 from mail.agentmail.messages import CLASSES, layout
@@ -131,6 +131,7 @@ def cost(text: str) -> float:
     return min(times)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
 def test_a_long_body_costs_no_more_per_byte_than_a_short_one(piece: str) -> None:
     length, times = sized(fast=2**12, full=2**12, soak=2**16), 16

@@ -348,7 +348,7 @@ def test_a_help_response_to_one_request_leaves_the_others() -> None:
     ],
 )
 def test_help_in_a_thread_of_several_beads(subject: str, answered: str) -> None:
-    """It is for the bead that it names, else for whoever has waited longest; all that read agree."""
+    """It is for the bead that it names, else for the longest waiting one; all readers agree."""
     tracker = Tracker()
     for bead in ("b-1", "b-2"):
         add(tracker, on_mail("HELP_REQUEST", routing_info={"thread_id": "wave"}, body=f"Bead: {bead}"))

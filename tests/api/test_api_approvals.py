@@ -244,7 +244,7 @@ class TestSwarms:
         swarm = paying(2, 4)
         answer = swarm.ask("Pay")
         with pytest.raises(TypeError):
-            swarm.reject(answer, answer.pending[0].call_id)  # type: ignore[misc]
+            swarm.reject(answer, answer.pending[0].call_id)  # type: ignore[call-arg]
         with pytest.raises(BadApproval, match="several calls wait"):
             swarm.approve(answer, arguments={"amount": 6})
         done = swarm.reject(answer, reason="no")

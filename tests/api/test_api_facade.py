@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.llm_stub import LLMStub, reply
-from support.llm_stub import text as says
+from support.services.llm_stub import LLMStub, reply
+from support.services.llm_stub import text as says
 
 from mail import ActionContext, Agent, Answer, LiveEvent, MAILSwarmTemplate, Swarm, action
 from mail.core.task.events import Event, EventKind
@@ -313,6 +313,7 @@ Swarm(Agent("lead", function=function), database="ours.db").serve(port=0)
 """
 
 
+@pytest.mark.full
 def test_a_swarm_is_served_on_its_database(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER],

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api import agent, template
-from support.http_server import HTTPServer, eventually
-from support.messages import wrapped
-from support.peer_server import PeerServer
+from support.processes.http_server import HTTPServer, eventually
+from support.services.messages import wrapped
+from support.services.peer_server import PeerServer
+from support.services.templates import agent, template
 
 from mail import MAILMessage, MAILSwarm
 from mail.core.protocol.address import create_agent_address

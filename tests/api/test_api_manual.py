@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import pytest
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILSwarm
 from mail.core.task.swarm import History
@@ -413,6 +413,7 @@ class TestBudget:
         assert await self.compressed(Tires(), 100) is None
 
 
+@pytest.mark.full
 async def test_tokens_are_counted_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
 

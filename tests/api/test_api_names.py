@@ -154,7 +154,7 @@ def test_names_of_the_package() -> None:
         assert getattr(mail.api, name)
     assert set(mail.api.__all__) <= set(dir(mail.api))
     with pytest.raises(AttributeError, match="no attribute 'MAILSwrm'"):
-        _ = mail.api.MAILSwrm  # type: ignore[attr-defined]
+        _ = mail.api.MAILSwrm
 
 
 def loaded(statement: str) -> set[str]:
@@ -165,6 +165,7 @@ def loaded(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "statement",
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILMessage, MAILSwarm
 from mail.adapters.sqlite.database import SQLiteDatabase
@@ -388,7 +388,7 @@ class TestLifecycle:
         with pytest.raises(MAILError, match="was shut down"):
             await swarm.post_message("x")
         with pytest.raises(MAILError, match="was shut down"):
-            swarm.run_continuous()
+            swarm.run_continuous()  # type: ignore[unused-coroutine]
 
     async def test_shutdown_before_the_loop_has_begun(self) -> None:
         swarm = solo()
@@ -401,7 +401,7 @@ class TestLifecycle:
         running = asyncio.create_task(swarm.run_continuous())
         await asyncio.sleep(0)
         with pytest.raises(MAILError, match="running already"):
-            swarm.run_continuous()
+            swarm.run_continuous()  # type: ignore[unused-coroutine]
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         response, _ = await swarm.post_message("still usable")
@@ -412,7 +412,7 @@ class TestLifecycle:
         swarm = solo()
         first = swarm.run_continuous(mode="manual")
         with pytest.raises(MAILError, match="running already"):
-            swarm.run_continuous()
+            swarm.run_continuous()  # type: ignore[unused-coroutine]
         assert swarm._runtime.mode == "manual"
         running = asyncio.create_task(first)
         await asyncio.sleep(0)
@@ -443,7 +443,7 @@ class TestLifecycle:
 
     def test_wrong_mode(self) -> None:
         with pytest.raises(BadRequest, match="mode must be"):
-            solo().run_continuous(mode="turbo")  # type: ignore[arg-type]
+            solo().run_continuous(mode="turbo")  # type: ignore[arg-type, unused-coroutine]
 
     async def test_runtime_run(self) -> None:
         swarm = solo()

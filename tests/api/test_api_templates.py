@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
 from mail.api.agents import EXAMPLES
@@ -429,6 +429,7 @@ exec sleep 60
 """
 
 
+@pytest.mark.full
 class TestServer:
     def start(self, folder: Path, **options: Any) -> tuple[subprocess.Popen[str], str]:
         (folder / "bin").mkdir()

@@ -252,7 +252,7 @@ def listed(*cities: str) -> None:
     """Act."""
 
 
-def untyped(city, limit: int = 3) -> None:  # type: ignore[no-untyped-def]
+def untyped(city, limit: int = 3) -> None:
     """Act."""
 
 

@@ -226,4 +226,4 @@ def test_names(name: str) -> None:
 
 def test_other_names() -> None:
     with pytest.raises(AttributeError, match="no attribute 'read_pyton'"):
-        _ = mail.utils.read_pyton  # type: ignore[attr-defined]
+        _ = mail.utils.read_pyton

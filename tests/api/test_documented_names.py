@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from support.api import agent, template
+from support.services.templates import agent, template
 
 import mail.core
 from mail import MAILAction, MAILAgentTemplate, MAILMessage, MAILRuntime, MAILSwarm, MAILSwarmTemplate
@@ -121,7 +121,10 @@ class TestNames:
 
     def test_those_documented_are_there(self) -> None:
         wanted = "MAILMessage MAILRequest MAILResponse MAILBroadcast MAILInterrupt MAILAddress create_agent_address "
-        wanted += "parse_agent_address AgentToolCall pydantic_model_to_tool create_mail_tools MAIL_TOOL_NAMES MAILRuntime"
+        wanted += (
+            "parse_agent_address AgentToolCall pydantic_model_to_tool create_mail_tools "
+            "MAIL_TOOL_NAMES MAILRuntime"
+        )
         assert set(wanted.split()) <= set(mail.core.__all__)
         assert mail.core.MAILRuntime is MAILRuntime
         with pytest.raises(AttributeError, match="no attribute 'MAILMesage'"):
@@ -202,7 +205,7 @@ class TestArguments:
             "actions": [],
         }
         assert MAILSwarmTemplate.from_swarm_json(json_dump=json.dumps(entry)).name == "s"
-        assert MAILAgentTemplate.from_swarm_json(json_dump=json.dumps(entry["agents"][0])).name == "boss"  # type: ignore[index]
+        assert MAILAgentTemplate.from_swarm_json(json_dump=json.dumps(entry["agents"][0])).name == "boss"
         action = {"name": "a", "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast"}
         assert MAILAction.from_swarm_json(json_dump=json.dumps(action)).name == "a"
 

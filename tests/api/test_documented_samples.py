@@ -1,8 +1,8 @@
 """The Python samples of the seeds that use the Python API run as they stand, and the signatures they document exist.
 
-A sample is run in a namespace of its own, after what `BEFORE` says a reader has by then; `FILLED` has what goes into the
-gaps of fragments. Language models are played by the stub of `support.llm_stub`, through the real litellm. What can't be
-run is listed in `LEFT_OUT` with the reason. `test_every_sample` has the whole inventory.
+A sample is run in a namespace of its own, after what `BEFORE` says a reader has by then; `FILLED` has what goes into
+the gaps of fragments. Language models are played by the stub of `support.services.llm_stub`, through the real litellm.
+What can't be run is listed in `LEFT_OUT` with the reason.
 """
 
 import ast
@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from support.api import agent, rule_based, template
-from support.llm_stub import LLMStub, Request, reply, text
-from support.llm_stub import call as model_calls
 from support.seeds import Block, blocks
+from support.services.llm_stub import LLMStub, Request, reply, text
+from support.services.llm_stub import call as model_calls
+from support.services.templates import agent, rule_based, template
 
 import mail
 import mail.core.tools
@@ -51,7 +51,8 @@ pytestmark = pytest.mark.skipif(not blocks(), reason="the seeds are not at hand"
 MAFIA = "tests/examples/test_mafia_guide.py"
 
 ELSEWHERE: dict[tuple[str, int], str] = dict.fromkeys([(GUIDE, n) for n in (3, 5, 6, 28, 29)], MAFIA)
-"""Samples of a game whose other parts are not in the guide, but in `mail.examples.mafia`: the module runs them in it."""
+"""Samples of a game whose other parts are not in the guide, but in `mail.examples.mafia`: the module runs them in it.
+"""
 
 SERVES = "serves on fixed ports until it is stopped; test_api_templates.TestServer runs it on a free one"
 
@@ -139,7 +140,7 @@ SIGNATURES = [
 
 @pytest.fixture
 def stub(stub: LLMStub) -> LLMStub:
-    """A language model that finishes tasks, answers whoever writes to it, and plays games."""
+    """A language model that finishes tasks, answers every message, and plays games."""
     stub.otherwise = say
     return stub
 

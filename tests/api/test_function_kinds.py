@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api import agent, template
 from support.seeds import text_of
+from support.services.templates import agent, template
 
 import mail
 from mail.client import MAILClient
@@ -98,10 +98,10 @@ async def test_removals_act_when_called(tmp_path: Path) -> None:
         await registry.register_swarm(name, "http://localhost:1", token)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        registry.unregister_swarm("beta")
+        registry.unregister_swarm("beta")  # type: ignore[unused-awaitable]
         assert set(registry.get_all_endpoints()) == {"gamma", "delta"}
         assert "beta" not in file.read_text()
-        registry.cleanup_volatile_endpoints()
+        registry.cleanup_volatile_endpoints()  # type: ignore[unused-awaitable]
         assert set(registry.get_all_endpoints()) == {"gamma"}
     assert await registry.unregister_swarm("gamma") is True
     assert await registry.unregister_swarm("gamma") is False
@@ -113,7 +113,7 @@ def test_removals_act_without_an_event_loop(tmp_path: Path) -> None:
     file = tmp_path / "registry.json"
     file.write_text('{"endpoints": {"beta": {"base_url": "http://localhost:1"}}}')
     registry = SwarmRegistry("alpha", "http://localhost:1", file)
-    registry.unregister_swarm("beta")
+    registry.unregister_swarm("beta")  # type: ignore[unused-awaitable]
     assert registry.get_all_endpoints() == {}
     assert "beta" not in file.read_text()
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from support.dynamodb import ENGINES, Calls, DynamoDBAdapter, make_client
-from support.engines import sqs_engines
+from support.engines.aws import sqs_engines
+from support.engines.dynamodb import ENGINES, Calls, DynamoDBAdapter, make_client
+from support.engines.sqs import SQSQueueAdapter, hooked
 from support.faults.dynamodb import Faults
-from support.sqs_adapter import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.client import AwsClient
 from mail.testing.changes import Maker

@@ -1,9 +1,11 @@
-"""What a turn asks of AWS keeps its budget, as `python -m bench --only aws` counts it: there on ministack, here on moto."""
+"""What a turn asks of AWS keeps its budget, as `python -m bench --only aws` counts it: there on ministack, here on
+moto.
+"""
 
 import asyncio
 
 import pytest
-from support.moto import MotoAws
+from support.engines.moto import MotoAws
 
 from bench import aws
 from bench.aws_deployment import Deployment

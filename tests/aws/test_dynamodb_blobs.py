@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_client
+from support.engines.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_client
 from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.blobs import Blobs

@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 
 import pytest
-from support.dynamodb import LONG, Calls, DynamoDBAdapter, make_client
-from support.tiers import sized
+from support.engines.dynamodb import LONG, Calls, DynamoDBAdapter, make_client
+from support.plugins.tiers import sized
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from support.dynamodb import LONG, Calls, DynamoDBAdapter
-from support.tiers import sized
+from support.engines.dynamodb import LONG, Calls, DynamoDBAdapter
+from support.plugins.tiers import sized
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from support.dynamodb import Calls, DynamoDBAdapter
+from support.engines.dynamodb import Calls, DynamoDBAdapter
 from support.faults.dynamodb import Faults, lost_answer, new_token, refusal
 
 from mail.adapters.aws.client import AwsClient

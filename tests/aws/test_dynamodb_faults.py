@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from support.dynamodb import LONG, DynamoDBAdapter
+from support.engines.dynamodb import LONG, DynamoDBAdapter
 from support.faults.dynamodb import (
     Fault,
     Faults,
@@ -414,7 +414,7 @@ class TestReads:
     async def test_give_nothing_from_behind_a_gap(
         self, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        """Whoever asks next asks for what is past the last event that he got."""
+        """The next request asks for the events after the last one that it got."""
         changes = await commit_some(store, make)
         gap = hiding(events_key(changes[1].task.seq, changes[1].task.version))
         faults.plan("Query", gap, gap)
@@ -435,7 +435,7 @@ async def commit_some(store: DynamoDBStore, make: Maker) -> list[TaskChange]:
 
 
 async def kept(table: DynamoDBAdapter, make: Maker, now: float = NOW + 61) -> object:
-    """The checkpoint that whoever runs the turn next gets."""
+    """The checkpoint that the next runner of the turn gets."""
     turn = await open_turn(table.another(), KEY, "alpha", make, now=now)
     assert isinstance(turn, Turn)
     return turn.checkpoint

@@ -6,9 +6,9 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from support.dynamodb import Calls, DynamoDBAdapter
-from support.gates import Gate, gated_swarm
-from support.http_server import eventually
+from support.engines.dynamodb import Calls, DynamoDBAdapter
+from support.faults.gates import Gate, gated_swarm
+from support.processes.http_server import eventually
 
 from mail.adapters.aws import live as table_live
 from mail.adapters.aws.client import AwsClient

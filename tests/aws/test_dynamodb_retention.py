@@ -1,7 +1,7 @@
 """Retention: what is past it isn't there, whether or not DynamoDB has come round to delete it."""
 
 import pytest
-from support.dynamodb import LONG, DynamoDBAdapter
+from support.engines.dynamodb import LONG, DynamoDBAdapter
 
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.clock import SYSTEM_CLOCK

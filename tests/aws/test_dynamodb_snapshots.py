@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.dynamodb import DynamoDBAdapter
+from support.engines.dynamodb import DynamoDBAdapter
 from support.faults.dynamodb import Faults, refusal
 
 from mail.adapters.aws.client import AwsClient
@@ -99,7 +99,9 @@ async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
     begun = make.begin(KEY, Mail("beta"), Mail("beta"))
     task = await commit(store, begun)
     clock.advance(2 * DAY)
-    turn = await store.open_turn(KEY, "beta", make.lease(clock.now().timestamp() + 60), now=clock.now().timestamp(), history_after=0)  # fmt: skip
+    turn = await store.open_turn(
+        KEY, "beta", make.lease(clock.now().timestamp() + 60), now=clock.now().timestamp(), history_after=0
+    )
     task = await commit(store, read := make.change(task, turn=turn, note="one is read"))  # type: ignore[arg-type]
     clock.advance(2 * DAY)
     task = await commit(store, make.change(task, Mail("alpha", body="new")))
@@ -111,7 +113,7 @@ async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
 
 
 async def test_moments_of_an_earlier_version(table: DynamoDBAdapter, client: AwsClient, make: Maker) -> None:
-    """It kept the events alone. Where that is not enough to tell what waited, nothing is told."""
+    """It kept the events alone. Where that is not enough to know what waited, the answer is empty."""
     begun = make.begin(KEY, Mail("alpha"))
     await table.store.commit(begun)
     (item,) = table.items("E#")

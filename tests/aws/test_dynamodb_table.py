@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support import dynamodb_limits
-from support.dynamodb import DynamoDBAdapter
+from support.engines import dynamodb_limits
+from support.engines.dynamodb import DynamoDBAdapter
 from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.client import Aws, AwsClient, Refused

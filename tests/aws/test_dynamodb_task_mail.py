@@ -1,7 +1,7 @@
 """A short message that waits alone stands in the item of its task: nothing else about it is any different."""
 
 import pytest
-from support.dynamodb import LONG, Calls, DynamoDBAdapter
+from support.engines.dynamodb import LONG, Calls, DynamoDBAdapter
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.items import item_size, task_checkpoint_name, task_mail, unpack

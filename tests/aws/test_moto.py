@@ -4,11 +4,12 @@
 | --- | --- |
 | SQS accepts a message without a body | `test_sqs_publish.py`: what is refused |
 
-Limits of size and number, which moto doesn't enforce either, are checked by `support.dynamodb_limits` on every engine.
+Limits of size and number, which moto doesn't enforce either, are checked by `support.engines.dynamodb_limits` on every
+engine.
 """
 
-from support.engines import make_client
-from support.sqs_adapter import make_delivery_queue
+from support.engines.aws import make_client
+from support.engines.sqs import make_delivery_queue
 
 
 def test_sqs_accepts_a_message_without_a_body() -> None:

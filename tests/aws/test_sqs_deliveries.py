@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from support.sqs_adapter import SQSQueueAdapter
+from support.engines.sqs import SQSQueueAdapter
 
 from mail.adapters.aws.queue import BATCH, LONGEST_DELAY, SQSQueue
 from mail.core.protocol.message import Tier

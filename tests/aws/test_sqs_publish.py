@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.sqs_adapter import SQSQueueAdapter, hooked
+from support.engines.sqs import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.client import Aws
 from mail.adapters.aws.queue import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_wake_up
@@ -78,7 +78,7 @@ async def test_each_tier_has_its_queue(sqs: SQSQueueAdapter, requests: list[dict
 async def test_the_longest_tokens_fit_into_requests(
     sqs: SQSQueueAdapter, requests: list[dict[str, Any]]
 ) -> None:
-    """The checks of `support.sqs_adapter` fail where a request is larger than 1 MiB."""
+    """The checks of `support.engines.sqs` fail where a request is larger than 1 MiB."""
     await sqs.queue.publish([WakeUp(LONGEST_KEY, f"{LONGEST_MAILBOX}{n}", Tier.AGENT) for n in range(BATCH)])
     assert len(requests) == 1
     assert {key for key, _ in await drain(sqs)} == {LONGEST_KEY}
@@ -115,6 +115,7 @@ async def test_without_a_cause_every_token_is_a_wake_up(sqs: SQSQueueAdapter) ->
         assert names(await drain(sqs)) == ["agent-0"]
 
 
+@pytest.mark.full(on="ministack")
 async def test_what_is_refused_is_sent_again_and_only_that(sqs: SQSQueueAdapter) -> None:
     odd = [f"agent-{n}" for n in range(1, 15, 2)]
     with refusals(sqs, lambda mailbox, before: mailbox in odd and before < 2) as sent:
@@ -124,6 +125,7 @@ async def test_what_is_refused_is_sent_again_and_only_that(sqs: SQSQueueAdapter)
     assert sorted(names(await drain(sqs))) == sorted(sent)
 
 
+@pytest.mark.full(on="ministack")
 async def test_what_is_refused_again_and_again_is_given_up(sqs: SQSQueueAdapter) -> None:
     with (
         refusals(sqs, lambda mailbox, _: mailbox == "agent-1") as sent,

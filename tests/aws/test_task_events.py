@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from moto.events.models import EventPattern
-from support.dynamodb import DynamoDBAdapter
+from support.engines.dynamodb import DynamoDBAdapter
 
 from mail.adapters.aws.client import AwsClient
 from mail.core.task.task import TaskKey, Transition

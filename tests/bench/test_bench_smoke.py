@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(400)  # on a busy machine
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]  # on a busy machine
 
 ROOT = Path(__file__).resolve().parents[2]
 

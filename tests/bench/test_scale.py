@@ -1,7 +1,7 @@
 """The plan and the simulation of many cells."""
 
 import pytest
-from support.lambda_runtime import ROOT
+from support.engines.lambda_runtime import ROOT
 
 from bench.scale import LARGEST, Cell, Load, plan, simulate
 from mail.local_aws.deployment import read_template

@@ -9,16 +9,16 @@ from unittest.mock import patch
 
 from chaos.faults import LossyQueue
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.adapters.sqlite.task_cache import CachedTask
+from mail.adapters.sqlite.task_cache import CachedTask, Position
 from mail.core.decisions.turn import Settlement
 from mail.core.decisions.webhooks import Batch, settle
-from mail.core.engine import runtime
+from mail.core.engine import admission
 from mail.core.engine import webhooks as webhook_turns
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Watch
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry, TaskChange
+from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import encode_events
 from mail.core.task.ports import WakeUp
@@ -86,7 +86,7 @@ def without_an_event(change: TaskChange) -> TaskChange:
 def the_last_comes_first() -> Iterator[None]:
     """The mail that came last, or is the least urgent, is read first."""
 
-    def tail(self: CachedTask, mailbox: str) -> InboxEntry | None:
+    def tail(self: CachedTask, mailbox: str) -> Position | None:
         mail = self._mail.get(mailbox)
         return mail[-1] if mail else None
 
@@ -123,13 +123,13 @@ def empty_promises() -> Iterator[None]:
 @contextmanager
 def forgotten_keys() -> Iterator[None]:
     """What is said twice is done twice."""
-    with patch.object(runtime, "find", lambda *_: None):
+    with patch.object(admission, "find", lambda *_: None):
         yield
 
 
 @contextmanager
 def stuttering_streams() -> Iterator[None]:
-    """Whoever comes back is shown the last event again."""
+    """A client that reconnects gets the last event again."""
     watch = Watch.watch
 
     def watch_from_before(self: Watch, key: Any, *, after: int = 0, **options: Any) -> Any:

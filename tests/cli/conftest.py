@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 WAITING_AGENT = '''
 """An agent whose model writes half of an answer, and waits until there is a file named `go`."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.approval_swarm import Bank
-from support.server_process import run_mail
+from support.processes.approval_swarm import Bank
+from support.processes.server import run_mail
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import forkserver
-from support.approval_swarm import Bank
-from support.server_process import MAIL, ServerProcess, environment, eventually
-from support.terminal import Terminal
+from support.processes import forkserver
+from support.processes.approval_swarm import Bank
+from support.processes.server import MAIL, ServerProcess, environment, eventually
+from support.processes.terminal import Terminal
 
 PROMPT = "you>"
 

@@ -1,4 +1,4 @@
-"""Which server a command line names, and whose key it is shown."""
+"""The server that a command line names, and the key that is sent to it."""
 
 import io
 from pathlib import Path
@@ -10,6 +10,8 @@ from mail.cli.connection import KEY_VARIABLE, connect, connect_anonymously
 from mail.cli.output import Output
 from mail.cli.program import program
 from mail.cli.session import Session
+
+pytestmark = pytest.mark.fast
 
 LINK = "swarm://connect?server=example.com"
 

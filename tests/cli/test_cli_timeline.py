@@ -10,6 +10,8 @@ from mail.cli.output import Output
 from mail.cli.views.events import Line, LineReader, Stopwatch, printer, read_data, read_line
 from mail.errors import MAILError
 
+pytestmark = pytest.mark.fast
+
 MESSAGE = {
     "id": "9c7b5d0e-0f0e-4c57-9f3e-6f0f6b8b5c11",
     "timestamp": "2026-01-31T08:00:00Z",

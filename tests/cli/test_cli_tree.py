@@ -4,10 +4,14 @@ import io
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from mail.cli.output import Output, printable
 from mail.cli.swarms import show_agents
 from mail.cli.views.events import MAXIMUM_DEPTH, Node, read_tree, show_tree
 from mail.cli.views.tasks import read_task, show_task
+
+pytestmark = pytest.mark.fast
 
 
 def item(kind: str, seq: int, cause: int | None = None, **about: Any) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def test_words_are_cut_as_the_standard_library_cuts_them() -> None:
     ids=["a word", "single quotes", "double quotes", "many words", "backslashes"],
 )
 def test_words_are_cut_in_time_in_proportion_to_the_length(typed: str) -> None:
-    """Sixteen times the length takes sixteen times as long and not 256 times; the shortest of some runs is no accident."""
+    """Sixteen times the length takes sixteen times as long and not 256 times; the shortest of some runs is no
+    accident.
+    """
 
     def seconds(length: int) -> float:
         line = typed.format("x" * length) if "{}" in typed else typed * (length // len(typed))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forkserver
-from support.server_process import MAIL, TIMEOUT, ServerProcess, environment
+from support.processes import forkserver
+from support.processes.server import MAIL, TIMEOUT, ServerProcess, environment
 
 
 class Piped:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess, eventually
-from support.terminal import Terminal
+from support.processes.server import ServerProcess, eventually
+from support.processes.terminal import Terminal
 
 PROMPT = "mail>"
 

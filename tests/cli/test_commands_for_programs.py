@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 
 def test_tokens_are_listed_and_revoked(tmp_path: Path) -> None:

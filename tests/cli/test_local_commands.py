@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess, eventually, run_mail
+from support.processes.server import ServerProcess, eventually, run_mail
 
 from mail.auth.local_keys import find_keys
 

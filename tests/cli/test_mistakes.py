@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import ServerProcess, eventually, run_mail
+from support.processes.server import ServerProcess, eventually, run_mail
 
 DESK = """
 class Desk:

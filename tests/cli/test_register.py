@@ -1,4 +1,4 @@
-"""`mail register`: what the operating system is told about swarm:// links."""
+"""`mail register`: what it registers with the operating system for swarm:// links."""
 
 import configparser
 import os
@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 from mail.cli.register import desktop_entry, macos_steps, windows_steps
 
@@ -58,7 +58,7 @@ def test_the_desktop_file_is_valid(tmp_path: Path) -> None:
 
 @pytest.fixture
 def desktop(tmp_path: Path) -> dict[str, str]:
-    """The environment of a desktop whose tools write down what they are told."""
+    """The environment of a desktop whose tools write down their arguments."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("xdg-mime", "update-desktop-database"):

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import forkserver
+from support.processes import forkserver
+from support.processes.server import ServerProcess, environment, run_mail
 from support.seeds import blocks
-from support.server_process import ServerProcess, environment, run_mail
 
 SHELLS = ("", "bash", "sh", "shell")
 PROMPT = "mail> "

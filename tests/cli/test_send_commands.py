@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.approval_swarm import Bank
-from support.server_process import ServerProcess, eventually, run_mail
-from support.terminal import Terminal
+from support.processes.approval_swarm import Bank
+from support.processes.server import ServerProcess, eventually, run_mail
+from support.processes.terminal import Terminal
 
 
 def run(server: ServerProcess, folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 
 import httpx2
-from support.server_process import ServerProcess, eventually
-from support.terminal import Terminal
+from support.processes.server import ServerProcess, eventually
+from support.processes.terminal import Terminal
 
 
 def test_a_terminal_shows_each_request_and_turn(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 from mail.cli.run import run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import MAIL, TIMEOUT, ServerProcess, environment, eventually, run_mail
-from support.terminal import Terminal
+from support.processes.server import MAIL, TIMEOUT, ServerProcess, environment, eventually, run_mail
+from support.processes.terminal import Terminal
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import ServerProcess, run_mail
-from support.terminal import Terminal
+from support.processes.server import ServerProcess, run_mail
+from support.processes.terminal import Terminal
 
 from mail.cli.threads import asks_in, reply
 from mail.cli.views.tasks import PendingCall, UserQuestion

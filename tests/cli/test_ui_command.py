@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.server_process import ServerProcess, run_mail
-from support.terminal import Terminal
+from support.processes.server import ServerProcess, run_mail
+from support.processes.terminal import Terminal
 
 QUIET = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": "", "MAIL_API_KEY": "", "MAIL_SERVER": ""}
 

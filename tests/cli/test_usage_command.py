@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support import forkserver
-from support.llm_stub import LLMStub, Tokens, call, reply
-from support.server_process import MAIL, ServerProcess, environment, run_mail
-from support.terminal import Terminal
+from support.processes import forkserver
+from support.processes.server import MAIL, ServerProcess, environment, run_mail
+from support.processes.terminal import Terminal
+from support.services.llm_stub import LLMStub, Tokens, call, reply
 
 from mail.cli.usage import read_time
 from mail.errors import ConfigurationError

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from support.http_server import HTTPServer, QuickUvicorn
+from support.processes.http_server import HTTPServer, QuickUvicorn
 
 from mail.client import MAILClient
 from mail.config import ClientConfig
@@ -50,7 +50,7 @@ def client_of(server: HTTPServer, role: str = "user", url: str | None = None) ->
 
 @dataclass
 class Recorder:
-    """An HTTP server that notes what it is asked, and answers as it is told."""
+    """An HTTP server that records requests and gives scripted answers."""
 
     answer: Callable[[Request], Response] = lambda _request: JSONResponse({"status": "ok"})
     requests: list[Request] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.testing.agents import Call, View, build_swarm, complete
 
@@ -15,7 +15,7 @@ def echo(view: View) -> list[Call]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[HTTPServer]:
-    """One agent that repeats what it is told."""
+    """One agent that repeats its message."""
     async with HTTPServer(build_swarm({"supervisor": echo})) as server:
         yield server
 

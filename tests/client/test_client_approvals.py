@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from client_stage import client_of
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import BadAnswer, MAILClientError, SeveralCalls
 from mail.core.protocol.tool_schemas import ToolFormat
@@ -96,7 +96,7 @@ async def test_edit_and_reject_one_by_one() -> None:
         assert [call["arguments"] for call in json.loads(half["response"])] != []
         assert len(json.loads(half["response"])) == 1
         with pytest.raises(TypeError):
-            await client.reject("t", calls[0]["call_id"])  # type: ignore[misc]
+            await client.reject("t", calls[0]["call_id"])  # type: ignore[call-arg]
         done = await client.reject("t", reason="no")
         assert done["response"] == (
             "ERROR: a person has rejected this call, and it was not run: no | "
@@ -120,9 +120,9 @@ async def test_several_calls_are_not_decided_by_accident() -> None:
         assert "SUCCESS: sent 1" in (await client.approve("t"))["response"]
         await client.post_message("go", task_id="u")
         unnamed = {"kwargs": {"approvals": {"decision": "approve"}}, "resume_from": "breakpoint_tool_call"}
-        refused = await server.post(body="", task_id="u", **unnamed)
-        assert refused.status_code == 400
-        assert "2 calls wait for approval: send (call_id" in refused.json()["detail"]
+        answer = await server.post(body="", task_id="u", **unnamed)
+        assert answer.status_code == 400
+        assert "2 calls wait for approval: send (call_id" in answer.json()["detail"]
         assert (await client.approve("u", all=True))["response"] == "SUCCESS: sent 0 | SUCCESS: sent 1"
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from client_stage import Recorder, client_of
 from starlette.responses import JSONResponse
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import BadAnswer, MAILClient
 from mail.testing.agents import Call, View, build_swarm, complete

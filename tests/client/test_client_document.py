@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from client_stage import CONFIG, RESPONSE, Recorder
 from starlette.responses import JSONResponse
-from support import forkserver
-from support.http_server import HTTPServer
+from support.processes import forkserver
+from support.processes.http_server import HTTPServer
+from support.processes.server import environment
 from support.seeds import blocks
-from support.server_process import environment
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from client_stage import CONFIG, CutProxy, Recorder, client_of
 from starlette.responses import JSONResponse
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import BadAnswer, ConnectionLost, MAILClient, QuestionOpen, RequestTimedOut
 from mail.config import ClientConfig
@@ -302,7 +302,7 @@ async def test_a_server_that_dies_with_the_request_and_restarts(tmp_path: Path) 
 @pytest.mark.usefixtures("no_delays")
 @pytest.mark.parametrize("events", ["other words", "older", "none"])
 async def test_a_message_that_is_not_in_the_task_is_not_taken_for_one_that_is(events: str) -> None:
-    """Somebody has written other words, or the same ones a year ago; or there is no such task."""
+    """Somebody has written other words, or the same ones a year ago; or the task does not exist."""
     message = {"sender": {"address_type": "user", "address": "ann"}, "body": "hi"}
     time = datetime.now(UTC)
     if events == "other words":
@@ -362,7 +362,9 @@ async def test_tasks(server: HTTPServer) -> None:
 
 
 async def test_all_pages_of_tasks_are_read(server: HTTPServer) -> None:
-    """The client asks for whole pages, of which there would have to be thousands of tasks: so the pages are made smaller."""
+    """The client asks for whole pages, of which there would have to be thousands of tasks: so the pages are made
+    smaller.
+    """
 
     class SmallPages(MAILClient):
         async def _send(self, method, url, *, query=None, **request):

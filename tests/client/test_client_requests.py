@@ -1,4 +1,6 @@
-"""What the client sends, and what it makes of answers: against a server that notes and answers what it is told."""
+"""What the client sends, and what it makes of answers: against a server that records requests and gives scripted
+answers.
+"""
 
 import asyncio
 import gzip
@@ -17,7 +19,7 @@ import pytest
 from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, client_of
 from openai.types.responses import Response as OpenAIResponse
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import (
     BadAnswer,

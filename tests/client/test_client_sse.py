@@ -13,7 +13,7 @@ Fields = tuple[str | None, str, str | None, int | None]
 
 def decode(*chunks: bytes) -> list[Fields]:
     decoder = EventDecoder()
-    return [(e.event, e.data, e.id, e.retry) for chunk in chunks for e in decoder.feed(chunk)]
+    return [(e.event, e.data, e.id, e.retry) for chunk in chunks for e in decoder.feed(chunk)]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from client_stage import CONFIG, CutProxy, Recorder, client_of
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from support.gates import waiting_swarm
-from support.http_server import HTTPServer, eventually
-from support.tiers import sized
-from support.timelines import ONE_AGENT
+from support.faults.gates import waiting_swarm
+from support.plugins.tiers import sized
+from support.processes.http_server import HTTPServer, eventually
+from support.processes.timelines import ONE_AGENT
 
 from mail.client import BadAnswer, ConnectionLost, EventStream, MAILClient, NotJSON, ServerUnreachable
 from mail.core.task.swarm import SwarmCore

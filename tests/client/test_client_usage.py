@@ -9,7 +9,7 @@ import pytest
 from client_stage import CONFIG, Recorder, client_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import BadAnswer, MAILClient
 from mail.core.task.usage import Usage, report_usage

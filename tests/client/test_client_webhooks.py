@@ -5,8 +5,8 @@ import io
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.http_server import HTTPServer
-from support.webhook_receiver import WebhookReceiver
+from support.processes.http_server import HTTPServer
+from support.services.webhook_receiver import WebhookReceiver
 
 from mail.cli.connection import CommandClient, connect
 from mail.cli.output import Output

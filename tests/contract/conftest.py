@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.adapters import DURABLE, QUEUES, STORES, QueueAdapter, StoreAdapter
+from support.engines.adapters import DURABLE, QUEUES, STORES, QueueAdapter, StoreAdapter
 
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.ports import Store

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 
-from support.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter
 
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import ClaimedKey, LoadedSwarm, SignInLink, StoredToken

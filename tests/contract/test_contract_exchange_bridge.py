@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail.core.task.ports import Store
 from mail.exchange import Exchange, ExchangeBridge

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.adapters import SQLiteAdapter
-from support.dynamodb import DynamoDBAdapter
-from support.gates import TEXT, Gate, gated_swarm
-from support.postgres import PostgresAdapter, has_postgres
+from support.engines.adapters import SQLiteAdapter
+from support.engines.dynamodb import DynamoDBAdapter
+from support.engines.postgres import PostgresAdapter, has_postgres
+from support.faults.gates import TEXT, Gate, gated_swarm
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.postgres.live import PostgresLive

@@ -1,4 +1,6 @@
-"""What the embedded store promises beyond the contract: its file, who owns it, and what happens when it is in trouble."""
+"""What the embedded store promises beyond the contract: its file, who owns it, and what happens when it is in
+trouble.
+"""
 
 import asyncio
 import sqlite3

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from support.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission

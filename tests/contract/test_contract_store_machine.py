@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from support.adapters import STORES, StoreAdapter
-from support.dynamodb import ENGINES
-from support.postgres import has_postgres
-from support.tiers import sized
+from support.engines.adapters import STORES, StoreAdapter
+from support.engines.dynamodb import ENGINES
+from support.engines.postgres import has_postgres
+from support.plugins.tiers import sized
 
 import mail.adapters.sqlite.store
 from mail.core.protocol.message import MAILMessage, Tier
@@ -37,6 +37,8 @@ from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
+
+pytestmark = pytest.mark.full
 
 KEYS = [TaskKey(instance, task_id) for instance in (ANN, BOB) for task_id in ("one", "two")]
 AGENTS = list(SWARM.agents)
@@ -197,7 +199,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(held=st.lists(turns, unique_by=lambda turn: turn.lease.token, max_size=3), term=st.integers(1, 30))
     def renew(self, held: list[Turn], term: int) -> None:
-        """Workers say that they are alive; those that have lost their leases are told."""
+        """Workers say that they are alive; those that have lost their leases learn it."""
         expires = self.now + term
         lost = self.run(self.adapter.store.renew(held, expires=expires))
         assert lost == {turn.lease.token for turn in held if not self.holds(turn)}
@@ -398,7 +400,10 @@ for machine in (MemoryMachine, SlowMachine, ForgetfulMachine):
 for machine in NETWORK_MACHINES.values():
     machine.TestCase.settings = seldom
 
+MemoryMachine.TestCase.pytestmark = [pytest.mark.fast]  # type: ignore[attr-defined]
+if machine := NETWORK_MACHINES.get("DynamoDB-ministack"):  # moto has shown it
+    machine.TestCase.pytestmark = [pytest.mark.soak]  # type: ignore[attr-defined]
 TestMemory = MemoryMachine.TestCase
 TestSlow = SlowMachine.TestCase
 TestForgetful = ForgetfulMachine.TestCase
-globals().update({f"Test{name}": machine.TestCase for name, machine in NETWORK_MACHINES.items()})
+globals().update({f"Test{name}": machine.TestCase for name, machine in NETWORK_MACHINES.items()})  # type: ignore[attr-defined]

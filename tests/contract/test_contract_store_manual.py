@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import TaskChange, Turn
@@ -92,4 +92,4 @@ async def test_mail_of_manual_tasks_is_not_ready(store: Store, make: Maker) -> N
     await store.commit(manual)
     assert await store.list_ready() == []
     assert await store.open_turn(KEY, "gamma", make.lease(), now=NOW, history_after=0) == Idle(manual.task)
-    assert (await open_turn(store, KEY, "alpha", make)).task.manual  # whoever takes the step decides
+    assert (await open_turn(store, KEY, "alpha", make)).task.manual  # the taker of the step decides

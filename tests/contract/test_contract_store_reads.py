@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter
 
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Store, WakeUp
@@ -426,7 +426,9 @@ class TestReadyAndOverdue:
         }
 
     async def test_a_token_says_by_which_version_it_was_caused(self, store: Store, make: Maker) -> None:
-        """So two sweeps of a task that nobody touches are one wake-up, and those of a task that has moved on are two."""
+        """So two sweeps of a task that nobody touches are one wake-up, and those of a task that has moved on
+        are two.
+        """
         begun = make.begin(KEY, Mail("alpha"))
         await store.commit(begun)
         causes = [token.cause for _ in range(2) for token in await store.list_ready()]

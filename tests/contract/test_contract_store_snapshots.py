@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.adapters import StoreAdapter
-from support.tiers import sized
+from support.engines.adapters import StoreAdapter
+from support.plugins.tiers import sized
 
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
@@ -241,6 +241,7 @@ class TestTurns:
         with pytest.raises(BadRequest, match="not part of a turn"):
             await read_turn(runtime.store, SWARM, KEY, 1)
 
+    @pytest.mark.full(on="dynamodb-moto")
     async def test_what_is_read_does_not_grow_with_the_task(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -275,6 +276,7 @@ class TestTurns:
                 await store.read_commit(KEY, at)
 
 
+@pytest.mark.full
 class TestFork:
     async def test_one_with_an_id_is_made_once(self, lived: tuple[Runtime, list[Moment]]) -> None:
         runtime, moments = lived
@@ -290,6 +292,7 @@ class TestFork:
         assert await once() == first
         assert len((await runtime.store.list_tasks(ANN)).tasks) == 2
 
+    @pytest.mark.fast(on="sqlite-memory")
     async def test_a_fork_of_any_moment_comes_to_an_answer(self, lived: tuple[Runtime, list[Moment]]) -> None:
         runtime, moments = lived
         before = await everything(runtime.store, KEY)
@@ -342,6 +345,7 @@ def crowd(make: Maker, agents: int, entries: History, letters: int = 1) -> TaskC
 
 
 class TestHistoriesOfANewTask:
+    @pytest.mark.full(on="dynamodb-moto")
     @pytest.mark.parametrize("agents", [1, 2, 98, 120])
     async def test_all_are_there(self, store: Store, make: Maker, agents: int) -> None:
         change = crowd(make, agents, [{"role": "user", "content": "hi"}])
@@ -377,6 +381,7 @@ class TestHistoriesOfANewTask:
         (token,) = await store.list_ready()
         assert (token.key, token.mailbox) == (KEY, "alpha")
 
+    @pytest.mark.full(on="dynamodb-moto")
     @pytest.mark.parametrize("agents", [3, 120])
     async def test_nothing_of_a_task_that_is_there_changes(
         self, store: Store, make: Maker, agents: int

@@ -1,7 +1,7 @@
 """Store: webhooks of tasks, whose mailboxes are leased without a message, and those that callers register."""
 
 import pytest
-from support.adapters import StoreAdapter
+from support.engines.adapters import StoreAdapter
 
 from mail.core.decisions.webhooks import Batch, attach, settle
 from mail.core.engine.documents import ServerDocuments

@@ -1,25 +1,22 @@
-"""The invariants of DESIGN.md, checked on what the dead left behind. Each returns what is wrong, as text."""
+"""What must hold of what the dead have left: the invariants of `chaos.invariants`, and those of this scenario."""
 
 import json
+import os
+import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count
 from pathlib import Path
 
+from crash_points import read_lines
 from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
-from support.faults.points import read_lines
 
-from mail.core.protocol.message import MAILMessage
-from mail.core.protocol.xml import build_mail_xml
-from mail.core.task.change import InboxEntry
-from mail.core.task.events import TERMINAL, Event, EventKind
+from chaos.invariants import Attempt, Found, Run, at_rest, read
+from mail.core.task.change import TaskChange
+from mail.core.task.events import TERMINAL, EventKind
 from mail.core.task.ports import Store
-from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
-from mail.testing.agents import read_message
-
-RUN_BY_PROVIDER = {"web_search_call"}
-"""The tools that get no result of ours."""
+from mail.core.task.task import TaskKey
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Logs:
 
     @property
     def actions(self) -> Path:
-        """One line for each time an action took effect: its name."""
+        """One line for each time an action took effect: the call and the action."""
         return self.folder / "actions"
 
     @property
@@ -59,169 +56,69 @@ class Logs:
         return self.folder / "deaths"
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """All that the database says of a task."""
+class Journal:
+    """Every change that a process of the run has sent to the store, kept outside of the database.
 
-    task: Task
-    inbox: list[InboxEntry]
-    events: list[Event]
-    histories: dict[str, list[dict[str, object]]]
-    responses: list[MAILMessage | None]
+    A change is a file, named after the process and its number; once the commit is acknowledged, it is renamed to
+    `….kept`.
+    """
+
+    def __init__(self, logs: Logs) -> None:
+        self._folder = logs.folder / "journal"
+        self._folder.mkdir(exist_ok=True)
+        self._numbers = count()
+
+    def commit_to(self, store: Store) -> Callable[[TaskChange], Awaitable[None]]:
+        """Return the `commit` of a store that writes each attempt down."""
+
+        async def noted(change: TaskChange) -> None:
+            path = self._folder / f"{os.getpid()}-{next(self._numbers)}"
+            path.with_suffix(".new").write_bytes(pickle.dumps(change))
+            path.with_suffix(".new").rename(path)
+            await store.commit(change)
+            path.rename(path.with_suffix(".kept"))
+
+        return noted
+
+    def attempts(self, key: TaskKey) -> list[Attempt]:
+        """Return those of a task."""
+        files = [path for path in self._folder.iterdir() if path.suffix != ".new"]
+        attempts = [Attempt(pickle.loads(path.read_bytes()), path.suffix == ".kept") for path in files]
+        return [attempt for attempt in attempts if attempt.change.key == key]
 
 
-async def read(store: Store, key: TaskKey, agents: list[str]) -> Snapshot | None:
-    task = await store.load(key)
-    if task is None:
+async def find(store: Store, key: TaskKey, logs: Logs) -> Found | None:
+    """Return all there is to know of a task, if it exists."""
+    if await store.load(key) is None:
         return None
-    return Snapshot(
-        task=task,
-        inbox=await store.read_inbox(key),
-        events=await store.read_events(key),
-        histories={name: await store.read_history(key, name) for name in agents},
-        responses=[await store.read_response(key, n) for n in range(1, task.generation.number + 1)],
-    )
+    task, stored = await read(store, key, now=0.0)
+    ran = [Run(*line.split()) for line in read_lines(logs.actions)]
+    attempts = Journal(logs).attempts(key)
+    return Found(task, **stored, attempts=attempts, ran=ran, idempotent=IDEMPOTENT)  # type: ignore[arg-type]
 
 
-def at_rest(found: Snapshot, logs: Logs, owner: str) -> Iterator[str]:
-    """What must hold whenever no process runs."""
-    task = found.task
-    seqs = [event.seq for event in found.events]
-    if seqs != list(range(1, task.seq + 1)):
-        yield f"3. event seqs are not gapless: {seqs}, the task is at {task.seq}"
-    counts: dict[str, list[int]] = {}
-    for entry in found.inbox:
-        counts.setdefault(entry.mailbox, list(NO_MAIL))[entry.tier - 1] += 1
-    if task.pending != {mailbox: tuple(tiers) for mailbox, tiers in counts.items()}:
-        yield f"pending says {task.pending}, the inboxes hold {counts}"
-    if task.is_running and not found.inbox:
-        yield "5. the task runs and has no mail"
-    if (task.generation.breakpoint is not None) != (task.status is TaskStatus.PAUSED):
-        yield f"the task is {task.status} and its breakpoint is {task.generation.breakpoint}"
-    yield from _endings(found)
-    yield from _deliveries(found)
-    yield from _dead(found)
-    yield from _turns(found)
-    yield from _isolation(found, owner)
-    yield from _actions(logs)
-    if owner == "ann":
-        yield from _watched(found, logs)
-
-
-def _endings(found: Snapshot) -> Iterator[str]:
-    terminal = [event for event in found.events if event.kind in TERMINAL]
-    ended = found.task.generation.number - found.task.is_running
-    if [response is not None for response in found.responses] != [
-        n < ended for n in range(found.task.generation.number)
-    ]:
-        yield f"generation {found.task.generation.number}, {found.task.status}: responses {found.responses}"
-    if [event.text for event in terminal] != [
-        response.message.body for response in found.responses if response is not None
-    ]:
-        yield "the terminal events are not those of the responses"
-
-
-def _deliveries(found: Snapshot) -> Iterator[str]:
-    """1. Every message that was sent is in each mailbox once: read, or waiting, or dropped on purpose."""
-    ignored = Counter(
-        event.text.split()[1] for event in found.events if event.kind is EventKind.BROADCAST_IGNORED
-    )
-    missing: Counter[str] = Counter()
-    resuming = {
-        after.seq
-        for before, after in pairwise(found.events)
-        if before.kind is EventKind.BREAKPOINT_ACTION_COMPLETE
-    }
-    finishing = [response for response in found.responses if response is not None]
-    for event in found.events:
-        message = event.message
-        if message is None or message in finishing:
-            continue
-        recipients = [address.address for address in message.message.recipients]
-        if recipients == ["all"]:
-            recipients = [name for name in found.histories if name != message.sender.address]
-        for mailbox in recipients:
-            prompt = build_mail_xml(message)
-            read = found.histories[mailbox].count(prompt)  # type: ignore[arg-type]
-            waits = sum(entry.mailbox == mailbox and entry.message == message for entry in found.inbox)
-            if read + waits > 1:
-                yield f"1. {mailbox} has read a message {read} times, and it waits {waits} times: {message}"
-            if read + waits == 0 and event.seq not in resuming:  # the results are in the history instead
-                missing[mailbox] += 1
-    if missing != ignored:
-        yield f"1. messages are lost: {missing}, and ignored: {ignored}"
-
-
-def _dead(found: Snapshot) -> Iterator[str]:
-    """1. What could not be processed is on the list, until somebody has dealt with it."""
-    dead = {event.seq for event in found.events if event.kind is EventKind.DEAD_LETTER}
-    for event in found.events:
-        if event.kind is EventKind.DEAD_LETTER_REDRIVEN:
-            dead.remove(event.extra["dead_letter"])
-        elif event.kind is EventKind.DEAD_LETTER_DISCARDED:
-            dead -= set(event.extra["dead_letters"])
-    if tuple(sorted(dead)) != found.task.dead_letters:
-        yield f"1. the dead letters are {sorted(dead)}, and the task lists {found.task.dead_letters}"
-
-
-def _turns(found: Snapshot) -> Iterator[str]:
-    """2. What a turn said, was answered and caused is there as a whole."""
-    reported: Counter[str] = Counter(
-        event.extra["tool_call_id"] for event in found.events if event.kind is EventKind.TOOL_CALL
-    )
-    if max(reported.values(), default=0) > 1:
-        yield f"2. a call was reported twice: {reported}"
-    paused_at = found.task.generation.breakpoint
-    waits = found.task.approved_calls if paused_at is None else (paused_at, *found.task.approved_calls)
-    waiting = {call.call_id for each in waits for call in each.calls}
-    made: set[str] = set()
-    for name, history in found.histories.items():
-        text = [json.dumps(entry) for entry in history]
-        if len(text) != len(set(text)):
-            yield f"2. the history of {name} repeats itself"
-        calls = {
-            item["id"]: item["function"]["name"]
-            for entry in history
-            for item in entry.get("tool_calls") or ()  # type: ignore[attr-defined]
-        }
-        results = [str(entry["tool_call_id"]) for entry in history if entry.get("role") == "tool"]
-        due = {call_id for call_id, tool in calls.items() if tool not in RUN_BY_PROVIDER} - waiting
-        if sorted(results) != sorted(due):
-            yield f"2. results of {name} are for {sorted(results)}, not {sorted(due)}"
-        made |= calls.keys()
-        letters = [letter for entry in history if (letter := read_message(entry)) is not None]
-        first_words = [
-            letter.subject for letter in letters if letter.subject in ("Form", "Band", "News", "Room")
-        ]
-        if name in ("scout", "clerk") and first_words != [
-            subject for subject in ("Form", "News", "Room", "Band") if subject in first_words
-        ]:
-            yield f"4. {name} has read its first mail in the order {first_words}"
-    ignored = {call_id for call_id in reported if call_id not in made}
+def what_was_left(found: Found, logs: Logs, owner: str) -> Iterator[str]:
+    """Yield what is wrong with a task while no process runs."""
+    yield from map(str, at_rest(found))
+    reported = {event.extra["tool_call_id"] for event in found.events if event.kind is EventKind.TOOL_CALL}
     dropped = sum(event.kind is EventKind.BROADCAST_IGNORED for event in found.events)
-    if not made <= reported.keys() or len(ignored) != dropped:
-        yield f"2. calls in histories: {sorted(made)}, calls reported: {sorted(reported)}"
-
-
-def _isolation(found: Snapshot, owner: str) -> Iterator[str]:
-    people = {
-        event.message.sender.address
-        for event in found.events
-        if event.message is not None and event.message.sender.address_type == "user"
+    made = {
+        call["id"]
+        for history in found.histories.values()
+        for entry in history
+        for call in entry.get("tool_calls") or ()  # type: ignore[attr-defined]
     }
-    if not people <= {owner} or f"user:{owner}@" not in found.task.owner:
-        yield f"6. {owner}'s task holds mail of {people}"
-
-
-def _actions(logs: Logs) -> Iterator[str]:
-    ran = Counter(read_lines(logs.actions))
-    for action, times in ran.items():
-        if times > 1 and action not in IDEMPOTENT:
-            yield f"2. {action} ran {times} times"
+    if not made <= reported or len(reported - made) != dropped:
+        yield f"2. calls in histories: {sorted(made)}, calls reported: {sorted(reported)}"
+    if owner == "ann":
+        seen = read_lines(logs.seen)
+        happened = [f"{event.seq} {event.kind} {event.text.splitlines()[:1]}" for event in found.events]
+        if seen != happened[: len(seen)]:
+            yield f"3. seen:\n{seen}\nhappened:\n{happened}"
 
 
 def asked_again(logs: Logs) -> Iterator[str]:
-    """What must hold where no process goes on that was taken for dead."""
+    """Yield what is wrong if no process has resumed that was taken for dead."""
     kept: set[str] = set()
     for line in read_lines(logs.thoughts):
         what, _, thought = line.partition(" ")
@@ -231,15 +128,7 @@ def asked_again(logs: Logs) -> Iterator[str]:
             yield f"the model was asked again although its output was kept: {thought}"
 
 
-def _watched(found: Snapshot, logs: Logs) -> Iterator[str]:
-    """3. What ann saw, over all her connections, is what happened, and each of it once."""
-    seen = read_lines(logs.seen)
-    happened = [f"{event.seq} {event.kind} {event.text.splitlines()[:1]}" for event in found.events]
-    if seen != happened[: len(seen)]:
-        yield f"3. seen:\n{seen}\nhappened:\n{happened}"
-
-
-def in_the_end(found: Snapshot, logs: Logs, owner: str, deaths: int) -> Iterator[str]:
+def in_the_end(found: Found, logs: Logs, owner: str, deaths: int) -> Iterator[str]:
     """What must hold of a task when it has come to its end."""
     answers = [response.message.body for response in found.responses if response is not None]
     if owner == "bob":
@@ -249,7 +138,7 @@ def in_the_end(found: Snapshot, logs: Logs, owner: str, deaths: int) -> Iterator
     if len(answers) != 3:
         yield f"the answers are {answers}"
         return
-    ran = Counter(read_lines(logs.actions))
+    ran = Counter(run.action for run in found.ran)
     known = {action: f"{action}: {UNKNOWN}" not in answers[2] for action in RESULTS}
     texts = {action: RESULTS[action] if known[action] else UNKNOWN for action in RESULTS}
     expected = expected_answers(texts["hold"], texts["book"], texts["file"], texts["pay"])

@@ -1,9 +1,8 @@
 """The clients of a run. They reconnect after a crash, and know only what is in the logs."""
 
 from crash_checks import Logs
-from crash_points import WHERE, MortalPoints
+from crash_points import WHERE, MortalPoints, append_line, read_lines
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
-from support.faults.points import append_line, read_lines
 
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.submit import ResumeFrom, Submission

@@ -1,29 +1,23 @@
 """The fault points of a process of the crash tests, and what kills it there."""
 
 import asyncio
+import os
 import random
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from support.faults.points import (
-    Plan,
-    Points,
-    among,
-    at_name,
-    at_number,
-    never,
-    read_lines,
-    send_signal,
-)
+from mail.testing.faults import Plan, Points, among, at_name, at_number, never
 
 WHERE: ContextVar[str] = ContextVar("WHERE", default="server")
 """What is being worked on: whose mailbox, and the mail in it."""
 
 
 class MortalPoints(Points):
-    """The points of a process that a fate kills or, with `"held_up": true`, stops until somebody continues it. A fate is one of
+    """The points of a process that a fate kills or, with `"held_up": true`, stops until somebody continues it. A fate
+    is one of
 
     {"point": 7}            the 7th point
     {"at": "inside agent"}  the first one whose name begins so
@@ -52,3 +46,30 @@ def _plan(fate: Mapping[str, Any], trace: Path) -> Plan:
         case {"among": names}:
             return among({*names} - {*read_lines(trace)})
     return never
+
+
+def send_signal(trace: Path, *, held_up: bool) -> Callable[[str], None]:
+    """Return the strike that kills this process, or stops it until somebody continues it; leaves the point in
+    `trace`.
+    """
+
+    def strike(name: str) -> None:
+        append_line(trace, name)
+        os.kill(os.getpid(), signal.SIGSTOP if held_up else signal.SIGKILL)
+
+    return strike
+
+
+def append_line(path: Path, line: str) -> None:
+    """Write a line that outlives the process, in one system call."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, f"{line}\n".encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return what `append_line` has written, in whatever process."""
+    return path.read_text().splitlines() if path.exists() else []

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crash_checks import Logs, Snapshot, asked_again, at_rest, in_the_end, read
+from crash_checks import Journal, Logs, asked_again, find, in_the_end, what_was_left
 from crash_clients import ANN, BOB, Clients, Violation
-from crash_points import WHERE, MortalPoints
+from crash_points import WHERE, MortalPoints, append_line, read_lines
 from crash_scenario import APPROVED, IDEMPOTENT, POLICIES, RESULTS, TASK_ID
 from crash_worlds import AheadClock, SQLiteWorld, World
-from support.faults.points import FaultyPort, append_line, read_lines
 
+from chaos.invariants import Found
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
 from mail.core.engine.leased_turn import TurnReport
@@ -30,7 +30,9 @@ from mail.core.task.ports import Busy, Idle
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
+from mail.core.turns.context import TURN
 from mail.testing.agents import View, build_swarm, output
+from mail.testing.faults import FaultyPort
 
 
 class _ErrorLog(logging.Handler):
@@ -47,14 +49,15 @@ class _ErrorLog(logging.Handler):
 class _Runtime(Runtime):
     """Says whose turn it is."""
 
-    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
+    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:  # type: ignore[override]
         WHERE.set(f"{Principal.parse(key.instance).id} {mailbox}")
         return await super().run_turn(key, mailbox, seconds=seconds)
 
 
 @dataclass
 class Life:
-    """One process. It dies by its fate (see `crash_points`), or when a file grows past `file_limit` bytes, or not at all.
+    """One process. It dies by its fate (see `crash_points`), or when a file grows past `file_limit` bytes, or not at
+    all.
 
     The scenario takes some hundredths of a second, on DynamoDB ten times that; past `patience` seconds it hangs.
 
@@ -105,6 +108,7 @@ class Life:
 
     async def _serve(self, queue: Any) -> None:
         checked = {"open_turn": self._open_turn, "save_checkpoint": self._save_checkpoint}
+        checked["commit"] = Journal(self.logs).commit_to(self.inner)
         store: Any = FaultyPort(self.inner, "store", self.points, **checked)
         queue = FaultyPort(queue, "queue", self.points)
         self.runtime = _Runtime(self._swarm(), store, queue, self.clock)
@@ -180,7 +184,7 @@ class Life:
         async def function(args: dict[str, Any]) -> str:
             self.points.hit(f"before action {name}")
             await self.points.pause()
-            append_line(self.logs.actions, name)
+            append_line(self.logs.actions, f"{TURN.get().call_id} {name}")
             self.points.hit(f"inside action {name}")
             await self.points.pause(0, 5, 60)  # in 60 rounds all that the others do can come between
             self.points.hit(f"after action {name}")
@@ -224,23 +228,23 @@ class Life:
         if problems := list(self.world.problems()):
             raise Violation("\n".join(problems))
 
-    def _find_faults(self, found: Snapshot, owner: str) -> Iterator[str]:
-        yield from at_rest(found, self.logs, owner)
+    def _find_faults(self, found: Found, owner: str) -> Iterator[str]:
+        yield from what_was_left(found, self.logs, owner)
         yield from asked_again(self.logs)
 
-    def _find_faults_in_the_end(self, found: Snapshot, owner: str) -> Iterator[str]:
+    def _find_faults_in_the_end(self, found: Found, owner: str) -> Iterator[str]:
         yield from self._find_faults(found, owner)
         yield from in_the_end(found, self.logs, owner, self.deaths)
 
-    async def _check(self, check: Callable[[Snapshot, str], Iterator[str]]) -> None:
+    async def _check(self, check: Callable[[Found, str], Iterator[str]]) -> None:
         for person in (ANN, BOB):
             found = await self._look_at(person)
             if found is not None and (wrong := list(check(found, person.id))):
                 raise Violation("\n".join(wrong) + f"\n{await self._describe()}")
 
-    async def _look_at(self, person: Principal) -> Snapshot | None:
+    async def _look_at(self, person: Principal) -> Found | None:
         key = TaskKey(str(person), TASK_ID)
-        return await read(await self.world.picture(self.inner, key), key, list(POLICIES))
+        return await find(await self.world.picture(self.inner, key), key, self.logs)
 
     async def _describe(self) -> str:
         lines = [f"deaths: {read_lines(self.logs.deaths)}", f"actions: {read_lines(self.logs.actions)}"]

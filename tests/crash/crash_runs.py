@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from support.faults.points import random_number
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 HERE = Path(__file__).parent
 RUNS = int(os.environ.get("MAIL_CRASH_RUNS", sized(fast=24, full=24, soak=3000)))
@@ -42,7 +41,7 @@ class Zygote:
         self._points: list[str] = []
 
     def __enter__(self) -> Self:
-        paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+        paths = [str(HERE.parent), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "crash_zygote.py")],
             stdin=subprocess.PIPE,
@@ -96,8 +95,8 @@ class Zygote:
 
 
 def random_point(chance: random.Random, last: int) -> Fate:
-    """Draw a point to die at."""
-    return {"point": random_number(chance, last)}
+    """Draw a point to die at: early ones are more likely, as less is left to do after each death."""
+    return {"point": 1 + int(last * chance.random() ** 1.5)}
 
 
 def some_lives(chance: random.Random) -> int:
@@ -136,5 +135,5 @@ def random_strokes(chance: random.Random, last: int, latest: float) -> dict[str,
 
 
 def label_of(point: str) -> str:
-    """What is done at a point, whoever it is for."""
+    """Return the name of a point without its mailbox."""
     return point.partition(" [")[0]

@@ -222,8 +222,8 @@ def unordered_pipelines() -> Iterator[None]:
 @contextmanager
 def living_dead() -> Iterator[None]:
     """On PostgreSQL: a process commits its turn though somebody else has taken it over."""
-    asks = " AND (%(token)s::text IS NULL OR EXISTS (\n        SELECT FROM mail.leases WHERE task = %(task)s AND mailbox"
-    asks += " = %(leased)s::text AND token = %(token)s::text\n    ))"
+    asks = " AND (%(token)s::text IS NULL OR EXISTS (\n        SELECT FROM mail.leases WHERE task = %(task)s"
+    asks += " AND mailbox = %(leased)s::text AND token = %(token)s::text\n    ))"
 
     def forgive(change: TaskChange, row: Any) -> StoreError | None:
         return None if row[0] else VersionConflict()

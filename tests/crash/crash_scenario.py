@@ -4,8 +4,10 @@ The agents decide by what they remember and by nothing else, and not by the orde
 the answers are the same however often the server dies. The one thing that may differ is what DESIGN allows: an
 action that is not idempotent and was caught in the middle is not repeated, and its agent says so.
 
-    ann: plan ──► chief ─► scout: look up (idempotent) and hold (not) at once, clerk: book (not), a broadcast, interrupts
-                  chief: approve? and pay (not idempotent), which needs approval ──► PAUSED ──► ann: yes, and she approves
+    ann: plan ──► chief ─► scout: look up (idempotent) and hold (not) at once, clerk: book (not),
+                           a broadcast, interrupts
+                  chief: approve? and pay (not idempotent), which needs approval ──► PAUSED
+    ann: yes, and she approves
                   chief ─► scout: file it (not idempotent), and completes at once: that request is stashed
     ann: and? ──► the stash is delivered, scout files, chief completes
     bob: ping, and at once ping again ──► two answers, whether or not the second came into a running task;

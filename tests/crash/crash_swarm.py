@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crash_checks import Snapshot, asked_again, at_rest, in_the_end
+from crash_checks import asked_again, in_the_end, what_was_left
 from crash_clients import ANN, Clients
+from crash_points import append_line, read_lines
 from crash_process import Life
 from crash_scenario import TASK_ID
 from crash_worlds import AheadClock
-from support.faults.points import append_line, read_lines
 
+from chaos.invariants import Found
 from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
@@ -153,8 +154,8 @@ class Inspector(Life):
     async def _live(self) -> None:
         await self._check_the_end()
 
-    def _find_faults_in_the_end(self, found: Snapshot, owner: str) -> Iterator[str]:
-        yield from at_rest(found, self.logs, owner)
+    def _find_faults_in_the_end(self, found: Found, owner: str) -> Iterator[str]:
+        yield from what_was_left(found, self.logs, owner)
         if not self.deaths:
             yield from asked_again(self.logs)
         yield from in_the_end(found, self.logs, owner, self.deaths)

@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import psycopg
 from support.faults.dynamodb import FaultyClient
-from support.faults.points import Points
 from support.faults.postgres import FaultyAhead, FaultyPostgres
 from support.faults.sqlite import faulty_connections
 
@@ -31,6 +30,7 @@ from mail.core.task.ports import Store
 from mail.core.task.stored import read_task
 from mail.core.task.task import TaskKey
 from mail.testing.agents import NAME
+from mail.testing.faults import Points
 
 
 class AheadClock:

@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from crash_points import read_lines
 from crash_process import Life
 from crash_sabotage import SABOTAGES
 from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_worlds import AheadClock, DynamoDBWorld, PostgresWorld, SQLiteWorld, World
-from support.faults.points import read_lines
-from support.postgres import borrow_database, return_database
+from support.engines.postgres import borrow_database, return_database
 
 from mail.adapters.aws.client import Aws, AwsClient
 

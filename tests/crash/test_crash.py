@@ -1,4 +1,5 @@
-"""Kill the server, really, at every point and at random; the invariants of DESIGN.md hold, and the answers are the same.
+"""Kill the server, really, at every point and at random; the invariants of DESIGN.md hold, and the answers are the
+same.
 
 Every run is a chain of processes on one database: all but the last are killed, by SIGKILL at a counted point (each
 await of the engine at its ports, each SQL statement, each yield of an agent or action), by the kernel inside a write
@@ -67,6 +68,8 @@ def random_fate(chance: random.Random, last: int) -> Fate:
             return {"seconds": 0.001 + 0.04 * chance.random()}
 
 
+@pytest.mark.soak(on="torn commits")
+@pytest.mark.soak(on="misplaced checkpoints")
 @pytest.mark.parametrize(
     "sabotage",
     [

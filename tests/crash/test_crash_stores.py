@@ -1,7 +1,8 @@
 """The same over DynamoDB and PostgreSQL: every request is a point as well, leases outlive the dead, and many may live.
 
 The engine outlives all processes of a run; each run has a table or a database of its own. On PostgreSQL, the processes
-share the queue in it. MAIL_CRASH_ENGINES names the DynamoDB engines of `support.engines` to run on, such as `ministack,dynoxide`.
+share the queue in it. MAIL_CRASH_ENGINES names the DynamoDB engines of `support.engines.aws` to run on, such as
+`ministack,dynoxide`.
 """
 
 import os
@@ -21,9 +22,9 @@ from crash_runs import (
     random_strokes,
     some_lives,
 )
-from support.dynamodb import SERVERS
-from support.engines import aws_environment, endpoint
-from support.postgres import has_postgres, postgres_server
+from support.engines.aws import aws_environment, endpoint
+from support.engines.dynamodb import SERVERS
+from support.engines.postgres import has_postgres, postgres_server
 
 ENGINES = [name for name in os.environ.get("MAIL_CRASH_ENGINES", "ministack").split(",") if name in SERVERS]
 PAIRS = max(1, RUNS // 100)
@@ -141,7 +142,9 @@ def test_being_held_up_between_taking_a_lease_and_reading_the_mail(zygote: Zygot
 def test_the_end_of_a_process_between_a_commit_and_the_turn_that_it_opened(
     zygote: Zygote, store: Store, agent: str
 ) -> None:
-    """It dies, and the turn is taken over; or it is stopped until that has happened, and may then not run the turn again."""
+    """It dies, and the turn is taken over; or it is stopped until that has happened, and may then not run the turn
+    again.
+    """
     if store.commit != "postgres.commit":
         pytest.skip("its commits open no turns")
     point = f"between commit and begin [ann {agent}"
@@ -149,6 +152,7 @@ def test_the_end_of_a_process_between_a_commit_and_the_turn_that_it_opened(
     zygote.must_survive(twins={"ann": [{"at": point, "held_up": True}]})
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("bug", ["torn", "forgotten checkpoints", "no recovery", "unordered"])
 def test_the_suite_finds_bugs(zygote: Zygote, store: Store, bug: str) -> None:
     sabotage, point = {
@@ -160,10 +164,12 @@ def test_the_suite_finds_bugs(zygote: Zygote, store: Store, bug: str) -> None:
     zygote.must_notice(sabotage, [{"fates": [{"at": point}], "patience": 2.0}] * 10)
 
 
+@pytest.mark.soak
 def test_the_suite_finds_thieves(zygote: Zygote, store: Store) -> None:
     zygote.must_notice(store.thieves, [{"fates": [{"at": "inside agent scout"}], "heirs": True}])
 
 
+@pytest.mark.soak
 def test_the_suite_finds_zombies(zygote: Zygote, store: Store) -> None:
     held_up = {"at": f"before {store.commit} [ann chief", "held_up": True}
     zygote.must_notice(store.zombies, [{"twins": {"ann": [held_up], "bob": [held_up]}}] * 40)

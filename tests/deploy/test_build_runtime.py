@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 from deploy_tools import ROOT
-from support.lambda_runtime import HOW_TO_INSTALL, FunctionFailed, LambdaRuntime, built_function, has_emulator
-from support.tiers import sized
+from support.engines.lambda_runtime import (
+    HOW_TO_INSTALL,
+    FunctionFailed,
+    LambdaRuntime,
+    built_function,
+    has_emulator,
+)
+from support.plugins.tiers import sized
 
 pytestmark = [
     pytest.mark.timeout(600),

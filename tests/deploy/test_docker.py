@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 import mail
 from mail.config import load_config
@@ -92,7 +92,21 @@ def copied_sources() -> list[str]:
 
 class TestDockerfile:
     def test_it_knows_no_other_instructions_than_docker(self) -> None:
-        known = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"}  # fmt: skip
+        known = {
+            "ARG",
+            "CMD",
+            "COPY",
+            "ENTRYPOINT",
+            "ENV",
+            "EXPOSE",
+            "FROM",
+            "HEALTHCHECK",
+            "RUN",
+            "STOPSIGNAL",
+            "USER",
+            "VOLUME",
+            "WORKDIR",
+        }
         assert {each.name for each in DOCKERFILE} <= known
 
     def test_bases_have_a_version_and_are_one(self) -> None:
@@ -205,7 +219,18 @@ def test_the_package_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
             )  # Docker copies links as well
         else:
             shutil.copy(ROOT / source, target)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", "out", "./context"]  # fmt: skip
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        "out",
+        "./context",
+    ]
     done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (wheel,) = (tmp_path / "out").glob("mail_serverless-*.whl")

@@ -12,6 +12,7 @@ from deploy_tools import ROOT, environment, find_tool
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.soak
 def test_checkov_sees_what_is_wrong(tmp_path: Path) -> None:
     text = (ROOT / "template.yaml").read_text()
     worse = tmp_path / "template.yaml"

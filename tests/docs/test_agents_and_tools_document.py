@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 
 import pytest
-from document_samples import DOCS, run_in_order
+from support.processes.document_samples import DOCS, run_in_order
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
@@ -54,7 +54,7 @@ def test_every_setting_and_limit() -> None:
 async def test_what_an_agent_is_told(mistake: Call, told: str) -> None:
     heard: list[str] = []
 
-    def policy(view) -> list[Call]:  # type: ignore[no-untyped-def]
+    def policy(view) -> list[Call]:
         heard.append(view.mail.subject)
         return [mistake] if len(heard) == 1 else [call("task_complete", finish_message="done")]
 

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from document_samples import DOCS, ROOT, blocks
-from support.llm_stub import LLMStub, Tokens, call, reply
-from support.llm_stub import text as says
+from support.processes.document_samples import DOCS, ROOT, blocks
+from support.services.llm_stub import LLMStub, Tokens, call, reply
+from support.services.llm_stub import text as says
 
 from mail import ActionContext, Answer, Swarm
 

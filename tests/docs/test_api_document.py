@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from document_samples import DOCS
 from pydantic import TypeAdapter
-from support.server_process import ServerProcess
+from support.processes.document_samples import DOCS
+from support.processes.server import ServerProcess
 
 from mail.core.task.events import EventKind
 from mail.core.task.usage import Usage

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from support import forkserver
-from support.aws_deployed import LocalAwsProcess
-from support.engines import has_ministack
-from support.llm_stub import LLMStub, call, reply
-from support.llm_stub.script import Turn
-from support.server_process import TIMEOUT, ServerProcess, environment
+from support.engines.aws import has_ministack
+from support.processes import forkserver
+from support.processes.local_aws import LocalAwsProcess
+from support.processes.server import TIMEOUT, ServerProcess, environment
+from support.services.llm_stub import LLMStub, call, reply
+from support.services.llm_stub.script import Turn
 
 from mail.cli.project.bundle import TARGET, copy_swarm
 

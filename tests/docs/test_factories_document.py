@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from document_samples import DOCS, blocks, run_in_order
-from support.llm_stub import LLMStub, call, reply
+from support.processes.document_samples import DOCS, blocks, run_in_order
+from support.services.llm_stub import LLMStub, call, reply
 
 import mail.factories
 from mail.core.task.usage import Usage

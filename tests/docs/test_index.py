@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from document_samples import DOCS, ROOT
-from support import forkserver
+from support.processes import forkserver
+from support.processes.document_samples import DOCS, ROOT
 
 INDEX = DOCS / "README.md"
 TOPICS = [

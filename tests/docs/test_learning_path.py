@@ -1,7 +1,7 @@
 """The learning path as a newcomer takes it: its eight pages in order, typed into a shell, in one environment.
 
-Everything is installed as the pages say, in virtual environments of their own; a wheel of this checkout stands in for the
-package on the index, and a stub for the provider of the models. Only the ports differ.
+Everything is installed as the pages say, in virtual environments of their own; a wheel of this checkout stands in for
+the package on the index, and a stub for the provider of the models. Only the ports differ.
 """
 
 import os
@@ -18,8 +18,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.llm_stub import LLMStub
+from support.services.llm_stub import LLMStub
 from test_documented_commands import MODELS, ROOT, Block, expect, read_blocks, read_commands
+
+pytestmark = pytest.mark.soak
 
 PAGES = sorted((ROOT / "docs" / "learn").glob("*.md"))
 SECONDS = 600

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from document_samples import DOCS, ROOT, blocks, run_in_order
+from support.processes.document_samples import DOCS, ROOT, blocks, run_in_order
 
 from mail.core.protocol.address import AddressType
 from mail.core.protocol.interswarm import MAILInterswarmMessage

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from document_samples import DOCS
+from support.processes.document_samples import DOCS
 
 from mail.adapters.postgres.liveness import LIVENESS_SECONDS
 from mail.adapters.postgres.notifier import POLL_SECONDS

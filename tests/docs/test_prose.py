@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from document_samples import DOCS, ROOT
+from support.processes.document_samples import DOCS, ROOT
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "spec/SPEC.md", "spec/openapi.yaml")),

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from document_samples import DOCS
-from support.dynamodb import ENGINES
-from support.engines import aws_environment, endpoint
-from support.server_process import run_mail
+from support.engines.aws import aws_environment, endpoint
+from support.engines.dynamodb import ENGINES
+from support.processes.document_samples import DOCS
+from support.processes.server import run_mail
 
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 

@@ -4,13 +4,14 @@ import re
 import sys
 from pathlib import Path
 
-from document_samples import DOCS, ROOT, blocks
-from support import forkserver
-from support.server_process import environment
+import pytest
+from support.processes import forkserver
+from support.processes.document_samples import DOCS, ROOT, blocks
+from support.processes.server import environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-[SCRIPTED, SAMPLE, QUEUE] = [text for _, text in blocks(DOCUMENT, "python")]
+[SCRIPTED, SAMPLE, QUEUE, FAULTS, DECISION] = [text for _, text in blocks(DOCUMENT, "python")]
 
 
 def run_sample(folder: Path, code: str, *flags: str) -> str:
@@ -44,6 +45,17 @@ def test_a_queue_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
 def test_a_queue_that_breaks_the_contract_is_found(tmp_path: Path) -> None:
     broken = QUEUE.replace("(wake_up.tier, next", "(0, next")
     assert " failed" in run_sample(tmp_path, broken, "-o", "asyncio_mode=auto")
+
+
+def test_faults(tmp_path: Path) -> None:
+    assert "2 passed" in run_sample(tmp_path, FAULTS)
+    assert "2 failed" in run_sample(tmp_path, FAULTS.replace('"after store.commit"', '"before store.commit"'))
+
+
+def test_a_decision() -> None:
+    exec(DECISION, {})
+    with pytest.raises(AssertionError):
+        exec(DECISION.replace('== "42"', '== "43"'), {})
 
 
 def test_every_command_is_one() -> None:

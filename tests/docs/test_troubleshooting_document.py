@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from document_samples import DOCS, ROOT
-from support.server_process import ServerProcess, run_mail
+from support.processes.document_samples import DOCS, ROOT
+from support.processes.server import ServerProcess, run_mail
 
 TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 

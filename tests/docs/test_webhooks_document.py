@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from document_samples import DOCS
+from support.processes.document_samples import DOCS
 
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.webhooks import secret_key, sign

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 TWO_WORKERS = [  # what `mail demo` asks by default: the order of SPEC, section 9, with a second worker side by side
     *["new_message", "await_message", "new_message", "new_message"],

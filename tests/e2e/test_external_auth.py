@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 KEY, TOKEN = "key-of-ann", "token-of-ann"
 

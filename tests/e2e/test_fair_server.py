@@ -4,7 +4,7 @@ import json
 import textwrap
 from pathlib import Path
 
-from support.server_process import ServerProcess, eventually
+from support.processes.server import ServerProcess, eventually
 
 LONG_TASKS = 100
 """As many as a caller may have at the same time by default."""
@@ -15,8 +15,9 @@ from mail import action
 from mail.core.tools import AgentToolCall
 
 def call(name, **arguments):
-    return None, [AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="1", completion={
-        "role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}]})]
+    made = {"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    said = {"role": "assistant", "tool_calls": [made]}
+    return None, [AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="1", completion=said)]
 
 def factory(**settings):
     async def step(history, choice):

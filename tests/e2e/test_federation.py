@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
+from support.processes.server import TIMEOUT, ServerProcess, eventually, run_mail
 
 QUESTION = "weather in Tokyo and 12*(3+4)"
 TASKS = 24
@@ -128,7 +128,7 @@ def test_the_documented_sample(tmp_path: Path) -> None:
 
 
 def test_a_swarm_that_cannot_be_answered_is_told_at_once(pair: Federation) -> None:
-    """Beta doesn't know alpha (any more): alpha's agent is told why, and tells the person."""
+    """Beta doesn't know alpha (any more): alpha's agent learns why, and tells the person."""
     with pair.client("swarm-beta", "admin") as admin:
         assert admin.delete("/swarms/swarm-alpha").status_code == 200
     answer = pair.servers["swarm-alpha"].ask("12*(3+4)", task_id="refused")
@@ -215,7 +215,9 @@ def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
 
 
 def test_a_swarm_that_never_answered_is_reported_soon(tmp_path: Path) -> None:
-    """Its port refuses connections; the agent reads so, and tells the person, while five minutes of retries would hang."""
+    """Its port refuses connections; the agent reads so, and tells the person, while five minutes of retries
+    would hang.
+    """
     with ExitStack() as stack:
         settings = {"MAIL_UNREACHABLE_SECONDS": "1"}
         pair = start(stack, tmp_path, None, "swarm-alpha", settings=settings)
@@ -252,6 +254,7 @@ def test_what_could_not_be_delivered_is_redriven(pair: Federation) -> None:
         assert client.get("/dead-letters").json()["dead_letters"] == []
 
 
+@pytest.mark.soak
 async def test_many_tasks_while_servers_die(pair: Federation) -> None:
     """All end with the right answer, and no agent is asked twice."""
     await ask_while_killing(pair, ["swarm-alpha", "swarm-beta"])
@@ -300,6 +303,7 @@ def ring(tmp_path: Path) -> Iterator[Federation]:
         yield start(stack, tmp_path, source, *THREE)
 
 
+@pytest.mark.soak
 async def test_three_swarms_while_servers_die(ring: Federation) -> None:
     await ask_while_killing(ring, ["swarm-one"])
 

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import forkserver
-from support.llm_stub import LLMStub, call, reply
-from support.ollama_stub import ollama
-from support.server_process import ServerProcess, run_mail
-from support.terminal import Terminal
+from support.processes import forkserver
+from support.processes.server import ServerProcess, run_mail
+from support.processes.terminal import Terminal
+from support.services.llm_stub import LLMStub, call, reply
+from support.services.ollama_stub import ollama
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.server_process import ServerProcess, environment, eventually, run_mail
-from support.timelines import TWO_AGENTS_AND_AN_ACTION
+from support.processes.server import ServerProcess, environment, eventually, run_mail
+from support.processes.timelines import TWO_AGENTS_AND_AN_ACTION
 
 
 def has_text(file: Path) -> bool:
@@ -88,7 +88,7 @@ def test_what_was_accepted_survives_kill_minus_9(slow_folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [2, 15], ids=["SIGINT", "SIGTERM"])
 def test_stops_gracefully(slow_folder: Path, number: int) -> None:
-    """Streams end, whoever waits is told where to look, a turn that can't end is run again after a start."""
+    """Streams end, waiting clients get an address to look at, a turn that can't end is run again after a start."""
     env = {"PYTHONUNBUFFERED": "1"}
     with ServerProcess(slow_folder, "--swarm-name", "slow", env=env) as server, server.client() as client:
         waiting = subprocess.Popen(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.postgres import PASSWORD, borrow_database, has_postgres, postgres_server, return_database
-from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
+from support.engines.postgres import PASSWORD, borrow_database, has_postgres, postgres_server, return_database
+from support.processes.server import TIMEOUT, ServerProcess, eventually, run_mail
 
 pytestmark = pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed")
 
@@ -236,7 +236,9 @@ def test_many_tasks_on_three_servers_of_which_two_are_killed(slow_folder: Path, 
 
 
 def test_postgresql_starts_anew_under_running_servers(slow_folder: Path, start: Start) -> None:
-    """Leases that could not be given back are freed, those who wait are told, and turns go on or are run again."""
+    """Leases that could not be given back are freed, waiting clients get an answer, and turns continue or are run
+    again.
+    """
     one, two = start(), start()
     begin(one, "t")
     eventually((slow_folder / "turns.txt").exists, "the worker is in the middle of its turn")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 resource = pytest.importorskip("resource")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets limits of other processes")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import ServerProcess, eventually
+from support.processes.server import ServerProcess, eventually
 from test_federation import QUESTION, Federation, start
 
 pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
 pytest.importorskip("prometheus_client", reason="pip install 'mail-serverless[metrics]'")
-from support.otlp import Receiver
+from support.services.otlp import Receiver
 
 SWARMS = ("swarm-alpha", "swarm-beta")
 

@@ -1,4 +1,6 @@
-"""The two-swarm sample of MAIL 1.3.6, as it is typed in: two servers start in one folder, and nobody names a database."""
+"""The two-swarm sample of MAIL 1.3.6, as it is typed in: two servers start in one folder, and nobody names a
+database.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -6,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 ALPHA, BETA = "swarm-alpha", "swarm-beta"
 

@@ -4,8 +4,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from support.server_process import ServerProcess, eventually, run_mail
-from support.webhook_receiver import DROP, WebhookReceiver
+from support.processes.server import ServerProcess, eventually, run_mail
+from support.services.webhook_receiver import DROP, WebhookReceiver
 
 from mail.webhooks import verify
 

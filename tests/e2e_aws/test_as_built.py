@@ -5,8 +5,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.aws_deployed import LocalAwsProcess, needs_ministack
-from support.engines import ROOT
+from support.engines.aws import ROOT
+from support.processes.local_aws import LocalAwsProcess, needs_ministack
 
 BUILD = Path(os.environ.get("MAIL_TEST_BUILD") or ROOT / ".aws-sam" / "build")
 

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.aws_client import Crowd, answer
-from support.aws_deployed import full_size, needs_ministack
-from support.aws_swarm import RecordedSwarm
-from support.timelines import in_any_order, read_record
+from aws_client import Crowd, answer
+from aws_swarm import RecordedSwarm
+from support.processes.local_aws import full_size, needs_ministack
+from support.processes.timelines import in_any_order, read_record
 
 from mail.core.engine.actions import UNKNOWN_OUTCOME
 from mail.local_aws.event_sources import Faults
@@ -26,7 +26,7 @@ TEMPO = Tempo(timeouts={"TurnFunction": TURN_SECONDS}, visibility=TURN_SECONDS +
 QUIET_SECONDS = TURN_SECONDS + 4
 TIMEOUT = 240 + 6 * TASKS
 
-pytestmark = [needs_ministack, pytest.mark.timeout(TIMEOUT + 120)]
+pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(TIMEOUT + 120)]
 
 
 def expression(n: int) -> str:
@@ -110,7 +110,7 @@ async def test_every_task_ends_as_if_nothing_had_happened(tmp_path: Path) -> Non
 
 
 async def test_an_action_that_may_not_be_repeated_never_is(tmp_path: Path) -> None:
-    """With the same faults: where it is unknown what an action has done, its agent says so, and goes on."""
+    """With the same faults: where the outcome of an action is unknown, its agent says so and continues."""
     chaos = Chaos(tmp_path, idempotent=False, seed=2)
     records = await chaos.run(TASKS // 2)
     runs = chaos.swarm.runs()

@@ -6,6 +6,8 @@ import pytest
 
 from mail.local_aws.event_sources import Faults, Repeat
 
+pytestmark = pytest.mark.soak
+
 INVOCATIONS = 5_000
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import boto3
 import httpx2
 import pytest
-from support.aws_deployed import LocalAwsProcess, full_size, needs_ministack
-from support.engines import aws_environment
-from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
+from support.engines.aws import aws_environment
+from support.processes.local_aws import LocalAwsProcess, full_size, needs_ministack
+from support.processes.server import TIMEOUT, ServerProcess, eventually, run_mail
 
 pytestmark = [needs_ministack, pytest.mark.timeout(240)]
 

@@ -5,16 +5,16 @@ import time
 from pathlib import Path
 
 import pytest
-from support.aws_client import Crowd
-from support.aws_deployed import needs_ministack
-from support.aws_swarm import TalkativeSwarm
+from aws_client import Crowd
+from aws_swarm import TalkativeSwarm
+from support.processes.local_aws import needs_ministack
 
 from mail.core.protocol.message import Tier
 from mail.local_aws.functions import Invocation
 from mail.local_aws.stack import EventSource
 from mail.local_aws.system import LocalAws
 
-pytestmark = [needs_ministack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(600)]
 
 WORKERS = 8
 LETTERS = 10

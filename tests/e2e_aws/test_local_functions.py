@@ -12,10 +12,10 @@ from typing import Any
 import boto3
 import httpx2
 import pytest
-from support.aws_deployed import LocalAwsProcess, needs_ministack
-from support.aws_toys import make_toys
-from support.engines import aws_environment
-from support.server_process import eventually, run_mail
+from aws_toys import make_toys
+from support.engines.aws import aws_environment
+from support.processes.local_aws import LocalAwsProcess, needs_ministack
+from support.processes.server import eventually, run_mail
 
 pytestmark = [needs_ministack, pytest.mark.timeout(120)]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.aws_deployed import LocalAwsProcess, needs_ministack
-from support.server_process import TIMEOUT, ServerProcess
-from support.timelines import Event, in_any_order, in_order, read_record
+from support.processes.local_aws import LocalAwsProcess, needs_ministack
+from support.processes.server import TIMEOUT, ServerProcess
+from support.processes.timelines import Event, in_any_order, in_order, read_record
 
 pytestmark = [needs_ministack, pytest.mark.timeout(240)]
 
@@ -30,7 +30,7 @@ CONVERSATIONS: dict[str, list[Message]] = {
             "kwargs": {"breakpoint_tool_call_result": {"content": "yes, you may"}},
         },
     ],
-    "a task that goes on": [{"body": "weather in Tokyo"}, {"body": "and 2+2", **RESUME}],
+    "a task that is resumed": [{"body": "weather in Tokyo"}, {"body": "and 2+2", **RESUME}],
     "an entrypoint of one's own": [{"body": "hello", "entrypoint": "nobody"}],
     "too few steps": [{"body": "weather in Tokyo", "kwargs": {"max_steps": 1}}],
     "letters of every kind": [{"body": "ask a human: ‘naïve’ 中文 🦊 </body> ]]> \\u0000?"}],

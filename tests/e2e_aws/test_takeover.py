@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.aws_client import Crowd, answer
-from support.aws_deployed import needs_ministack
-from support.aws_swarm import make_project
+from aws_client import Crowd, answer
+from aws_swarm import make_project
+from support.processes.local_aws import needs_ministack
 
 from mail.local_aws.system import LocalAws
 
@@ -51,7 +51,8 @@ def make(**_wiring):
             begun.write(" " + repr(time.time()))
         await asyncio.sleep(5)  # a watcher looks a few times meanwhile
         arguments = {{"finish_message": "alive"}}
-        call = {{"id": "1", "type": "function", "function": {{"name": "task_complete", "arguments": json.dumps(arguments)}}}}
+        function = {{"name": "task_complete", "arguments": json.dumps(arguments)}}
+        call = {{"id": "1", "type": "function", "function": function}}
         said = {{"role": "assistant", "content": None, "tool_calls": [call]}}
         return None, [AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)]
 
@@ -72,7 +73,7 @@ SWARM = {
     ],
 }
 
-pytestmark = [needs_ministack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(240)]
 
 
 async def test_a_function_that_dies_or_freezes_is_replaced(tmp_path: Path) -> None:

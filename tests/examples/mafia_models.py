@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.llm_stub import LLMStub, Request, call, reply, text
+from support.services.llm_stub import LLMStub, Request, call, reply, text
 
 from mail.core.task.swarm import History
 from mail.examples.mafia.evidence import Evidence, read_hearings

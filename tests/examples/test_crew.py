@@ -29,6 +29,8 @@ from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing.agents import tool_results
 from mail.testing.rig import Outcome, Rig
 
+pytestmark = pytest.mark.fast
+
 BEADS = """\
 a-1: an easy one
 a-2: a limit for logins

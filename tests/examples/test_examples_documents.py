@@ -1,4 +1,6 @@
-"""docs/examples.md and docs/manual-mode.md: their pieces run, in order, and print what they say; so do their commands."""
+"""docs/examples.md and docs/manual-mode.md: their pieces run, in order, and print what they say; so do their
+commands.
+"""
 
 import ast
 import inspect
@@ -9,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
 
 from mail.api.agents import EXAMPLES
 from mail.core.task.task import TaskKey

@@ -3,8 +3,8 @@
 import sys
 
 import pytest
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
 
 from mail.examples.group_chat.chat import CHANNEL, DISHES, HOST, PERSON, QUESTION, GroupChat
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 from mafia_models import MODEL, models
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
 
 from mail.examples.mafia.game import Game
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mafia_models import MODEL, models, speaker
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey

@@ -256,7 +256,7 @@ async def test_tools() -> None:
 
 
 def test_the_narrator() -> None:
-    """Block 8 builds the narrator as we do, but for the factory of old."""
+    """Block 8 builds the narrator as we do, but for the deprecated factory."""
     game = Game(narrator_llm="openai/gpt-5-mini")
     theirs = define(8)["build_narrator_template"](game, ["Ada", "Bruno"])
     own = build_narrator_template(game, ["Ada", "Bruno"])

@@ -22,6 +22,8 @@ from mail.examples.mafia.personas import PERSONAS
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, VILLAGER, Role, Team, calculate_roles
 from mail.examples.mafia.state import LAST_DAY
 
+pytestmark = pytest.mark.fast
+
 SEATS: dict[str, Role] = {
     "Ada": MAFIA,
     "Bruno": MAFIA,

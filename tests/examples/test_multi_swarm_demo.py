@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "multi_swarm_demo.py"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forkserver
-from support.llm_stub import LLMStub, Request, call, reply
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.server import environment
+from support.services.llm_stub import LLMStub, Request, call, reply
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "single_swarm_demo.py"
 

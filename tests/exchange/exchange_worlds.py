@@ -16,9 +16,9 @@ from unittest.mock import patch
 from urllib.parse import urlencode
 from uuid import UUID
 
-from support.dynamodb import shared_client
-from support.engines import aws_environment, endpoint, servers
-from support.moto import MotoAws
+from support.engines.aws import aws_environment, endpoint, servers
+from support.engines.dynamodb import shared_client
+from support.engines.moto import MotoAws
 
 from mail.adapters.aws import backend
 from mail.adapters.aws.client import Aws

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from exchange_worlds import Awaited, World, arrives
-from support.api import agent, template
+from support.services.templates import agent, template
 
 from mail import MAILAction, MAILSwarm
 from mail.agentmail import HelpRequest, Parser
@@ -252,7 +252,7 @@ class TestSafety:
     async def test_what_was_submitted_before_a_death_is_not_submitted_again(
         self, dies_at: str, tmp_path: Path, stack: AsyncExitStack
     ) -> None:
-        """A bridge dies over an answer; the next one, with a new swarm on the same file, goes on."""
+        """A bridge dies over an answer; the next one, with a new swarm on the same file, takes over."""
         world = World("sqlite", tmp_path)
         exchange = await stack.enter_async_context(world.open())
         await exchange.register(ANN)

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import forkserver
-from support.server_process import environment
+from support.processes import forkserver
+from support.processes.document_samples import blocks, run_in_order
+from support.processes.server import environment
 
 import mail.exchange
 from mail.adapters.aws.exchange import MAIL_BYTES
@@ -19,8 +20,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "exchange.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 
-sys.path.insert(0, str(ROOT / "tests" / "docs"))
-from document_samples import blocks, run_in_order  # noqa: E402
+pytestmark = pytest.mark.full
 
 
 async def test_every_piece(

@@ -14,8 +14,8 @@ import pytest
 from exchange_worlds import DURABLE, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dynamodb import Calls
-from support.tiers import sized
+from support.engines.dynamodb import Calls
+from support.plugins.tiers import sized
 
 from mail.adapters.aws.exchange import MAIL_BYTES
 from mail.adapters.sqlite import exchange as exchange_sqlite

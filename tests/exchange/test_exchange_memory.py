@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import BaseModel, model_serializer
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.errors import BadRequest, ConfigurationError
 from mail.exchange import OUTBOX, Exchange, Mail, open_exchange
@@ -310,17 +310,20 @@ def lines_run(entities: int, mails: int, broadcasts: int = 0) -> int:
     return count
 
 
+@pytest.mark.full
 def test_sync_is_linear_in_the_mail_routed() -> None:
     """Lines of Python, those of UUID.__hash__ among them: so each look-up in a dictionary counts."""
     few, many = lines_run(100, 200), lines_run(100, 2_000)
     assert many < 11 * few
 
 
+@pytest.mark.full
 def test_sync_is_linear_in_the_recipients_of_broadcasts() -> None:
     few, many = lines_run(100, 0, 5), lines_run(400, 0, 5)
     assert many < 4.4 * few
 
 
+@pytest.mark.full
 def test_a_thousand_entities_and_much_mail() -> None:
     few = sized(fast=1_000, full=1_000, soak=10_000)
     assert lines_run(1_000, 10 * few) < 11 * lines_run(1_000, few)
@@ -435,7 +438,7 @@ class Machine(RuleBasedStateMachine):
     @rule(owner=SOMEBODY, sender=SOMEBODY)
     def pop(self, owner: UUID, sender: UUID) -> None:
         mail = self.exchange.pop_mail(owner, sender)
-        waiting = self.inboxes.get(owner, {}).get(sender, [])
+        waiting = self.inboxes.get(owner, {}).get(sender, [])  # type: ignore[call-overload]
         assert (mail and mail.content) == (waiting.pop(0) if waiting else None)
 
     @precondition(lambda self: self.inboxes)
@@ -457,7 +460,7 @@ class Machine(RuleBasedStateMachine):
         for owner in PEOPLE:
             for sender in PEOPLE:
                 got = [mail.content for mail in self.exchange.receive(owner, sender)]
-                assert got == self.inboxes.get(owner, {}).get(sender, [])
+                assert got == self.inboxes.get(owner, {}).get(sender, [])  # type: ignore[call-overload]
             pending = sum(map(len, self.inboxes.get(owner, {}).values()))
             assert len(self.exchange.receive(owner)) == pending
             box = self.exchange.get(owner)

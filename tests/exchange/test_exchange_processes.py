@@ -11,8 +11,10 @@ from uuid import uuid4
 
 import pytest
 from exchange_worlds import SHARED, World
-from support import forkserver
-from support.tiers import sized
+from support.plugins.tiers import sized
+from support.processes import forkserver
+
+pytestmark = [pytest.mark.full, pytest.mark.full(on="ministack")]
 
 SCRIPT = Path(__file__).with_name("exchange_process.py")
 TIMEOUT = 100.0

@@ -1,7 +1,7 @@
 """Every Python sample and signature of seed 003.
 
-Of the samples only the line that imports is changed, but for number 25: its sessions and models are other libraries', so
-it is written anew around one of our swarms.
+Of the samples only the line that imports is changed, but for number 25: its sessions and models are other libraries',
+so it is written again around one of our swarms.
 """
 
 import ast
@@ -12,9 +12,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from support.api import agent
-from support.llm_stub import LLMStub, call, reply
 from support.seeds import _read, text_of
+from support.services.llm_stub import LLMStub, call, reply
+from support.services.templates import agent
 
 import mail.exchange
 from mail import MAILSwarmTemplate
@@ -126,7 +126,7 @@ def test_every_attribute_and_property_of_the_tables() -> None:
     for cls, part in ((Mail, mail_part), (Exchange, exchange_part)):
         names = re.findall(r"^\| `(\w+)` +\|", part, re.MULTILINE)
         assert len(names) > 5 or cls is Exchange
-        element = cls(sender=ALICE) if cls is Mail else cls()
+        element = cls(sender=ALICE) if cls is Mail else cls()  # type: ignore[call-arg]
         for name in names:
             assert hasattr(element, name), name
 

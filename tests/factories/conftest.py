@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.llm_stub import LLMStub
+from support.services.llm_stub import LLMStub
 
 from mail.factories import LiteLLMAgentFunction
 from mail.factories.models import close_clients

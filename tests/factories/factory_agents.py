@@ -27,7 +27,7 @@ class Dialect:
 
     @property
     def params(self) -> dict[str, Any]:
-        """What a factory is told."""
+        """The arguments of a factory."""
         return {
             "llm": self.llm,
             "tool_format": self.tool_format,

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.api import agent, template
-from support.mcp_program import COMMAND
+from support.services.mcp_program import COMMAND
+from support.services.templates import agent, template
 
 from mail.testing.agents import View, call, complete
 
@@ -26,7 +26,8 @@ async def main(folder: Path, tool: str) -> None:
     if await runtime.load_task("t") is None:
         await runtime.post(body="Work", task_id="t")
     async with runtime.at_work():
-        while (await runtime.load_task("t")).is_running:  # type: ignore[union-attr]  # noqa: ASYNC110  # begun by another process
+        # begun by another process
+        while (await runtime.load_task("t")).is_running:  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     print((await runtime.read_messages("t"))[-1].message.body)
     await swarm.shutdown()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, field_validator
-from support.llm_stub import LLMStub, call, reply, text
-from support.ollama_stub import ollama
+from support.services.llm_stub import LLMStub, call, reply, text
+from support.services.ollama_stub import ollama
 
 from mail import Agent, LiveEvent, Swarm, action
 from mail.core.task.events import EventKind

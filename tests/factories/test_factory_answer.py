@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, swarm_of
 from pydantic_core import from_json
-from support.llm_stub import LLMStub, call, reply, text
+from support.services.llm_stub import LLMStub, call, reply, text
 
 import mail.factories.answer
 from mail.core.task.live import LiveEvent, LiveKind

@@ -14,8 +14,8 @@ from uuid import UUID
 import pytest
 from factory_agents import ALL, CHAT, CLAUDES, INTERLEAVING, RESPONSES, Dialect, prompt, supervisor, swarm_of
 from pydantic import ValidationError
-from support.http_server import HTTPServer
-from support.llm_stub import LLMStub, call, code, redacted, reply, search, text, thinking
+from support.processes.http_server import HTTPServer
+from support.services.llm_stub import LLMStub, call, code, redacted, reply, search, text, thinking
 
 import mail.factories
 from mail.core.protocol.calls import AgentToolCall

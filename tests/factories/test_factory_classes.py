@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from factory_agents import ALL, CHAT, CLAUDE, CLAUDES, GPT, LOOK_UP, RESPONSES, Dialect, prompt, supervisor
 from pydantic import BaseModel, Field
-from support.llm_stub import LLMStub, call, reply, search, text, thinking
+from support.services.llm_stub import LLMStub, call, reply, search, text, thinking
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import AgentToolCall, declared_name

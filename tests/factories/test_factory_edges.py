@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
-from support.llm_stub import LLMStub, call, reply, text, thinking
+from support.services.llm_stub import LLMStub, call, reply, text, thinking
 
 from mail.core.task.activity import model_call
 from mail.core.task.events import EventKind

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from factory_agents import GPT
-from support.llm_stub import LLMStub, Reply, call, reply
+from support.services.llm_stub import LLMStub, Reply, call, reply
 
 import mail.examples
 from mail import MAILAction, MAILSwarmTemplate
@@ -166,7 +166,8 @@ def test_every_swarm_of_the_package_loads(name: str) -> None:
 
 
 OLD = Path(__file__).parents[1] / "fixtures" / "swarms-1.3.6.json"
-"""The seven swarms of MAIL 1.3.6, in its form: actions by `action_imports`, agents by its classes and older factories."""
+"""The seven swarms of MAIL 1.3.6, in its form: actions by `action_imports`, agents by its classes and older factories.
+"""
 
 OLD_NAMES = [swarm["name"] for swarm in json.loads(OLD.read_text(encoding="utf-8"))]
 

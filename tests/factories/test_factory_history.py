@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, after, prompt, supervisor
-from support.llm_stub import LLMStub, call, code, redacted, reply, search, text, thinking
+from support.services.llm_stub import LLMStub, call, code, redacted, reply, search, text, thinking
 
 from mail.factories.history import NO_RESULT, read_history, to_chat, to_responses
+
+pytestmark = pytest.mark.fast
 
 EVERYTHING = reply(
     thinking("A."),

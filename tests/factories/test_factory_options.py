@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from factory_agents import GPT, prompt
-from support.llm_stub import LLMStub, bad_request, call, reply
+from support.services.llm_stub import LLMStub, bad_request, call, reply
 
 from mail import Agent, Swarm
 from mail.api.agents import MAILAgentTemplate
@@ -78,7 +78,7 @@ async def test_another_address(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name)
     for tool_format in ("responses", "completions"):
         for name in ("api_base", "base_url"):
-            await ask(stub, agent(tool_format, **{name: base}, api_key=KEY))  # type: ignore[arg-type]
+            await ask(stub, agent(tool_format, **{name: base}, api_key=KEY))
     assert len(stub.requests) == 4
 
 

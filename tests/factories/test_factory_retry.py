@@ -1,4 +1,4 @@
-"""When a model can't be called: what is tried again, for how long, and what others are told in the end."""
+"""When a model can't be called: the retries, their time limit, and the final error."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
-from support.llm_stub import (
+from support.services.llm_stub import (
     LLMStub,
     bad_key,
     bad_request,

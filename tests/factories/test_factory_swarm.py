@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from factory_agents import ALL, CHAT, CLAUDES, GPT, LOOK_UP, RESPONSES, Dialect, prompt, supervisor, swarm_of
-from support.http_server import HTTPServer
-from support.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinking
+from support.processes.http_server import HTTPServer
+from support.services.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinking
 
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime

@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 from factory_agents import CLAUDE, GPT, prompt
-from support.llm_stub import LLMStub, call, reply
+from support.services.llm_stub import LLMStub, call, reply
 
 from mail.factories import LiteLLMSupervisorFunction
 from mail.factories.litellm_parts import _FIRST_CALL, CHECKED, is_finished, take_clients

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from pydantic import TypeAdapter
-from support.llm_stub import (
+from support.services.llm_stub import (
     LLMStub,
     Reply,
     Tokens,
@@ -20,6 +20,8 @@ from support.llm_stub import (
     text,
     thinking,
 )
+
+pytestmark = pytest.mark.fast
 
 EVERYTHING = reply(
     thinking("Let me see.\n\nWell."),
@@ -140,7 +142,7 @@ REFUSED = [
     ("/v1/responses", {"input": [{**ITEM, "status": None}]}, "got null"),
     (
         "/v1/messages",
-        {"messages": [*MESSAGES["messages"], {"role": "assistant", "content": [USE]}]},
+        {"messages": [*MESSAGES["messages"], {"role": "assistant", "content": [USE]}]},  # type: ignore[misc]
         "tool_result",
     ),
     ("/v1/messages", {"messages": [{"role": "assistant", "content": "hi"}]}, "first message"),
@@ -167,6 +169,6 @@ def test_thinking_must_come_back_as_it_was(stub: LLMStub) -> None:
     content = post(stub, "/v1/messages", MESSAGES).json()["content"]
     content[0]["thinking"] = "something else"
     said = [{"role": "assistant", "content": content}, {"role": "user", "content": "go on"}]
-    response = post(stub, "/v1/messages", {**MESSAGES, "messages": [*MESSAGES["messages"], *said]})
+    response = post(stub, "/v1/messages", {**MESSAGES, "messages": [*MESSAGES["messages"], *said]})  # type: ignore[misc]
     assert "Invalid `signature`" in response.json()["error"]["message"]
     stub.complaints.clear()

@@ -10,10 +10,10 @@ from typing import Any
 
 import mcp_crash
 import pytest
-from support import mcp_desk
-from support.http_server import eventually
-from support.llm_stub import LLMStub, call, reply
-from support.mcp_program import COMMAND
+from support.processes.http_server import eventually
+from support.services import mcp_desk
+from support.services.llm_stub import LLMStub, call, reply
+from support.services.mcp_program import COMMAND
 
 from mail import Agent, Swarm
 from mail.api.swarms import MAILSwarmTemplate
@@ -106,6 +106,7 @@ async def test_a_long_error_of_a_tool_is_cut(url: str) -> None:
     await tools.aclose()
 
 
+@pytest.mark.fast
 async def test_their_names(url: str) -> None:
     """A name that the agent has already gets the server's as its prefix, as do names of two servers."""
     one: dict[str, Any] = {"url": url, "tools": ["add", "look"]}
@@ -313,6 +314,7 @@ async def test_a_call_ends_with_its_turn(tmp_path: Path) -> None:
     await tools.aclose()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("mcp", "problem"),
     [
@@ -335,6 +337,7 @@ def written(**fields: Any) -> str:
     return json.dumps({"name": "s", "version": "1", "entrypoint": "lead", "agents": [lead]})
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("mcp", "problem"),
     [
@@ -386,7 +389,12 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         meter=UsageMeter(),
         tracer=NO_TRACER,
         activity=TurnActivity(
-            TaskKey("ann", "t"), "lead", "1", SYSTEM_CLOCK, LiveHub(lambda _: ()), loop.time
+            TaskKey("ann", "t"),
+            "lead",
+            "1",
+            SYSTEM_CLOCK,
+            LiveHub(lambda _: ()),  # type: ignore[return-value]
+            loop.time,  # type: ignore[return-value]
         ),
     )
     resumed = await runner.run(begun)
@@ -419,6 +427,7 @@ async def test_the_process_is_killed_during_a_call(
     assert journal.read_text().splitlines().count("begin x") == calls
 
 
+@pytest.mark.fast
 def test_a_dump_hides_the_settings_of_a_server() -> None:
     desk = {"url": "https://desk.example/s3cret/mcp", "headers": {"X": "s3cret"}, "tools": ["add"]}
     run = {"command": "desk", "args": ["--key=s3cret"], "env": {"K": "s3cret"}}

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from function_stage import Stage, why_not_built
-from support.engines import has_ministack
-from support.lambda_runtime import HOW_TO_INSTALL, has_emulator
+from support.engines.aws import has_ministack
+from support.engines.lambda_runtime import HOW_TO_INSTALL, has_emulator
 
 
 @pytest.fixture(scope="module", params=["source", "built"])

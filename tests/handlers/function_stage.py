@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.dynamodb import BUCKET, DynamoDBAdapter
-from support.engines import aws_environment, endpoint
-from support.lambda_runtime import ROOT, Function, LambdaRuntime, built_function, source_function
-from support.sqs_adapter import SQSQueueAdapter
+from support.engines.aws import aws_environment, endpoint
+from support.engines.dynamodb import BUCKET, DynamoDBAdapter
+from support.engines.lambda_runtime import ROOT, Function, LambdaRuntime, built_function, source_function
+from support.engines.sqs import SQSQueueAdapter
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
@@ -149,7 +149,9 @@ class Stage:
         return event
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The messages in the queues, urgent tiers first, as an event source brings them; those that come later, too."""
+        """The messages in the queues, urgent tiers first, as an event source brings them; those that come
+        later, too.
+        """
         sqs = self.queues.client.botocore
         while True:
             for url in self.queues.urls:

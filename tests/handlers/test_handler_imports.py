@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from function_stage import FUNCTIONS, HTTP
-from support.lambda_runtime import ROOT
+from support.engines.lambda_runtime import ROOT
 
 from bench.imports import HANDLER_FLOOR
 from mail.local_aws.processes import system_environment

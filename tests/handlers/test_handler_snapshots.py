@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from support.lambda_runtime import ROOT
+from support.engines.lambda_runtime import ROOT
 
 from mail.local_aws.processes import system_environment
 

@@ -1,4 +1,6 @@
-"""The functions behind the HTTP API, each fed its sample event on a Lambda of our own: what they answer, and in which shape."""
+"""The functions behind the HTTP API, each fed its sample event on a Lambda of our own: what they answer, and in which
+shape.
+"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

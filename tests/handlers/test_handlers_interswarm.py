@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 import pytest
 from function_stage import Stage
-from support.lambda_runtime import LambdaRuntime
-from support.peer_server import PeerServer
+from support.engines.lambda_runtime import LambdaRuntime
+from support.services.peer_server import PeerServer
 
 from mail.adapters.aws.client import Aws
 from mail.core.task.task import TaskStatus

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 from function_stage import ALICE, Stage
-from support.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
+from support.engines.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
 
 from handlers.wiring import RECEIVES
 from mail.adapters.aws.client import Aws

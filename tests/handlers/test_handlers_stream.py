@@ -1,4 +1,6 @@
-"""The function behind the function URL: a server that the Lambda Web Adapter passes requests on to, and streams from."""
+"""The function behind the function URL: a server that the Lambda Web Adapter passes requests on to, and
+streams from.
+"""
 
 import json
 import time
@@ -71,14 +73,14 @@ def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
 
 
 def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
-    """Whoever reads it comes back by itself, as browsers do."""
-    with httpx2.stream(**passed_on(stage.event("stream"), url, life=5, task_id="goes on")) as response:
+    """Its reader reconnects by itself, as browsers do."""
+    with httpx2.stream(**passed_on(stage.event("stream"), url, life=5, task_id="continued")) as response:
         lines = list(response.iter_lines())
     assert "event: ping" not in lines, "it went on for longer than fifteen seconds of silence"
     assert "event: task_complete" not in lines
     last = max(int(line.removeprefix("id: ")) for line in lines if line.startswith("id: "))
     stage.work_off()
-    query = {"task_id": "goes on", "last_event_id": str(last)}
+    query = {"task_id": "continued", "last_event_id": str(last)}
     headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
     rest = httpx2.get(f"{url}/task/stream", params=query, headers=headers, timeout=TIMEOUT)
     assert "event: task_complete" in rest.text

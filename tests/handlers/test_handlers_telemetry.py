@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 from function_stage import Stage
-from support.lambda_runtime import LambdaRuntime
-from support.llm_stub import LLMStub, Tokens, call, reply
+from support.engines.lambda_runtime import LambdaRuntime
+from support.services.llm_stub import LLMStub, Tokens, call, reply
 
 from mail.core.task.task import TaskStatus
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
@@ -122,7 +122,7 @@ def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
     pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
     if stage.code == "built":
         pytest.skip("the layers hold no OpenTelemetry")
-    from support.otlp import Receiver
+    from support.services.otlp import Receiver
 
     function = stage.function("stream")
     port = free_port()

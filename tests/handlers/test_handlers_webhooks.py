@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import pytest
 from function_stage import Stage
-from support.lambda_runtime import LambdaRuntime
-from support.webhook_receiver import WebhookReceiver
+from support.engines.lambda_runtime import LambdaRuntime
+from support.services.webhook_receiver import WebhookReceiver
 
 from mail.adapters.aws.client import Aws
 from mail.core.task.mailboxes import hook_mailbox
@@ -32,7 +32,7 @@ def path(stage: Stage) -> str:
 
 
 def started(stage: Stage, name: str, path: str) -> LambdaRuntime:
-    """A function that is told where secrets are."""
+    """A function that knows where secrets are."""
     return LambdaRuntime(stage.function(name), {**stage.environment, "MAIL_SECRETS_PATH": path})
 
 

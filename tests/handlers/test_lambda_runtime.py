@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.lambda_runtime import (
+from support.engines.lambda_runtime import (
     HOW_TO_INSTALL,
     FunctionFailed,
     LambdaRuntime,

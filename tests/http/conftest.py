@@ -6,7 +6,7 @@ This folder must never get an `__init__.py`: as a package on pytest's path it wo
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import Call, View, build_swarm, complete
@@ -23,6 +23,6 @@ def echo_swarm() -> SwarmCore:
 
 @pytest.fixture
 async def server() -> AsyncIterator[HTTPServer]:
-    """One agent that repeats what it is told."""
+    """One agent that repeats its message."""
     async with HTTPServer(echo_swarm()) as server:
         yield server

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 from openai import AsyncOpenAI
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import Call, Rule, View, build_swarm, complete

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
+from bad_requests import BadRequests
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -25,9 +26,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from support.bad_requests import BadRequests
-from support.http_server import HTTPServer
-from support.tiers import sized
+from support.plugins.tiers import sized
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.task import TaskStatus
 from mail.testing.agents import build_swarm, complete
@@ -197,6 +197,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(operation, GenerationMode.NEGATIVE, id=f"bad {operation}")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("operation", "mode"), list(cases()))
 def test_schemathesis(background: Background, operation: str, mode: GenerationMode) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer, eventually
-from support.webhook_receiver import WebhookReceiver
+from support.processes.http_server import HTTPServer, eventually
+from support.services.webhook_receiver import WebhookReceiver
 
 from mail.client import MAILClient
 from mail.core.protocol.address import Principal

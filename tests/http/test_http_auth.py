@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
-from support.http_server import HTTPServer, QuickUvicorn
+from support.processes.http_server import HTTPServer, QuickUvicorn
 
 from mail.auth.keys import CachedAuthenticator, Caller, digest, find_bearer, read_bearer
 from mail.auth.service import AuthService

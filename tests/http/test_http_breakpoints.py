@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.swarm import SwarmCore

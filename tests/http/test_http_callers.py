@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime

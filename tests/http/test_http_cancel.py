@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, turns, wait

@@ -103,6 +103,7 @@ async def patient() -> AsyncIterator[Server]:
         yield server
 
 
+@pytest.mark.full
 class TestTime:
     @pytest.mark.parametrize("sent", [b"", HALF_A_HEAD], ids=["nothing", "half a head"])
     async def test_a_head_that_does_not_come(self, server: Server, sent: bytes) -> None:

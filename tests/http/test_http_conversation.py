@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.testing.agents import build_swarm, call, complete, tool_results
 

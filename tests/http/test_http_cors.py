@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.types import ASGIApp
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.config import load_config
 from mail.http.cors import MAX_AGE, methods, request_headers, response_headers

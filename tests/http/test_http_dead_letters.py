@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.testing.agents import Call, View, build_swarm, complete
 

@@ -5,7 +5,7 @@ import json
 import logging
 
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.errors import LeaseLost, StoreUnavailable
 

@@ -1,4 +1,4 @@
-"""`GET /task?at=` and `POST /task/fork`: a task as it was, and a new one that goes on from there."""
+"""`GET /task?at=` and `POST /task/fork`: a task as it was, and a new one that continues from there."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.decisions.quotas import Quotas
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait

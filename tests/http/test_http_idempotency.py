@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import MAX_REMEMBERED

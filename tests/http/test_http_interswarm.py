@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.federation import Swallow
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
+from support.services.federation import Swallow
 
 from mail.core.decisions import interswarm as outbound
 from mail.core.task.events import EventKind

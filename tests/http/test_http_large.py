@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.auth.keys import Caller
 from mail.core.decisions.quotas import Quotas

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 from test_http_interswarm import wrapper
 
 from mail.auth.keys import Caller

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http_server import Frame, HTTPServer
+from support.processes.http_server import Frame, HTTPServer
 
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import SwarmCore

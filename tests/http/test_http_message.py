@@ -6,7 +6,7 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import SwarmCore

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.http.routes.health import PostHealth
 from mail.http.routes.message import PostMessage

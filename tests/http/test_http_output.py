@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from support.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer, eventually
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import View, build_agent, build_swarm, call, complete
@@ -39,7 +39,8 @@ async def test_the_output_is_in_the_answer_and_in_the_task() -> None:
         assert (answer["response"], answer["output"]) == ('{"n":2}', {"n": 2})
         faults = [event for event in answer["events"] if event["event"] == "agent_error"]
         assert [fault["data"]["description"] for fault in faults] == [
-            "agent 'supervisor' made an error: the answer doesn't fit the output schema: at /: 'n' is a required property"
+            "agent 'supervisor' made an error: the answer doesn't fit the output schema: at /: 'n' is a required "
+            "property"
         ]
         assert (await server.task("t"))["output"] == {"n": 2}
         summary = await server.client.get("/task", params={"task_id": "t", "fields": "summary"})

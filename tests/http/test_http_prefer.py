@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.http.preferences import Preference, read_preference
 from mail.testing.agents import build_swarm, complete

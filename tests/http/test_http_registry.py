@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
-from support.peer_server import PeerServer
+from support.processes.http_server import HTTPServer
+from support.services.peer_server import PeerServer
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
@@ -70,7 +70,10 @@ async def test_register_list_and_forget(knowing: HTTPServer, beta: PeerServer) -
         knowing, name="beta", base_url=beta.url, auth_token="t0ken", metadata={"team": "b"}
     )
     assert response.status_code == 200
-    note = "its token for this server must have the id 'beta' or 'agent'; to accept only one id, register it with a caller_id"
+    note = (
+        "its token for this server must have the id 'beta' or 'agent'; "
+        "to accept only one id, register it with a caller_id"
+    )
     ends = (
         "as it contains a token, this entry expires after a day, and when this server stops; to keep it, set "
         "SWARM_AUTH_TOKEN_BETA where this server runs, and register the swarm without auth_token"

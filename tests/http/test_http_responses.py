@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 from responses_stage import Bridge, Slow, problem
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.client import MAILClient
 from mail.client.errors import BadAnswer

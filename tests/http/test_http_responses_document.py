@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
+
+pytestmark = pytest.mark.full
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "responses.md"
 

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseFunctionToolCall
 from responses_stage import Bridge
-from support.llm_stub import LLMStub, Request, Tokens, call, reply
+from support.services.llm_stub import LLMStub, Request, Tokens, call, reply
 
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.factories import LiteLLMSupervisorFunction
 from mail.testing.agents import build_swarm
+
+pytestmark = pytest.mark.full
 
 GPT, CLAUDE = "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"
 TOOL: Any = {

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 
 async def test_root(server: HTTPServer) -> None:

@@ -1,10 +1,12 @@
-"""Sign-in links: `POST /sign-in-links`, `/sign-in`, `/sign-out`, and what a thief of a code or of a session can't do."""
+"""Sign-in links: `POST /sign-in-links`, `/sign-in`, `/sign-out`, and what a thief of a code or of a session
+can't do.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.auth.keys import Caller, digest
 from mail.auth.local_keys import LocalAuthenticator, LocalKeys

@@ -5,9 +5,9 @@ import json
 
 import httpx2
 import pytest
-from support.gates import waiting_swarm
-from support.http_server import HTTPServer, eventually
-from support.timelines import ONE_AGENT, TWO_AGENTS_AND_AN_ACTION
+from support.faults.gates import waiting_swarm
+from support.processes.http_server import HTTPServer, eventually
+from support.processes.timelines import ONE_AGENT, TWO_AGENTS_AND_AN_ACTION
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import build_agent, build_swarm, call, complete, request, respond, wait

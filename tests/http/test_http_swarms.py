@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token

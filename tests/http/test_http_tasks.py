@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.testing.agents import build_swarm, call, complete
 
@@ -146,7 +146,7 @@ async def test_admins_list_the_tasks_of_others_without_what_is_in_them(server: H
     async def listed(query: str) -> dict[str, dict[str, object]]:
         answer = await server.client.get(f"/tasks?fields=summary&{query}", headers=admin)
         tasks: dict[str, dict[str, object]] = answer.json()
-        return {key: task["task_owner"] for key, task in tasks.items()}
+        return {key: task["task_owner"] for key, task in tasks.items()}  # type: ignore[misc]
 
     assert await listed("") == {"t": "admin:root@example"}
     assert await listed("caller=user:ann") == {"t": "user:ann@example"}

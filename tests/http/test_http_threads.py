@@ -7,7 +7,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.protocol.address import create_agent_address
 from mail.core.protocol.message import MAILMessage, MAILRequest

@@ -1,6 +1,6 @@
 """`/tokens`: list, create and revoke API tokens."""
 
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.auth.keys import digest
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.size import json_size
 from mail.core.task.swarm import ActionCore, SwarmCore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 import mail.adapters.sqlite.database
 from mail.auth.keys import Caller

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.stored import write_task
 from mail.core.task.usage import NO_USAGE, Usage, report_usage

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer, eventually
-from support.webhook_receiver import DROP, Got, WebhookReceiver
+from support.processes.http_server import HTTPServer, eventually
+from support.services.webhook_receiver import DROP, Got, WebhookReceiver
 
 from mail.bootstrap.peers import make_webhooks
 from mail.config import ServerConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import (

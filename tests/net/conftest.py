@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from support.peer_server import PeerServer
+from support.services.peer_server import PeerServer
 
 from mail.net import SwarmRegistry
 

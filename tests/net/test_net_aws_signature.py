@@ -8,8 +8,8 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from support.messages import wrapped
-from support.peer_server import PeerServer, Request
+from support.services.messages import wrapped
+from support.services.peer_server import PeerServer, Request
 
 from mail.errors import BadRequest, PeerRefused
 from mail.net import InterswarmRouter, SwarmRegistry

@@ -1,7 +1,7 @@
 """Finding swarms by the URLs of others."""
 
 import pytest
-from support.peer_server import PeerServer
+from support.services.peer_server import PeerServer
 
 from mail.net import InterswarmRouter, SwarmRegistry
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_server import HTTPServer
-from support.messages import letter
-from support.peer_server import PeerServer
+from support.processes.http_server import HTTPServer
+from support.services.messages import letter
+from support.services.peer_server import PeerServer
 
 from mail.http.routes.registry import PostSwarms
 from mail.net import SwarmRegistry

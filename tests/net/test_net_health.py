@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 import pytest
-from support.http_server import eventually
-from support.peer_server import PeerServer
+from support.processes.http_server import eventually
+from support.services.peer_server import PeerServer
 
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import StoreUnavailable

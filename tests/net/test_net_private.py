@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.peer_server import PeerServer
+from support.services.peer_server import PeerServer
 
 from mail.errors import BadRequest, PeerRefused, PeerUnavailable
 from mail.net import SwarmRegistry

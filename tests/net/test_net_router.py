@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from support.http_server import eventually
-from support.messages import letter, wrapped
-from support.peer_server import PeerServer
+from support.processes.http_server import eventually
+from support.services.messages import letter, wrapped
+from support.services.peer_server import PeerServer
 
 from mail.core.protocol.address import create_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage

@@ -1,7 +1,7 @@
 """Tokens by reference."""
 
 import pytest
-from support.engines import make_client
+from support.engines.aws import make_client
 
 from mail.adapters.aws.client import Parameters
 from mail.errors import BadRequest

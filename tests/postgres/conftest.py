@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.postgres import PostgresAdapter, borrow_database, has_postgres, return_database
+from support.engines.postgres import PostgresAdapter, borrow_database, has_postgres, return_database
 
 from mail.testing.changes import Maker
 

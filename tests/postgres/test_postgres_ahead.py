@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import scalar_row
-from support.postgres import PostgresAdapter, lose_answer, waits
+from support.engines.postgres import PostgresAdapter, lose_answer, waits
 
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.postgres.ahead import FRESH_SECONDS
@@ -288,7 +288,9 @@ class TestFence:
     async def test_a_commit_under_way_while_its_turn_is_released_and_opened_elsewhere(
         self, adapter: PostgresAdapter, make: Maker, opens: bool
     ) -> None:
-        """It waits for the row of its task, so that it is in flight when its lease goes; it has the row before the heir."""
+        """It waits for the row of its task, so that it is in flight when its lease goes; it has the row before the
+        heir.
+        """
         here, there = await adapter.another(), await adapter.another()
         if opens:
             here.ahead.workers = AlwaysFree(make.lease)
@@ -380,7 +382,10 @@ class TestHandingOver:
         assert answer.message.body == "done"
 
     async def test_slow_agents_run_wherever_a_worker_is_free(self, url: str) -> None:
-        """One server gets all requests and has two workers; the other has the rest. No turn waits, and no worker rests."""
+        """One server gets all requests and has two workers; the other has the rest.
+
+        No turn waits, and no worker rests.
+        """
         held = asyncio.Event()
         running: list[str] = []
 
@@ -425,7 +430,9 @@ class TestHandingOver:
 
 class TestFairness:
     async def test_each_callers_next_turn_comes_before_anybodys_second_one(self, url: str) -> None:
-        """All workers are busy with a greedy caller's tasks, which have more turns to come; others wait, at both servers."""
+        """All workers are busy with a greedy caller's tasks, which have more turns to come; others wait, at both
+        servers.
+        """
         gates: dict[str, asyncio.Event] = {}
         began: list[str] = []
 

@@ -1,4 +1,7 @@
-"""What a request costs PostgreSQL: statements, round trips, syncs of the log. Exact counts, over HTTP; nothing that runs by time."""
+"""What a request costs PostgreSQL: statements, round trips, syncs of the log.
+
+Exact counts, over HTTP; nothing that runs by time.
+"""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -10,7 +13,7 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
-from support.postgres import PostgresServer, make_database
+from support.engines.postgres import PostgresServer, make_database
 
 from mail import bootstrap
 from mail.adapters.postgres.pool import Connection, Postgres
@@ -29,7 +32,8 @@ PER_TURN = {"FOR NO KEY UPDATE": 1, "UPDATE mail.tasks": 1}
 """The statements, by what is in them."""
 
 AT_WORK: ContextVar[bool] = ContextVar("at_work", default=False)
-"""Whether a statement belongs to work that the server asks for; a pool that opens a connection meanwhile has its own."""
+"""Whether a statement belongs to work that the server asks for; a pool that opens a connection meanwhile has its own.
+"""
 
 BY_TIME = ("local.workers.SWEEP", "postgres.liveness.LIVENESS", "postgres.queue.POLL", "postgres.notifier.POLL",
            "postgres.notifier.PAUSE", "postgres.store.HERE")  # fmt: skip
@@ -125,7 +129,10 @@ def durable() -> Iterator[str]:
 
 
 async def test_syncs_of_the_log(durable: str, tmp_path: Path) -> None:
-    """One for a request, and one for each turn: what is acknowledged is on the disk. Sessions report theirs as they end."""
+    """One for a request, and one for each turn: what is acknowledged is on the disk.
+
+    Sessions report theirs as they end.
+    """
 
     async def syncs(requests: int) -> int:
         before = read_syncs(durable)

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import QuickUvicorn
-from support.mail_1_3_6 import OldDatabase, answered, event, message, typical_tasks
-from support.postgres import borrow_database, return_database
+from support.engines.mail_1_3_6 import OldDatabase, answered, event, message, typical_tasks
+from support.engines.postgres import borrow_database, return_database
+from support.processes.http_server import QuickUvicorn
 
 from mail import bootstrap
 from mail.auth.keys import Caller
@@ -219,7 +219,7 @@ class TestMistakes:
     def test_a_broken_task_does_not_stop_the_others(
         self, old: OldDatabase, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        old.add("bad history", histories={"supervisor": ["not an entry"]})  # type: ignore[dict-item]
+        old.add("bad history", histories={"supervisor": ["not an entry"]})
         old.add("bad answer", response={"no": "message"})
         old.add("bad owner", owner="nobody")
         old.add("good", response=answered("good", "fine"))

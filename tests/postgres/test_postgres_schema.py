@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
-from support.postgres import PASSWORD, drop_database, execute, postgres_server
+from support.engines.postgres import PASSWORD, drop_database, execute, postgres_server
 
 from mail.adapters.postgres import schema
 from mail.adapters.postgres.schema import SCHEMA_VERSION, TABLES, prepare

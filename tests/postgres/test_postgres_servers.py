@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 from psycopg.sql import SQL
-from support.postgres import break_connections, execute
+from support.engines.postgres import break_connections, execute
 
 from mail.adapters.postgres.liveness import LOCKS, Liveness
 from mail.adapters.postgres.notifier import Notifier
@@ -269,7 +269,7 @@ class TestQueue:
     async def test_workers_outlive_a_database_that_is_away(
         self, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from support.postgres import postgres_server
+        from support.engines.postgres import postgres_server
 
         monkeypatch.setattr("mail.adapters.postgres.pool.TIMEOUT", 0.3)
         async with server(url) as one:

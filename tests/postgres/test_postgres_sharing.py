@@ -6,7 +6,14 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
-from support.postgres import PostgresAdapter, break_connections, execute, lose_answer, postgres_server, waits
+from support.engines.postgres import (
+    PostgresAdapter,
+    break_connections,
+    execute,
+    lose_answer,
+    postgres_server,
+    waits,
+)
 
 from mail.adapters.postgres.backend import PostgresDocuments
 from mail.adapters.postgres.pool import Postgres
@@ -151,7 +158,7 @@ class TestTrouble:
     ) -> None:
         name = Identifier(adapter.url.rpartition("/")[2])
         alter = SQL("ALTER DATABASE {} SET default_transaction_isolation = {}")
-        execute(adapter.url, alter.format(name, SQL("'{}'").format(SQL(level))))  # type: ignore[arg-type]
+        execute(adapter.url, alter.format(name, SQL("'{}'").format(SQL(level))))
         try:
             stores = [await adapter.another(), await adapter.another()]
             begun = make.begin(KEY)

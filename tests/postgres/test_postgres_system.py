@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import environment
+from support.processes.server import environment
 
 from mail import bootstrap
 from mail.adapters.postgres.liveness import Liveness

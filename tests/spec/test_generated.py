@@ -15,6 +15,8 @@ from spec_folder import SPEC, load_script
 
 from mail.core.protocol.message import MAILMessage
 
+pytestmark = pytest.mark.full
+
 generate = load_script("generate")
 
 

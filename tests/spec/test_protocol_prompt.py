@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from protocol_samples import KINDS, MOMENT, PLURAL, address, envelope, envelopes, message, texts
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.auth.service import AuthService
 from mail.http.service import Service

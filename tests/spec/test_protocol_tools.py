@@ -111,7 +111,7 @@ def test_agents_and_supervisors_get_their_tools(style: ToolFormat) -> None:
 
 def test_a_declaration_of_another_style_is_refused() -> None:
     with pytest.raises(ValueError, match="style must be"):
-        tools.create_help_tool("xml")  # type: ignore[arg-type]
+        tools.create_help_tool("xml")
 
 
 async def _act(_args: dict[str, Any]) -> str:

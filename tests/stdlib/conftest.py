@@ -48,7 +48,7 @@ def run() -> Run:
 
 @pytest.fixture
 def told() -> Run:
-    """Runs an action that must fail as `kind`; returns what the agent is told."""
+    """Runs an action that must fail as `kind`; returns the error that the agent gets."""
 
     async def told(kind: type[MAILError], action: MAILAction, **arguments: Any) -> str:
         with pytest.raises(kind) as caught:

@@ -1,4 +1,6 @@
-"""An MCP server for tests, written with the SDK: `python mcp_server.py` speaks over stdio, `app()` is an ASGI application."""
+"""An MCP server for tests, written with the SDK: `python mcp_server.py` speaks over stdio, `app()` is an ASGI
+application.
+"""
 
 import asyncio
 from typing import Annotated

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from support.api import agent, rule_based, template
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
+from support.services.templates import agent, rule_based, template
 
 from mail import MAILAction, MAILSwarmTemplate
 from mail.agentmail import (
@@ -218,7 +218,7 @@ async def test_there_is_nothing_to_run(form: MAILAction) -> None:
         await form({})
 
 
-# ------------------------------------------------------------------------------------------ what goes on waiting
+# ------------------------------------------------------------------------------------------ what keeps waiting
 
 
 @pytest.mark.parametrize(

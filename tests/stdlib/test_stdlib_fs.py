@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.errors import AgentFault, ConfigurationError, ToolCallFault
 from mail.stdlib.fs import actions, create_directory, delete_file, files, read_directory
@@ -387,7 +387,7 @@ class TestNothingLeadsOut:
             nonlocal links
             while not is_over.is_set():
                 shutil.rmtree(parked) if parked.is_dir() else parked.unlink(missing_ok=True)
-                with suppress(OSError):  # whoever writes may come between
+                with suppress(OSError):  # a writer may come between
                     place.rename(parked)
                 with suppress(OSError):
                     place.symlink_to(goal)

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from support.http_server import QuickUvicorn
+from support.processes.http_server import QuickUvicorn
 
 from mail.core.turns.context import TURN, TurnContext
 from mail.errors import ConfigurationError, ToolCallFault

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from support.http_server import HTTPServer, QuickUvicorn
+from support.processes.http_server import HTTPServer, QuickUvicorn
 
 from mail.errors import ToolCallFault
 from mail.stdlib.interswarm import actions

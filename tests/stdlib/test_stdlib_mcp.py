@@ -17,8 +17,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from support.http_server import QuickUvicorn, eventually
-from support.mcp_program import COMMAND
+from support.processes.http_server import QuickUvicorn, eventually
+from support.services.mcp_program import COMMAND
 
 from mail.core.turns.context import TURN, TurnContext
 from mail.errors import ConfigurationError, ToolCallFault
@@ -34,6 +34,8 @@ from mail.stdlib.mcp.actions import (
     mcp_read_resource,
 )
 from mail.utils.outcomes import ActionFailed
+
+pytestmark = pytest.mark.full
 
 PROGRAM = {"command": sys.executable, "args": [mcp_server.__file__]}
 
@@ -98,6 +100,7 @@ def children() -> set[str]:
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
+@pytest.mark.soak(on="stdio")
 async def test_everything(toolbox: str, run: Any, told: Any) -> None:
     """All that there is to ask, of each kind of server."""
     pinged = await run(mcp_ping, server=toolbox)

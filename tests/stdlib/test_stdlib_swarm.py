@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api import agent, rule_based, template
-from support.mcp_program import COMMAND
+from support.services.mcp_program import COMMAND
+from support.services.templates import agent, rule_based, template
 
 from mail import MAILSwarmTemplate
 from mail.stdlib.fs.actions import read_file, write_file
 from mail.testing.agents import Call, View, call, complete
+
+pytestmark = pytest.mark.full
 
 
 def use_the_toolbox(view: View) -> list[Any]:

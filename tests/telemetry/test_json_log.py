@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.federation import Swallow
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
+from support.services.federation import Swallow
 
 from mail.adapters.telemetry.json_log import ActivityLog, JSONFormatter
 from mail.core.turns.context import leave_task

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.federation import Swallow
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
+from support.services.federation import Swallow
 
 from handlers import telemetry
 from mail.core.engine.leased_turn import OutboundResult, TurnReport

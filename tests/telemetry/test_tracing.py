@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from support.federation import Federation
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
+from support.services.federation import Federation
 
 from mail.core.protocol.traceparent import read_traceparent, same_trace
 from mail.core.task.task import TaskKey
@@ -254,7 +254,7 @@ class TestWithoutATracer:
         swarm = build_swarm({"supervisor": lambda _view: [complete("done")]})
         sent = []
 
-        from support.federation import Swallow
+        from support.services.federation import Swallow
 
         class Noting(Swallow):
             async def deliver(self, message: Any, *, back: bool) -> str | None:

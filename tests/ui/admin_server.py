@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import httpx2
-from support.http_server import TIMEOUT
+from support.processes.http_server import TIMEOUT
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue, issue_link, issue_token

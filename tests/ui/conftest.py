@@ -1,7 +1,7 @@
 """What the tests of the page share: a Chromium, a server, and where screenshots go.
 
-They need the `playwright` package and a Chromium: the one that MAIL_CHROMIUM names, `chromium-headless-shell`, playwright's
-own (`playwright install chromium`), or the system's. Without them they are skipped, in CI they fail.
+They need the `playwright` package and a Chromium: the one that MAIL_CHROMIUM names, `chromium-headless-shell`,
+playwright's own (`playwright install chromium`), or the system's. Without them they are skipped, in CI they fail.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from studio_server import StudioServer
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 from ui_needs import unavailable
 
 if TYPE_CHECKING:

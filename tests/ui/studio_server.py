@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Self
 
 import httpx2
-from support.http_server import TIMEOUT, HTTPServer
+from support.processes.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, SwarmCore

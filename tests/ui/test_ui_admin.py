@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 from admin_server import AdminServer
-from support.http_server import TIMEOUT
+from support.processes.http_server import TIMEOUT
 from test_ui_live import violations
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     expect(page.locator(".who")).to_contain_text("ann")
     page.goto(busy.link())
     expect(page.locator(".who")).to_contain_text("root")
-    page.wrong.clear()  # Chromium's own lines about the 401 responses
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium's own lines about the 401 responses
 
 
 @pytest.mark.parametrize("path", ["sign-in", "whoami"])
@@ -90,7 +90,7 @@ def test_a_link_is_not_lost_with_a_request(page: "Page", busy: AdminServer, path
     expect(page.locator(".who")).to_have_text("ben · user")
     assert len(refused) == 2
     assert "sign-in" not in page.url
-    page.wrong.clear()  # Chromium reports the request that failed
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports the request that failed
 
 
 def test_a_link_to_another_caller_ends_the_session_and_its_drafts(page: "Page", busy: AdminServer) -> None:
@@ -215,7 +215,10 @@ def test_a_swarm_is_checked_and_loaded(
     problem = page.get_by_role("listitem").filter(has_text="agents.0.enable_entripoint")
     expect(problem).to_contain_text("enable_entrypoint")
     problem.get_by_role("button").click()
-    selected = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
+    selected = (
+        "document.activeElement.value.slice(document.activeElement.selectionStart, "
+        "document.activeElement.selectionEnd)"
+    )
     assert page.evaluate(selected) == '"enable_entripoint"'
     shoot("admin-swarm-problem")
     editor.fill(good)
@@ -256,7 +259,7 @@ def test_other_swarms_and_webhooks(admin: Callable[[str], "Page"], shoot: Shoot)
     page.get_by_label("URL", exact=True).fill("http://insecure.example")
     page.get_by_role("button", name="Register").click()
     expect(page.get_by_role("alert")).to_contain_text("https")
-    assert page.wrong.pop().endswith("400 (Bad Request)"), (
+    assert page.wrong.pop().endswith("400 (Bad Request)"), (  # type: ignore[attr-defined]
         "Chromium's own line, of nothing else that went wrong"
     )
     page.get_by_role("button", name="Delete the webhook").click()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from studio_page import answers, ask, expect, send, status_of
-from support.approval_swarm import Bank
+from support.processes.approval_swarm import Bank
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -34,7 +34,7 @@ def test_one_call_is_edited_and_the_other_rejected(page: "Page", bank: Bank) -> 
     arguments.fill('{"to": "eve"}')
     approve.click()
     expect(cards.first.get_by_text("pay does not take these arguments")).to_be_visible()
-    page.wrong.clear()  # Chromium reports each request that failed
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
     arguments.fill('{"to": "eve", "amount": 5}')
     approve.click()
 

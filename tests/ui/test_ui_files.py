@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
-from support.http_server import HTTPServer
+from support.processes.http_server import HTTPServer
 
 from mail.http.routes.ui import FOLDER, MEDIA_TYPES
 from mail.testing.agents import build_swarm, complete, turns

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from studio_page import answers, ask, expect, ground, is_in_view, send, sign_in, size, status_of
-from support.server_process import ServerProcess
+from support.processes.server import ServerProcess
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -74,7 +74,7 @@ def test_a_message_to_a_task_that_waits_becomes_its_answer(page: "Page", server:
     refusal.get_by_role("button", name="Send as the answer").click()
     expect(status_of(page)).to_have_text("completed")
     expect(answers(page).last).to_contain_text("Yes, as an answer.")
-    page.wrong[:] = [text for text in page.wrong if "409" not in text]
+    page.wrong[:] = [text for text in page.wrong if "409" not in text]  # type: ignore[attr-defined]
 
 
 def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
@@ -168,7 +168,7 @@ def test_offline_is_said_and_a_failed_message_stays(
     refusal.get_by_role("button", name="Retry").click()
     expect(answers(page).last).to_contain_text("3")
     expect(refusal).not_to_be_visible()
-    page.wrong.clear()  # Chromium reports each request that failed
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
 def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
@@ -181,7 +181,7 @@ def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
     assert page.evaluate(
         "(() => { try { document.body.innerHTML = '<b>x</b>' } catch (e) { return e.name } })()"
     ) == ("TypeError")
-    page.wrong[:] = [text for text in page.wrong if "TrustedHTML" not in text]
+    page.wrong[:] = [text for text in page.wrong if "TrustedHTML" not in text]  # type: ignore[attr-defined]
 
 
 def test_the_list_of_tasks_in_pages(page: "Page", server: ServerProcess) -> None:
@@ -271,7 +271,7 @@ def test_a_token_that_won_t_do(page: "Page", server: ServerProcess, token: str, 
     expect(page.get_by_role("alert")).to_contain_text(says)
     expect(page.get_by_label("Token")).to_be_focused()
     assert page.evaluate("sessionStorage.length") == 0, "it is not kept"
-    page.wrong[:] = [text for text in page.wrong if "40" not in text]
+    page.wrong[:] = [text for text in page.wrong if "40" not in text]  # type: ignore[attr-defined]
 
 
 def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoot) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
 Shoot = Callable[[str], Path]
-TOOL = ActionCore("files_read", lambda _arguments: "text", "Read a file.", {"type": "object"})
+TOOL = ActionCore("files_read", lambda _arguments: "text", "Read a file.", {"type": "object"})  # type: ignore[return-value]
 
 
 class Files:

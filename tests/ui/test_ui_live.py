@@ -98,7 +98,7 @@ def test_a_server_that_comes_back_is_followed_again(page: "Page", studio: Studio
     page.context.set_offline(False)
     expect(page.locator(".health")).to_have_text("healthy")
     expect(answers(page).last).to_contain_text("and the cellar.")
-    page.wrong.clear()  # Chromium reports each request that failed
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
 def test_the_reader_is_not_pulled_away(page: "Page", studio: StudioServer) -> None:
@@ -204,7 +204,7 @@ def test_a_token_that_is_revoked_leads_back_to_the_form(page: "Page", studio: St
     page.route("**/tasks?*", lambda route: route.fulfill(status=401, json=revoked))
     expect(page.get_by_text("Your token is no longer valid. Sign in again.")).to_be_visible()
     assert page.evaluate("sessionStorage.length") == 0
-    page.wrong.clear()  # Chromium reports each request that failed
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
 @pytest.mark.parametrize(("path", "status"), [("whoami", None), ("whoami", 429), ("swarm", 503)])
@@ -217,7 +217,7 @@ def test_a_page_that_is_reloaded_while_the_server_can_t_answer_waits_for_it(
     expect(page.get_by_text("Trying again…").last).to_contain_text(str(status or "can't be reached"))
     page.unroute(f"**/{path}")
     expect(answers(page)).to_contain_text(["You said: hello"])
-    page.wrong.clear()  # Chromium reports each request that failed
+    page.wrong.clear()  # type: ignore[attr-defined]  # Chromium reports each request that failed
 
 
 STATES = {

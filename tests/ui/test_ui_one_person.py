@@ -1,4 +1,6 @@
-"""The person at the terminal and on the page is one: the page of the printed link has the tasks of commands, and an admin's tabs."""
+"""The person at the terminal and on the page is one: the page of the printed link has the tasks of commands, and an
+admin's tabs.
+"""
 
 import json
 import re
@@ -6,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from studio_page import answers, expect, send, status_of
-from support.server_process import ServerProcess, run_mail
+from support.processes.server import ServerProcess, run_mail
 
 from mail.auth.keys import digest
 from mail.auth.tokens import NUMBER_CHARACTERS

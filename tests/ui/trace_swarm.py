@@ -1,4 +1,6 @@
-"""A swarm whose turns take time, for the tests of the trace: models and actions with durations, tokens and reasoning."""
+"""A swarm whose turns take time, for the tests of the trace: models and actions with durations, tokens and
+reasoning.
+"""
 
 import asyncio
 import threading
@@ -6,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from support.http_server import TIMEOUT, HTTPServer
+from support.processes.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import SwarmCore
@@ -32,7 +34,10 @@ async def dig(arguments: dict[str, Any]) -> str:
 
 
 class TraceServer:
-    """A server on an event loop of its own, as playwright's synchronous API occupies this one. `gate` holds the worker."""
+    """A server on an event loop of its own, as playwright's synchronous API occupies this one.
+
+    `gate` holds the worker.
+    """
 
     def __init__(self) -> None:
         self._ready = threading.Event()

@@ -18,7 +18,7 @@ SPENDING = Usage(calls=1, input_tokens=60, output_tokens=40, cost=0.25)
 
 
 def endless(view: View) -> Sequence[Call]:
-    """Calls its action again and again, and finishes when it is told to."""
+    """Calls its action again and again, and finishes at the system's request."""
     report_usage(SPENDING)
     if view.mail.subject == Subject.MAXIMUM_STEPS_REACHED:
         return [complete(view.mail.body.partition(".")[0])]
@@ -103,7 +103,9 @@ async def test_a_new_generation_has_a_budget_of_its_own() -> None:
         first = await rig.ask(budget=Budget(tokens=200), task_id="t")
         second = await rig.ask(budget=Budget(tokens=300), task_id="t")
     assert (first.task.generation.spent.tokens, second.task.generation.spent.tokens) == (400, 500)
-    assert second.task.usage["supervisor"].tokens == 400 + 2 * 500  # it goes on once for what it never reads
+    assert (
+        second.task.usage["supervisor"].tokens == 400 + 2 * 500
+    )  # it runs once more, for mail that it never reads
     assert second.task.generation.number == 3
 
 

@@ -250,7 +250,10 @@ class TestDatabase:
         monkeypatch.setenv("DATABASE_URL", url)
         with pytest.raises(
             ConfigurationError,
-            match=r"^DATABASE_URL: .*use a path, sqlite:///path, postgresql://user@host/database, dynamodb://table, or none",
+            match=(
+                r"^DATABASE_URL: .*use a path, sqlite:///path, "
+                r"postgresql://user@host/database, dynamodb://table, or none"
+            ),
         ) as raised:
             load_config()
         assert "secret" not in str(raised.value)

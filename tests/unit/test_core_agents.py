@@ -40,7 +40,7 @@ async def test_what_an_agent_may_not_return(result: Any, told: str) -> None:
 
 async def test_an_agent_function_that_is_not_async() -> None:
     with pytest.raises(AgentUnavailable, match="returned tuple of str, list; an agent function is async"):
-        await AgentCore(lambda _history, _choice: ("text", [])).step([], "auto")  # type: ignore[arg-type, return-value]
+        await AgentCore(lambda _history, _choice: ("text", [])).step([], "auto")  # type: ignore[return-value]
 
 
 async def act(args: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.dead_letters import ended, letters, loaded
+from dead_letters import ended, letters, loaded
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
@@ -170,7 +170,7 @@ class TestRedriving:
             return [complete(view.mail.body)]
 
         async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
-            first = await rig.ask()  # the supervisor is told, and finishes with that
+            first = await rig.ask()  # the supervisor gets the error, and finishes with it
             assert first.task.status is TaskStatus.COMPLETED
             worker.is_broken = False
             (redriven,) = await rig.runtime.dead_letters.redrive(ADMIN, first.key)
@@ -279,7 +279,7 @@ class TestDiscarding:
         assert any(event.seq == seq for event in events)
 
     async def test_one_that_comes_meanwhile_stays(self) -> None:
-        """Whoever discards all has seen those that there were."""
+        """Discarding all covers those that there were."""
 
         class Overtaken(SQLiteStore):
             """Another commit comes first once, and buries something."""

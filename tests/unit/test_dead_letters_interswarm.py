@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.dead_letters import ended, letters, loaded
-from support.federation import Federation
+from dead_letters import ended, letters, loaded
+from support.services.federation import Federation
 
 from mail.core.decisions import interswarm as outbound
 from mail.core.decisions.dead_letters import read_dead_letters, redrive, with_messages
@@ -89,7 +89,7 @@ async def test_what_a_swarm_that_was_down_did_not_get_is_answered_once_it_is_bac
         assert not redriven.waits
         await both.settle()
         task = await loaded(rig, first.key)
-        assert task.status is TaskStatus.COMPLETED  # its answer waits there for whoever resumes it
+        assert task.status is TaskStatus.COMPLETED  # its answer waits there until the task resumes
         assert task.pending.keys() == {"supervisor"}
         assert task.dead_letters == ()
         assert task.peers["b"].failures == 0

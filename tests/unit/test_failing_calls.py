@@ -1,4 +1,6 @@
-"""Calls of actions that fail again and again with the same error: counted, noted, and in the end the agent's failure."""
+"""Calls of actions that fail again and again with the same error: counted, noted, and in the end the agent's
+failure.
+"""
 
 from typing import Any
 

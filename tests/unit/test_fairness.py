@@ -113,7 +113,9 @@ class TestShares:
 
 
 async def test_long_turns_of_one_caller_do_not_delay_anothers() -> None:
-    """Hold every turn of one that may be held; another's turns run, and so do those of the first when a place is free."""
+    """Hold every turn of one that may be held; another's turns run, and so do those of the first when a place
+    is free.
+    """
     held = asyncio.Event()
     running: list[str] = []
 

@@ -41,7 +41,7 @@ class Renewals:
         self.made: list[list[str]] = []
         self.is_cut = False
         self._renew = rig.store.renew
-        rig.store.renew = self  # type: ignore[method-assign, assignment]
+        rig.store.renew = self
 
     async def __call__(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         if self.is_cut:
@@ -195,7 +195,7 @@ async def test_a_frozen_worker_loses_its_turn_once_and_its_death_is_told_once(
         async def hang(*_: Any, **__: Any) -> set[str]:
             return await never
 
-        rig.store.renew = hang  # type: ignore[method-assign, assignment]
+        rig.store.renew = hang
         rig.runtime.turns._heartbeat._stop_expired = lambda due: None  # type: ignore[method-assign]
         await asyncio.sleep(LEASE + 0.05)
         counted, others = Counted(), [another(rig), another(rig)]

@@ -5,7 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.mail_1_3_6 import BEGAN, answered, event, message, sent, tool_call, tool_result, user_turn
+from support.engines.mail_1_3_6 import (
+    BEGAN,
+    answered,
+    event,
+    message,
+    sent,
+    tool_call,
+    tool_result,
+    user_turn,
+)
 
 from mail.core.decisions.imports import INTERRUPTED, OldTask, import_task
 from mail.core.decisions.receive import may_reach, receive

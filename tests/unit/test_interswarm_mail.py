@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.federation import Federation, Swallow
-from support.tiers import sized
+from support.plugins.tiers import sized
+from support.services.federation import Federation, Swallow
 
 from mail.core.decisions import interswarm as outbound
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -54,7 +54,7 @@ def asking(
 
 
 def answering(policy: Any, name: str = "b", **options: Any) -> SwarmCore:
-    """A swarm whose worker answers whoever writes, without being able to write elsewhere by itself."""
+    """A swarm whose worker answers every message, without being able to write elsewhere by itself."""
     worker = build_agent(policy, targets=["supervisor"], name="worker", **options)
     supervisor = build_agent(
         turns([complete("never")]), targets=["worker"], supervises=True, name="supervisor"
@@ -154,7 +154,7 @@ class TestQuestionAndAnswer:
 
 @pytest.mark.parametrize("completes", [False, True])
 async def test_the_record_ends_with_the_end(completes: bool) -> None:
-    """Also that of the swarm that is told of the end, whether its own part has ended before or not."""
+    """Also that of the swarm that learns of the end, whether its own part has ended before or not."""
 
     def worker(view: View) -> Any:
         return [complete("done")] if completes else echo(view)
@@ -211,7 +211,7 @@ async def test_several_swarms_at_once() -> None:
 
 
 async def test_a_chain() -> None:
-    """A asks B, which asks C: answers come back the same way, and all three are told of the end."""
+    """A asks B, which asks C: answers come back the same way, and all three learn of the end."""
 
     def relay(view: View) -> Any:
         if view.mail.sender.endswith("@a"):
@@ -269,7 +269,7 @@ async def test_a_part_that_fails_tells_the_swarm_that_asked() -> None:
 
 
 async def test_a_part_that_stalls_tells_the_swarm_that_asked() -> None:
-    """Whoever was asked says nothing: it is reminded, and then its part ends with an error, which is an answer."""
+    """The asked agent is silent: it is reminded, and then its part ends with an error, which is an answer."""
 
     lazy = build_swarm(
         {
@@ -429,7 +429,7 @@ class TestTools:
         async with Federation(asking(policy), swarm("b"), swarm("c")) as all3:
             submitted = await all3["a"].submit("hello")
             await all3.settle()
-            all3["a"].clock.advance(61)
+            all3["a"].clock.advance(61)  # type: ignore[attr-defined]
             outcome = await all3["a"].outcome(submitted)
             await all3.settle()
         assert "all@c has not answered in time" in outcome.answer
@@ -640,7 +640,7 @@ class TestEnds:
             both.trouble = hold
             submitted = await both["a"].submit("hello", timeout=5)
             await asyncio.sleep(0.05)
-            both["a"].clock.advance(10)
+            both["a"].clock.advance(10)  # type: ignore[attr-defined]
             outcome = await both["a"].outcome(submitted)
             assert outcome.task.status is TaskStatus.FAILED
             release.set()
@@ -668,7 +668,7 @@ class TestEnds:
         assert "done" in outcome.answer or "worker" in outcome.answer
 
     async def test_nobody_waits_for_ever(self) -> None:
-        """The other end has lost the task: after an hour whoever asked is told."""
+        """The other end has lost the task: after an hour the asking agent gets an error."""
 
         def policy(view: View) -> Any:
             return [request("worker@b"), wait()] if len(view.messages) == 1 else [complete(view.mail.body)]
@@ -677,6 +677,6 @@ class TestEnds:
             rig.runtime.peers = Swallow()
             submitted = await rig.submit("hello")
             await rig.workers.idle()
-            rig.clock.advance(3_601)
+            rig.clock.advance(3_601)  # type: ignore[attr-defined]
             outcome = await rig.outcome(submitted)
         assert outcome.answer == "worker@b has not answered in time. A later answer still reaches you."

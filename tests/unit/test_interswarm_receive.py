@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.federation import Swallow
+from support.services.federation import Swallow
 
 from mail.core.engine.admission import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -177,7 +177,8 @@ class TestWhose:
         with pytest.raises(Forbidden) as refusal:
             await peer.forward("other-key", source="home")
         assert refusal.value.detail == (
-            "the token of this request has the id 'other-key', and swarm 'example' expects 'home' of swarm 'home': use a token with that "
+            "the token of this request has the id 'other-key', and swarm 'example' expects 'home' of swarm "
+            "'home': use a token with that "
             "id, or ask the operator of 'example' to register 'home' with the caller_id 'other-key'"
         )
         await peer.forward("third", source="third", task_id="t-2")
@@ -348,7 +349,7 @@ class TestTheEnd:
         response = await peer.rig.store.read_response(task.key, 1)
         assert response is not None
         assert response.message.body == "42"
-        assert len(await peer.outgoing()) == 1, "nobody is told what it has just said"
+        assert len(await peer.outgoing()) == 1, "a swarm gets no message about its own"
 
     async def test_what_is_not_read_yet_is_over_too(self, peer: Peer) -> None:
         await peer.forward()

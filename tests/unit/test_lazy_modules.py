@@ -42,7 +42,7 @@ MODULES = {
 
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
-    pytester.makeini("[pytest]\naddopts = -p support.lazy_modules -p no:xdist -p no:asyncio")
+    pytester.makeini("[pytest]\naddopts = -p support.plugins.lazy_modules -p no:xdist -p no:asyncio")
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(**MODULES)
     return pytester

@@ -288,7 +288,7 @@ class TestFailures:
 
 class TestDeath:
     async def test_an_action_is_not_repeated(self, tmp_path: Any) -> None:
-        """The process dies in the middle of an action; the next step goes on from there."""
+        """The process dies in the middle of an action; the next step continues from there."""
         ran: list[str] = []
         reached, never = asyncio.Event(), asyncio.Event()
 
@@ -364,7 +364,7 @@ class TestDeath:
                 await step(rig, "GM")
             assert (
                 await step(rig, "GM")
-            ).message.body == "too late"  # a stopped task goes on, without its limit
+            ).message.body == "too late"  # a stopped task resumes, without its limit
 
 
 class TestSummaries:

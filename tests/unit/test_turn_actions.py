@@ -19,7 +19,7 @@ from mail.testing.rig import Outcome, Rig
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """What is told here has partly no form in UTF-8, and pytest-xdist can't pass on logs that hold such text."""
+    """Some texts here have no form in UTF-8, and pytest-xdist can't pass on logs that hold such text."""
     caplog.set_level(logging.CRITICAL, logger="mail")
 
 
@@ -386,7 +386,7 @@ async def test_actions_that_run_at_once_have_a_receipt_each() -> None:
 
 
 class TestRedelivery:
-    """A worker dies in the middle of an action; whoever runs the turn next finds its checkpoint."""
+    """A worker dies in the middle of an action; the next runner of the turn finds its checkpoint."""
 
     async def die_in(self, action: ActionCore, runs: list[str], calls_of_agent: list[int]) -> Outcome:
         started = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Breakpoint tools: an agent calls, the task pauses, the user gives the result, the agent goes on."""
+"""Breakpoint tools: an agent calls, the task pauses, the user gives the result, the agent continues."""
 
 import json
 from dataclasses import replace

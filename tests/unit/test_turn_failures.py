@@ -1,4 +1,4 @@
-"""Agents that fail: they raise, hang, or return what nobody can use. Somebody is told, and nothing hangs."""
+"""Agents that fail: they raise, hang, or return what nobody can use. An error is reported, and nothing hangs."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from mail.testing.rig import Outcome, Rig
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """What is told here has partly no form in UTF-8, and pytest-xdist can't pass on logs that hold such text."""
+    """Some texts here have no form in UTF-8, and pytest-xdist can't pass on logs that hold such text."""
     caplog.set_level(logging.CRITICAL, logger="mail")
 
 
@@ -330,7 +330,9 @@ class Count:
 
 
 class TestTurnsThatCannotBeStored:
-    """An agent reports a number of tokens that is not JSON: neither its output nor its failure can be stored with it."""
+    """An agent reports a number of tokens that is not JSON: neither its output nor its failure can be stored
+    with it.
+    """
 
     @pytest.fixture
     def calls(self) -> list[int]:

@@ -27,7 +27,7 @@ FORMATS: list[ToolFormat] = ["completions", "responses"]
 
 @pytest.fixture(params=FORMATS)
 def tool_format(request: pytest.FixtureRequest) -> ToolFormat:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 async def act(args: dict[str, Any]) -> str:

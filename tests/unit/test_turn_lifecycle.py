@@ -1,4 +1,4 @@
-"""A task over several generations: what ends it, what is stashed, and how a person's next message goes on."""
+"""A task over several generations: what ends it, what is stashed, and how a person's next message resumes it."""
 
 import asyncio
 from typing import Any
@@ -426,7 +426,7 @@ class TestStash:
             await rig.runtime.run_turn(outcome.key, "worker")
             await rig.queue.publish(
                 [WakeUp(outcome.key, "worker", tier=outcome.task.head_tier("worker") or 5)]
-            )  # type: ignore[arg-type]
+            )
             await rig.runtime.recover()
             await asyncio.sleep(0.01)
             assert await rig.store.load(outcome.key) == outcome.task

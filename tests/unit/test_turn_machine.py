@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
@@ -320,7 +320,7 @@ class TaskMachine(RuleBasedStateMachine):
         assert self.responses.keys() == set(range(1, after.generation.number + (not after.is_running)))
 
     def check_questions(self, before: Task | None, change: TaskChange) -> None:
-        """Whoever has written gets an answer that was given after their message was read."""
+        """Each writer gets an answer that was given after their message was read."""
         if change.consumed is not None:
             place = (change.consumed.mailbox, change.consumed.seq)
             self.unheard = self.unheard and place not in self.unread

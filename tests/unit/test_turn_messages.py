@@ -34,7 +34,7 @@ def worker(view: View) -> Any:
 async def refusal(
     wrong: Call, *, caller: Principal | None = None, targets: list[str] | None = None
 ) -> ReceivedMessage:
-    """What an agent is told when it writes to somebody whom it can't write to."""
+    """The errors for mail to agents out of reach."""
     told: list[View] = []
 
     def policy(view: View) -> Any:
@@ -197,7 +197,7 @@ class TestRequestIds:
         assert [each.request_id for each in outcome.task.requests] == ids[10:]
 
     async def test_none_is_left_when_the_task_has_ended(self) -> None:
-        """Nobody will answer it any more; what is still unread can be answered when the task goes on."""
+        """Nobody will answer it any more; what is still unread can be answered when the task resumes."""
         swarm = build_swarm({"supervisor": turns([request("worker"), complete()]), "worker": worker})
         async with Rig(swarm) as rig:
             assert (await rig.ask()).task.requests == ()

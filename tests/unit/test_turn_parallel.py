@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.tiers import sized
+from support.plugins.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
@@ -264,7 +264,7 @@ async def test_a_turn_that_may_not_run_hands_on_what_came_meanwhile() -> None:
     class SlowReads(SQLiteStore):
         """A store in which one reader is slower than the other."""
 
-        async def read_events(self, key: Any, *, after: int = 0, limit: int | None = None) -> Any:
+        async def read_events(self, key: Any, *, after: int = 0, limit: int | None = None) -> Any:  # type: ignore[override]
             events = await super().read_events(key, after=after, limit=limit)
             rounds.append(len(rounds))
             for _ in range(10 * len(rounds)):

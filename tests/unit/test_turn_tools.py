@@ -7,7 +7,9 @@ import pytest
 
 from mail.core.decisions.help import write_guide
 from mail.core.protocol.mail_tools import MAIL_TOOLS, Help
+from mail.core.protocol.message import Tier
 from mail.core.task.events import EventKind
+from mail.core.task.task import TaskKey
 from mail.testing.agents import (
     Call,
     View,
@@ -25,7 +27,15 @@ from mail.testing.agents import (
     turns,
     wait,
 )
+from mail.testing.changes import ANN, Change, Mail, Maker, change_of
 from mail.testing.rig import Outcome, Rig
+
+BEGUN = Maker().begin(TaskKey(ANN, "t"))
+WRONG = (("alpha", "::tool_call_error::"),)
+NOTHING = (
+    "ERROR: there is nothing to await: you have no unanswered request and no mail is on its way; "
+    "write to an agent or call task_complete"
+)
 
 
 async def after(*script: Call, **agents: Any) -> tuple[Outcome, list[str], list[Any]]:
@@ -94,28 +104,19 @@ async def test_send_broadcast_reaches_every_other_agent_once() -> None:
     assert results[0].startswith("SUCCESS: ")
 
 
-async def test_send_broadcast_by_the_only_agent_is_an_error() -> None:
-    outcome, results, letters = await after(broadcast())
-    assert results[0].startswith("ERROR: ")
-    assert [letter.subject for letter in letters] == ["::agent_error::"]
-    assert outcome.answer == "done"
+def test_send_broadcast_by_the_only_agent_is_an_error() -> None:
+    alone = build_swarm({"alpha": turns()})
+    (result,), mail, *_ = change_of(BEGUN, broadcast(), swarm=alone)
+    assert result.startswith("ERROR: ")
+    assert mail == (("alpha", "::agent_error::"),)
 
 
 @pytest.mark.parametrize("tool", ["acknowledge_broadcast", "ignore_broadcast"])
-@pytest.mark.parametrize("msg_type", ["request", "interrupt"])
-async def test_broadcast_tools_are_only_for_broadcasts(tool: str, msg_type: str) -> None:
-    seen: list[View] = []
-
-    def supervisor(view: View) -> Any:
-        seen.append(view)
-        return [call(tool)] if len(view.messages) == 1 else [complete()]
-
-    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-        outcome = await rig.ask(msg_type=msg_type)
-    assert seen[1].results[0].startswith("ERROR: ")
-    assert tool in seen[1].results[0]
-    assert seen[1].mail.subject == "::tool_call_error::"
-    assert outcome.of(EventKind.BROADCAST_IGNORED) == []
+@pytest.mark.parametrize(("tier", "kind"), [(Tier.PERSON, "request"), (Tier.INTERRUPT, "interrupt")])
+def test_broadcast_tools_are_only_for_broadcasts(tool: str, tier: Tier, kind: str) -> None:
+    begun = Maker().begin(TaskKey(ANN, "t"), Mail("alpha", tier))
+    error = f"ERROR: {tool} is only for broadcasts; this message is of type {kind}"
+    assert change_of(begun, call(tool)) == Change((error,), WRONG)
 
 
 @pytest.mark.parametrize("answer", [acknowledge("mine"), ignore("not mine"), acknowledge(), ignore()])
@@ -131,24 +132,18 @@ async def test_await_message_for_an_answer() -> None:
     assert outcome.of(EventKind.AWAIT_MESSAGE)[0].extra == {"agent": "supervisor", "reason": "an answer"}
 
 
-async def test_await_message_for_nothing_is_an_error() -> None:
-    outcome, results, letters = await after(wait())
-    assert results[0].startswith("ERROR: ")
-    assert [letter.subject for letter in letters] == ["::tool_call_error::"]
-    assert outcome.of(EventKind.AWAIT_MESSAGE) == []
-    assert len(outcome.of(EventKind.AGENT_ERROR)) == 1
+def test_await_message_for_nothing_is_an_error() -> None:
+    assert change_of(BEGUN, wait()) == Change((NOTHING,), WRONG)
 
 
-async def test_await_message_before_the_request_is_an_error_as_calls_are_processed_in_order() -> None:
-    _, results, _ = await after(wait(), request("worker"), worker=answering)
-    assert results[0].startswith("ERROR: ")
-    assert results[1].startswith("SUCCESS: ")
+def test_await_message_before_the_request_is_an_error_as_calls_are_processed_in_order() -> None:
+    change = change_of(BEGUN, wait(), request("beta"))
+    assert change == Change((NOTHING, "SUCCESS: request sent to beta"), (*WRONG, ("beta", "Request")))
 
 
-@pytest.mark.parametrize("beside", [broadcast(), interrupt("worker"), call("help"), call("nonsense")])
-async def test_await_message_is_fine_while_mail_is_on_its_way(beside: Call) -> None:
-    _, results, _ = await after(beside, wait(), worker=answering)
-    assert results[1].startswith("SUCCESS: ")
+@pytest.mark.parametrize("beside", [broadcast(), interrupt("beta"), call("help"), call("nonsense")])
+def test_await_message_is_fine_while_mail_is_on_its_way(beside: Call) -> None:
+    assert change_of(BEGUN, beside, wait()).results[1] == "SUCCESS: waiting for mail"
 
 
 async def test_await_message_beside_an_action_is_fine_as_its_result_is_on_its_way() -> None:
@@ -243,14 +238,11 @@ class TestTaskComplete:
         assert finishing.message.recipients[0].address == "all"
         assert outcome.events[-1].data("x")["response"] == "the answer"
 
-    async def test_only_a_supervisor_can(self) -> None:
-        def worker(view: View) -> Any:
-            return [complete("mine")] if len(view.messages) == 1 else [respond("supervisor", view.results[0])]
-
-        outcome, _, letters = await after(request("worker"), wait(), worker=worker)
-        assert letters[0].body.startswith("ERROR: ")
-        assert outcome.answer == "done"
-        assert len(outcome.of(EventKind.TASK_COMPLETE_CALL)) == 1
+    def test_only_a_supervisor_can(self) -> None:
+        begun = Maker().begin(TaskKey(ANN, "t"), Mail("beta"))
+        change = change_of(begun, complete("mine"))
+        assert change.results[0].startswith("ERROR: ")
+        assert (change.answer, change.mail) == (None, (("beta", "::tool_call_error::"),))
 
     async def test_any_supervisor_can(self) -> None:
         deputy = build_agent(
@@ -280,9 +272,8 @@ class TestTaskComplete:
         assert [entry.message.message.body for entry in inbox] == ["before"]
         assert outcome.events[-1].kind is EventKind.TASK_COMPLETE
 
-    async def test_an_empty_answer_is_an_answer(self) -> None:
-        outcome, _, _ = await after(complete(""))
-        assert outcome.answer == ""
+    def test_an_empty_answer_is_an_answer(self) -> None:
+        assert change_of(BEGUN, complete("")).answer == ""
 
 
 @pytest.mark.parametrize(
@@ -348,33 +339,24 @@ async def test_wrong_calls_are_told_to_the_agent_and_wake_it(tool: str, args: di
     assert told.sender.model_dump() == {"address_type": "system", "address": "example"}
 
 
-async def test_wrong_arguments_are_named() -> None:
-    _, results, _ = await after(call("send_request", target="worker"), worker=answering)
-    assert "subject" in results[0]
-    assert "body" in results[0]
-    assert "target" not in results[0]
+def test_wrong_arguments_are_named() -> None:
+    error = "ERROR: send_request: subject: Field required; body: Field required"
+    assert change_of(BEGUN, call("send_request", target="beta")) == Change((error,), WRONG)
 
 
-async def test_unknown_arguments_are_let_through() -> None:
+def test_unknown_arguments_are_let_through() -> None:
     """Models invent some; what they meant by the others is clear."""
-    _, results, _ = await after(
-        call("send_request", target="worker", subject="s", body="b", urgency="high"), wait(), worker=answering
-    )
-    assert results[0].startswith("SUCCESS: ")
+    invented = call("send_request", target="beta", subject="s", body="b", urgency="high")
+    assert change_of(BEGUN, invented) == Change(("SUCCESS: request sent to beta",), (("beta", "s"),))
 
 
-async def test_an_excluded_tool_does_not_exist() -> None:
-    silent = build_agent(
-        turns([call("help")], [complete()]),
-        supervises=True,
-        exclude_tools=frozenset({"help"}),
-        name="supervisor",
+def test_an_excluded_tool_does_not_exist() -> None:
+    silent = build_swarm(
+        {"alpha": build_agent(turns(), supervises=True, exclude_tools=frozenset({"help"}))},
+        entrypoint="alpha",
     )
-    async with Rig(build_swarm({"supervisor": silent}, entrypoint="supervisor")) as rig:
-        outcome = await rig.ask()
-        results = View(await rig.history("supervisor", outcome.key), "").results
-    assert results[0] == "ERROR: there is no tool 'help'"
-    assert outcome.of(EventKind.HELP_CALLED) == []
+    change = change_of(BEGUN, call("help"), swarm=silent)
+    assert change == Change(("ERROR: there is no tool 'help'",), (("alpha", "::action_error::"),))
 
 
 async def test_an_action_of_others_does_not_exist_for_an_agent_without_it() -> None:
@@ -443,11 +425,8 @@ async def test_what_the_system_sends_can_always_be_noted(noted: Call) -> None:
     ]
 
 
-async def test_no_tool_call_at_all_is_an_error() -> None:
-    outcome, results, letters = await after()
-    assert results == []
-    assert [letter.subject for letter in letters] == ["::tool_call_error::"]
-    assert len(outcome.of(EventKind.AGENT_ERROR)) == 1
+def test_no_tool_call_at_all_is_an_error() -> None:
+    assert change_of(BEGUN) == Change((), WRONG)
 
 
 async def test_text_of_an_agent_stays_in_its_history() -> None:

@@ -1,4 +1,6 @@
-"""Signatures of webhooks: the vectors of Standard Webhooks (https://www.standardwebhooks.com), and its library both ways."""
+"""Signatures of webhooks: the vectors of Standard Webhooks (https://www.standardwebhooks.com), and its library both
+ways.
+"""
 
 import base64
 import time

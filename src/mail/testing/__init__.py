@@ -5,6 +5,7 @@
 - `rig`        a swarm on the real engine, in this process and in memory
 - `clock`      a clock whose times and ids are the same in every run
 - `changes`    changes of tasks, as stores commit them
+- `faults`     points at which a plan delays, fails or kills your code, and ports that pass them
 - `contracts`  the test suites for stores and queues (these need pytest)
 """
 

@@ -1,9 +1,10 @@
-"""Changes of a task for tests of stores: what a decision could return, without agents."""
+"""Changes of a task: what a decision could return, for tests of stores; and what one did return, for tests of decisions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from mail.core.decisions.turn import settle
 from mail.core.protocol.address import create_agent_address, create_system_address, create_user_address
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import (
@@ -24,7 +25,7 @@ from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import Subject
-from mail.testing.agents import NAME, build_swarm, complete, output, turns
+from mail.testing.agents import NAME, Call, build_swarm, complete, output, turns
 from mail.testing.clock import EPOCH, FakeClock
 
 ANN = f"user:ann@{NAME}"
@@ -143,3 +144,29 @@ def checkpoint(*contents: str) -> Checkpoint:
     calls = output([complete(content) for content in contents])
     receipts = tuple(Receipt(state=Receipt.State.DONE, content=content) for content in contents)
     return Checkpoint(text=None, calls=tuple(calls), receipts=receipts)
+
+
+class Change(NamedTuple):
+    """The change that a turn makes, in short: the results of its calls, the mail by mailbox and subject, the end of the task."""
+
+    results: tuple[str, ...] = ()
+    mail: tuple[tuple[str, str], ...] = ()
+    status: TaskStatus = TaskStatus.RUNNING
+    answer: str | None = None
+
+
+def change_of(begun: TaskChange, *calls: Call, swarm: SwarmCore = SWARM) -> Change:
+    """Return what a turn changes in which an agent has read the first message of a new task, and makes these calls.
+
+    assert change_of(Maker().begin(key), complete("42")) == Change(("SUCCESS: task completed",), (), "completed", "42")
+    """
+    turn = Turn(begun.task, begun.deliveries[0], Lease("lease", NOW + 60), history=[], checkpoint=None)
+    made = Checkpoint(text=None, calls=tuple(output(calls)), receipts=(None,) * len(calls))
+    change = settle(begun.task, swarm, turn, made, FakeClock())
+    entries = [entry for record in change.histories for entry in record.entries]
+    return Change(
+        tuple(str(entry["content"]) for entry in entries if entry.get("role") == "tool"),
+        tuple((entry.mailbox, entry.message.message.subject) for entry in change.deliveries),
+        change.task.status,
+        change.response.message.body if change.response else None,
+    )

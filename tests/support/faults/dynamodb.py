@@ -1,4 +1,5 @@
-"""DynamoDB: a point before and after each call; and what no emulator does by itself, such as conflicts and lost answers.
+"""DynamoDB: a point before and after each call; and what no emulator does by itself, such as conflicts and lost
+answers.
 
     with Faults(client) as faults:
         faults.plan("TransactWriteItems", conflict, lost_answer)
@@ -22,7 +23,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from mail.adapters.aws.client import AwsClient
-from support.faults.points import Points
+from mail.testing.faults import Points
 
 Send = Callable[[AWSPreparedRequest], AWSResponse]
 Fault = Callable[[AWSPreparedRequest, Send], AWSResponse | None]

@@ -1,4 +1,6 @@
-"""PostgreSQL: a point before and after each round trip, and one before the begin of each turn that a commit has opened."""
+"""PostgreSQL: a point before and after each round trip, and one before the begin of each turn that a commit
+has opened.
+"""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -7,7 +9,7 @@ from mail.adapters.postgres.ahead import Ahead, Opened
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
 from mail.core.task.task import TaskKey
-from support.faults.points import Points
+from mail.testing.faults import Points
 
 
 class FaultyPostgres(Postgres):

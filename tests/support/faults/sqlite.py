@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from support.faults.points import Points
+from mail.testing.faults import Points
 
 
 class FaultyConnection:

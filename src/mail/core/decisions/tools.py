@@ -336,7 +336,7 @@ class ToolExecutor:
         is_from_system = self.incoming.sender.address_type == "system"
         if not is_from_system and self.incoming.msg_type not in ("broadcast", "broadcast_complete"):
             raise ToolCallFault(
-                f"{tool.tool_name} is only for broadcasts; this is a {self.incoming.msg_type}"
+                f"{tool.tool_name} is only for broadcasts; this message is of type {self.incoming.msg_type}"
             )
 
     def _request_answered(self, target: str) -> OpenRequest | None:

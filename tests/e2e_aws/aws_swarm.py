@@ -1,0 +1,157 @@
+"""Project folders to deploy: the real template, with swarms that are made for a test."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from support.engines.aws import ROOT
+
+from mail.swarms_json.load import PACKAGED_SOURCE
+
+RECORD_VARIABLE = "TEST_RECORD"
+
+RECORDED = f'''
+"""Actions of the example swarm that write down each run, so that it can be told how often there was one."""
+
+import os
+
+from mail.examples.math_dummy import actions
+
+
+async def calculate_expression(args):
+    record = os.open(os.environ["{RECORD_VARIABLE}"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(record, args["expression"].encode() + b"\\n")
+    os.close(record)
+    return await actions.calculate_expression(args)
+'''
+
+SWEEPER = '''
+"""The sweeper, but for how long a task has to be quiet: a test can't wait for a minute."""
+
+import os
+
+from handlers import sweeper
+
+sweeper.QUIET_SECONDS = float(os.environ["TEST_QUIET_SECONDS"])
+handler = sweeper.handler
+'''
+
+TALKATIVE = '''
+"""A supervisor that writes to its workers, `each` times to every one, and workers that take their time."""
+
+import asyncio
+import json
+import os
+import re
+
+from mail.core.protocol.tool_schemas import AgentToolCall
+
+
+def use(history, *calls):
+    ids = [f"call{len(history)}.{n}" for n in range(len(calls))]
+    completion = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": i, "type": "function", "function": {"name": tool, "arguments": json.dumps(args)}}
+            for i, (tool, args) in zip(ids, calls)
+        ],
+    }
+    return None, [
+        AgentToolCall(tool_name=tool, tool_args=args, tool_call_id=i, completion=completion)
+        for i, (tool, args) in zip(ids, calls)
+    ]
+
+
+def supervisor(comm_targets, **_wiring):
+    async def decide(history, tool_choice):
+        flood = re.search(r"flood (\\d+)", history[-1]["content"])
+        if flood is None:
+            return use(history, ("task_complete", {"finish_message": "done"}))
+        letter = {"subject": "Flood", "body": "chatter"}
+        letters = [
+            ("send_request", {"target": target, **letter}) for target in comm_targets for _ in range(int(flood[1]))
+        ]
+        return use(history, *letters, ("await_message", {"reason": "they are many"}))
+
+    return decide
+
+
+def worker(**_wiring):
+    async def decide(history, tool_choice):
+        await asyncio.sleep(float(os.environ["TEST_TURN_SECONDS"]))
+        return use(history, ("await_message", {"reason": "there is more"}))
+
+    return decide
+'''
+
+
+CONFIG = """
+[server.swarm]
+name = {name}
+[server.limits]
+running_tasks = 0
+"""
+
+
+def make_project(folder: Path, swarm: dict[str, Any], modules: dict[str, str]) -> Path:
+    """A project with a swarm and the modules that it names; returns its template."""
+    template = folder / "template.yaml"
+    template.write_text((ROOT / "template.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    code = folder / "swarm"
+    code.mkdir()
+    for name, source in modules.items():
+        (code / f"{name}.py").write_text(source, encoding="utf-8")
+    (code / "swarms.json").write_text(json.dumps([swarm]), encoding="utf-8")
+    (code / "mail.toml").write_text(CONFIG.format(name=json.dumps(swarm["name"])), encoding="utf-8")
+    return template
+
+
+class RecordedSwarm:
+    """The example swarm, to be deployed with `template` and `environment`, writing down what it calculates."""
+
+    def __init__(self, folder: Path, *, idempotent: bool, quiet_seconds: float) -> None:
+        swarms = json.loads(PACKAGED_SOURCE.read_text(encoding="utf-8"))
+        (swarm,) = [each for each in swarms if each["name"] == "example-no-proxy"]
+        for action in swarm["actions"]:
+            if action["name"] == "calculate_expression":
+                action |= {"function": "python::recorded:calculate_expression", "idempotent": idempotent}
+        self.template = make_project(folder, swarm, {"recorded": RECORDED, "quick_sweeper": SWEEPER})
+        handlers = self.template.read_text(encoding="utf-8")
+        self.template.write_text(handlers.replace("handlers.sweeper.handler", "quick_sweeper.handler"))
+        self._record = folder / "record.txt"
+        self.environment = {
+            RECORD_VARIABLE: str(self._record),
+            "TEST_QUIET_SECONDS": str(quiet_seconds),
+        }
+
+    def runs(self) -> Counter[str]:
+        """How often each expression was calculated."""
+        return Counter(self._record.read_text().splitlines() if self._record.exists() else ())
+
+
+class TalkativeSwarm:
+    """A swarm that floods its workers, to be deployed with `template` and `environment`."""
+
+    def __init__(self, folder: Path, *, workers: int, turn_seconds: float) -> None:
+        names = [f"worker{n}" for n in range(workers)]
+        supervisor = {
+            "name": "supervisor",
+            "factory": "python::talkative:supervisor",
+            "comm_targets": names,
+            "enable_entrypoint": True,
+            "can_complete_tasks": True,
+        }
+        members = [
+            {"name": name, "factory": "python::talkative:worker", "comm_targets": ["supervisor"]}
+            for name in names
+        ]
+        swarm = {
+            "name": "talkative",
+            "version": "1.0.0",
+            "entrypoint": "supervisor",
+            "agents": [supervisor, *members],
+        }
+        self.template = make_project(folder, swarm, {"talkative": TALKATIVE})
+        self.environment = {"TEST_TURN_SECONDS": str(turn_seconds)}

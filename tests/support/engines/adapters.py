@@ -1,0 +1,132 @@
+"""How the contract suites get at each adapter."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.backend import SQLiteDocuments
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import IN_MEMORY
+from mail.core.task.ports import Store, TurnQueue
+from mail.core.task.task import TaskKey
+from mail.testing import contracts
+from support.engines.aws import sqs_engines
+from support.engines.dynamodb import ENGINES, DynamoDBAdapter
+from support.engines.postgres import PostgresAdapter, PostgresQueueAdapter, has_postgres
+from support.engines.sqs import SQSQueueAdapter
+
+
+class StoreAdapter(contracts.StoreAdapter, Protocol):
+    """A database with the documents in it, that can be opened and closed."""
+
+    records: ServerDocuments
+
+    async def open(self) -> None:
+        """Connect."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class SQLiteAdapter:
+    """The embedded store, in memory or on a file."""
+
+    leases_outlive_process = False
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+
+    async def open(self) -> None:
+        self._database = SQLiteDatabase(self._path)
+        self.store: Store = SQLiteStore(self._database)
+        self.records: ServerDocuments = ServerDocuments(SQLiteDocuments(self._database))
+
+    async def close(self) -> None:
+        self._database.close()
+
+    async def reopen(self) -> Store:
+        await self.close()
+        await self.open()
+        return self.store
+
+
+def _on_dynamodb(engine: str, _: Path) -> StoreAdapter:
+    return DynamoDBAdapter(engine)
+
+
+class Slow:
+    """A store of which every call takes a while, so that others get in between."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        call = getattr(self._store, name)
+
+        async def slow(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0)
+            try:
+                return await call(*args, **kwargs)
+            finally:
+                await asyncio.sleep(0)
+
+        return slow
+
+
+class SlowSQLiteAdapter(SQLiteAdapter):
+    """The embedded store, as slow as one behind a network."""
+
+    async def open(self) -> None:
+        await super().open()
+        self.store = cast(Store, Slow(self.store))
+
+
+STORES: dict[str, Callable[[Path], StoreAdapter]] = {
+    "sqlite-memory": lambda _: SQLiteAdapter(IN_MEMORY),
+    "sqlite-slow": lambda folder: SlowSQLiteAdapter(folder / "mail.db"),
+    **{f"dynamodb-{engine}": partial(_on_dynamodb, engine) for engine in ENGINES},
+    **({"postgres": lambda _: PostgresAdapter()} if has_postgres() else {}),
+}
+
+DURABLE = frozenset(STORES) - {"sqlite-memory"}
+"""The stores that keep what was committed when they are opened again."""
+
+
+class QueueAdapter(contracts.QueueAdapter, Protocol):
+    """A queue that can be closed."""
+
+    async def close(self) -> None:
+        """Release everything."""
+        ...
+
+
+class LocalQueueAdapter:
+    """The in-process queue."""
+
+    def __init__(self) -> None:
+        self._local = LocalQueue()
+        self.queue: TurnQueue = self._local
+
+    async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._local.take()
+        except TimeoutError:
+            return None
+
+    async def close(self) -> None:
+        """It ends with its last reference."""
+
+
+QUEUES: dict[str, Callable[[], QueueAdapter]] = {
+    "local": LocalQueueAdapter,
+    **({"postgres": PostgresQueueAdapter} if has_postgres() else {}),
+    **{f"sqs-{engine}": partial(SQSQueueAdapter, engine) for engine in sqs_engines()},
+}
