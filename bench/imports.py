@@ -37,8 +37,10 @@ COMMANDS = {
 """Whole processes: the bare interpreter, their floor, and what the console script does."""
 
 START = 2.0
-"""CPU time from the start of `mail server`, on its default swarm, to the first answer of `GET /health`, in units of an empty
-application's: 1.5 times what it was before all routes were made at the start."""
+"""CPU time from the start of `mail server`, on its default swarm, to the first answer of `GET /health`.
+
+In units of an empty application's: 1.5 times what it was before all routes were made at the start.
+"""
 
 SERVER = "import sys; from mail.cli import main; sys.argv[0] = 'mail'; main()"
 

@@ -15,7 +15,10 @@ from bench.imports import HANDLER_FLOOR
 from mail.local_aws.processes import system_environment
 
 MORE_THAN_FLOOR = 290
-"""Modules of all these handlers beside those of one with a single route; at the time of writing, 270 are of MAIL and Powertools."""
+"""Modules of all these handlers beside those of one with a single route.
+
+At the time of writing, 270 are of MAIL and Powertools.
+"""
 
 OURS_ALONE = 690
 """Modules of all handlers without FastAPI."""
