@@ -12,13 +12,13 @@ from mail.config import InterswarmConfig, ServerConfig
 from mail.config.aws import AwsConfig
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY
-from mail.net import SwarmRegistry
+from mail.net.peers import Registry
 from mail.net.secrets import EnvironmentTokens, ParameterTokens
 from mail.testing.agents import build_swarm
 from mail.testing.clock import FakeClock
 
 
-def registry_of(config: AwsConfig, environ: dict[str, str]) -> SwarmRegistry:
+def registry_of(config: AwsConfig, environ: dict[str, str]) -> Registry:
     swarm = build_swarm({"supervisor": lambda _: []}, description="d")
     with SQLiteDatabase(IN_MEMORY) as database:
         router = make_router(
