@@ -38,7 +38,16 @@ from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS
 from mail.core.task.mailboxes import peer_mailbox, peer_of
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import LIFECYCLE, NO_MAIL, Cancellation, Generation, Task, TaskStatus, Transition
+from mail.core.task.task import (
+    LIFECYCLE,
+    NO_MAIL,
+    Cancellation,
+    Generation,
+    Task,
+    TaskStatus,
+    Transition,
+    copy_with,
+)
 from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
 from mail.core.task.webhooks import TaskWebhook, add_events
 from mail.errors import Subject
@@ -83,8 +92,7 @@ class Draft:
         self.swarm = swarm
         self.clock = clock
         self.timestamp = clock.now().isoformat()
-        for name, current in zip(CHANGED, _changed_of(task), strict=True):
-            setattr(self, name, current)
+        vars(self).update(zip(CHANGED, _changed_of(task), strict=True))
         self.peers, self.webhooks = dict(task.peers), dict(task.webhooks)
         self._is_new = is_new
         self._seq = task.seq
@@ -463,18 +471,12 @@ class Draft:
             added += message_size(response)
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
-        task = replace(
-            before,
-            updated=self.timestamp,
-            seq=self._seq,
-            version=version + 1,
-            pending=self._pending,
-            histories=self._histories,
-            stored_bytes=before.stored_bytes + added,
-            **dict(zip(CHANGED, _changed_of(self), strict=True)),
-        )
+        changes = dict(zip(CHANGED, _changed_of(self), strict=True))
+        changes |= {"updated": self.timestamp, "seq": self._seq, "version": version + 1}
+        changes |= {"pending": self._pending, "histories": self._histories}
+        changes["stored_bytes"] = before.stored_bytes + added
         return TaskChange(
-            task=task,
+            task=copy_with(before, changes),
             expected_version=version,
             turn=self._turn,
             consumed=self._consumed,

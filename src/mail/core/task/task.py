@@ -29,6 +29,17 @@ from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumptio
 from mail.core.task.webhooks import TaskWebhook
 
 
+def copy_with[T: (Generation, Task)](before: T, changes: Mapping[str, Any]) -> T:
+    """Return a copy of a state with these changes, for the copies that every turn makes; `replace` is for the rest.
+
+    It copies the attributes at once, where `dataclasses.replace` reads and sets each: 2 µs instead of 24 for a turn's task
+    and generation, of 250 µs for the whole turn.
+    """
+    made = object.__new__(type(before))
+    made.__dict__ = {**vars(before), **changes}
+    return made
+
+
 class TaskStatus(StrEnum):
     """The state of a task in its lifecycle."""
 
@@ -86,7 +97,7 @@ class Cancellation:
     seq: int
 
 
-@value(kw_only=True)
+@value(kw_only=True, slots=False)
 class Generation:
     """One run of a task, from its start or a resume to its next answer; a new one starts from these defaults.
 
@@ -139,13 +150,8 @@ class Generation:
         self, *, is_step: bool, faults: dict[str, int], failing_calls: tuple[FailingCall, ...]
     ) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
-        return replace(
-            self,
-            steps=self.steps + is_step,
-            turns=self.turns + 1,
-            faults=faults,
-            failing_calls=failing_calls,
-        )
+        counts = {"steps": self.steps + is_step, "turns": self.turns + 1}
+        return copy_with(self, {**counts, "faults": faults, "failing_calls": failing_calls})
 
     def next(
         self,
@@ -171,7 +177,7 @@ NO_MAIL = (0,) * len(Tier)
 _TIERS = tuple(Tier)
 
 
-@value(kw_only=True)
+@value(kw_only=True, slots=False)
 class Task:
     """The state of a task: small, and of bounded size however long the task runs.
 
