@@ -280,11 +280,11 @@ class TestSwarmsJSON:
 
 
 RESPONSES = {
-    "GetRootResponse": ("server", "Root"),
+    "GetRootResponse": ("health", "Root"),
     "GetStatusResponse": ("server", "Status"),
     "GetWhoamiResponse": ("server", "Whoami"),
     "PostMessageResponse": ("message", "Answer"),
-    "GetHealthResponse": ("server", "Health"),
+    "GetHealthResponse": ("health", "Health"),
     "GetSwarmsResponse": ("registry", "Swarms"),
     "PostSwarmsResponse": ("registry", "SwarmRegistered"),
     "GetSwarmsDumpResponse": ("swarm", "SwarmDump"),

@@ -127,6 +127,7 @@ class TestReading:
                     "call_id": "ask-1",
                     "name": "ask_human",
                     "arguments": {"question": "May I?"},
+                    "agent": "supervisor",
                 }
 
         asyncio.run(check())
