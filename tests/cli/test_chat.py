@@ -114,8 +114,8 @@ def test_calls_are_approved_edited_and_rejected_in_words(tmp_path: Path) -> None
         chat.expect("amount: 400)\n")
         chat.expect(PROMPT)
         chat.type("yes\r")
-        shown = chat.expect("paid 400 to bob")
-        assert "it was not run: it's too much" in shown
+        chat.expect("it was not run: it's too much")
+        chat.expect("paid 400 to bob")
         assert bank.paid == ["bob 5", "bob 400"]
 
 
