@@ -82,7 +82,9 @@ async def test_a_moment_that_is_not_there(server: HTTPServer, at: int) -> None:
     assert len((await server.client.get("/tasks")).json()) == 1
 
 
-@pytest.mark.parametrize("fields", [{"at": "soon"}, {"at": 1.5}, {"run": "perhaps"}, {"task_id": ""}])
+@pytest.mark.parametrize(
+    "fields", [{"at": "soon"}, {"at": 1.5}, {"run": "perhaps"}, {"actions": "maybe"}, {"task_id": ""}]
+)
 async def test_what_is_no_request(server: HTTPServer, fields: dict[str, object]) -> None:
     assert (await fork(server, **{"task_id": "t", **fields})).status_code == 400
 

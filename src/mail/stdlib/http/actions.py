@@ -143,7 +143,7 @@ class HTTPRequest(HTTPPost):
     method: Method = Field(description="The HTTP method.")
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def http_get(request: HTTPGet) -> str:
     """Get a web page or a resource of a web API. Returns JSON: status, url (after redirects), headers and body."""
     return await _request("GET", request)
@@ -173,13 +173,13 @@ async def http_delete(request: HTTPPost) -> str:
     return await _request("DELETE", request, request.json_body, request.body)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def http_head(request: HTTPGet) -> str:
     """Get the headers of a resource alone. Returns JSON: status, url (after redirects) and headers."""
     return await _request("HEAD", request)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def http_options(request: HTTPGet) -> str:
     """Ask which methods a resource allows. Returns JSON: status, url (after redirects), headers and body."""
     return await _request("OPTIONS", request)
