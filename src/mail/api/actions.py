@@ -15,7 +15,6 @@ from mail.core.protocol.error_text import describe
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
-from mail.core.turns.context import idempotency_key as idempotency_key
 from mail.core.turns.context import lend_deps
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import ConvertsToAction, build_action

@@ -6,7 +6,8 @@ from typing import Any, Literal
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mail.api.actions import action, idempotency_key
+from mail.api.actions import action
+from mail.core.turns.context import idempotency_key
 from mail.errors import ToolCallFault
 from mail.stdlib.web import READABLE_ENCODINGS, Fetched, fetch
 from mail.utils.outcomes import Timeout, as_json
