@@ -96,7 +96,7 @@ async def test_a_fork_of_a_running_moment_waits_for_a_message(server: HTTPServer
     assert answer.status_code == 201
     assert made == {
         "task_id": made["task_id"], "forked_from": "t", "at": 1, "status": "paused", "generation": 0, "seq": 2,
-        "waiting": 1,
+        "waiting": 1, "actions": "run",
     }  # fmt: skip
     record = await server.task(made["task_id"])
     assert (record["status"], record["is_running"], record["pending_tool_calls"]) == ("paused", False, [])
