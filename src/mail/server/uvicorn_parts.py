@@ -173,7 +173,8 @@ class LimitedProtocol(H11Protocol):
         if self.cycle is not last:
             self._overhead = 0
             if self._all.is_reserved(self):
-                self.scope.update({RESERVED: self._all.answering})  # type: ignore[typeddict-item]
+                scope: Any = self.scope
+                scope[RESERVED] = self._all.answering
             names = {name for name, _ in self.headers}
             self._is_chunked = b"transfer-encoding" in names
             if self._is_chunked and b"content-length" in names:
