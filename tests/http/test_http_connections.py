@@ -247,7 +247,7 @@ class TestNumber:
             assert "healthy" in await (await server.connect(WHOLE_HEAD)).answer()
 
     async def test_the_last_places_are_for_callers_with_few(self) -> None:
-        """Whoever has many requests under way gets 429 there, others get their answers."""
+        """A caller with many requests under way gets 429 there; others get their answers."""
         release = asyncio.Event()
 
         async def policy(_: View) -> Any:
