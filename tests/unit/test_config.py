@@ -70,6 +70,8 @@ class TestDefaults:
                     "running_tasks": 100,
                     "mailbox_depth": 1000,
                     "task_bytes": 64 * 1024 * 1024,
+                    "streams": 100,
+                    "memory": 128 * 1024 * 1024,
                 },
                 "connections": {
                     "total": 8192,

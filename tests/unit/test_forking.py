@@ -50,7 +50,7 @@ def moment(make: Maker, *mail: Mail, **fields: Any) -> Snapshot:
     generation = Generation(**{name: value for name, value in fields.items() if name in names})
     rest = {name: value for name, value in fields.items() if name not in names}
     task = replace(begun.task, generation=generation, **rest)
-    return Snapshot(task, list(begun.events), list(begun.deliveries))
+    return Snapshot(task, begun.events[0], list(begun.deliveries))
 
 
 def from_swarm(snapshot: Snapshot, sender: str) -> Snapshot:
@@ -148,7 +148,7 @@ class TestWhatGoesAlong:
 
     def test_the_title_of_a_fork_of_a_fork_says_so_once(self, make: Maker) -> None:
         first = fork(moment(make, title="about"), {}, LOST, CALLER, "second", make.clock)
-        snapshot = Snapshot(task=first.task, events=list(first.events), mail=[])
+        snapshot = Snapshot(task=first.task, first=first.events[0], mail=[])
         assert forked(make, snapshot).task.title == "Fork of about"
         assert forked(make, moment(make, title=None)).task.title == f"Fork of {moment(make).task.task_id}"
 
@@ -213,7 +213,7 @@ class TestStatus:
 
     def test_a_fork_that_was_not_run_yet_can_be_forked_and_run(self, make: Maker) -> None:
         first = forked(make, moment(make))
-        again = Snapshot(first.task, list(first.events), list(first.deliveries))
+        again = Snapshot(first.task, first.events[0], list(first.deliveries))
         assert fork(again, {}, SWARM, CALLER, "third", make.clock, run=True).task.is_running
 
     def test_one_without_mail_is_told_so_when_it_runs(self, make: Maker) -> None:

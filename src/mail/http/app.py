@@ -5,9 +5,10 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
-from starlette.types import ASGIApp, StatelessLifespan
+from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.http.account import HELD
 from mail.http.errors import install_error_handlers
 from mail.http.openapi import DESCRIPTION, TAGS, complete
 from mail.http.service import Service
@@ -23,6 +24,14 @@ class MAILApp(FastAPI):
 
     service: Service
     cors_origins: Sequence[str] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, and end what it holds."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if HELD in scope:
+                scope[HELD].end()
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the app with its middleware; CORS comes first, so that pages can read every answer, even a 500."""

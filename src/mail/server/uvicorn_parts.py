@@ -22,6 +22,7 @@ from uvicorn.supervisors.statreload import StatReload
 
 from mail.config import ConnectionsConfig
 from mail.http.access import RESERVED
+from mail.http.account import SMALL_BYTES
 from mail.http.app import MAILApp
 from mail.http.routes.health import LIVE
 from mail.http.service import StopSignal
@@ -112,6 +113,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit or refuse the connection."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(SMALL_BYTES)  # what requests have ended with, nobody counts
         if self._all.admit(self):
             self._enter(Phase.HEAD)
         elif self._all.hear_out(self):

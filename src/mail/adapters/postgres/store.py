@@ -28,7 +28,14 @@ from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_events, make_page, read_cursor
-from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
+from mail.adapters.shared.snapshots import (
+    Waiting,
+    check_snapshot,
+    decode_read,
+    follow_mail,
+    message_of,
+    take_snapshot,
+)
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
@@ -46,6 +53,9 @@ START = (0, 0, "")
 
 HERE_SECONDS = 0.25
 """How long the response of a task that runs in this process is waited for before the table is read."""
+
+SCANNED_AT_ONCE = 2_000
+"""The events whose commits are read at once, to look for mail that waited."""
 
 COMMITS_PER_SLICE = 256
 """The number of commits whose sizes are added up to find the end of a slice of a timeline."""
@@ -187,15 +197,19 @@ class PostgresStore:
             key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
         )
         task = read_task(state)
-        commits = await self._rows(
-            key,
-            "SELECT delivered, read, events FROM mail.commits WHERE task = %s AND seq <= %s ORDER BY seq",
-            task.seq,
-        )
-        waiting = waits_after((delivered, read) for delivered, read, _ in commits)
-        return take_snapshot(
-            task, waiting, [event for _, _, events in commits for event in decode_events(events)]
-        )
+        [first] = await self.read_events(key, limit=1)
+        waiting: Waiting = {}
+        messages: dict[int, MAILMessage | None] = {}
+        if any(map(sum, task.pending.values())):
+            for begin in range(0, task.seq, SCANNED_AT_ONCE):
+                commits = await self._sql.fetch(
+                    "SELECT delivered, read FROM mail.commits WHERE task = %s AND seq > %s AND seq <= %s ORDER BY seq",
+                    (task_number(key), begin, min(begin + SCANNED_AT_ONCE, task.seq)),
+                )
+                follow_mail(waiting, commits)
+            for _, seq in waiting:
+                messages[seq] = message_of(await self.read_events(key, after=seq - 1, limit=1), seq)
+        return take_snapshot(task, first, waiting, messages)
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None

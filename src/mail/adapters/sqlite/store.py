@@ -35,6 +35,7 @@ from mail.adapters.shared.snapshots import (
     deliver,
     encode_delivered,
     encode_read,
+    message_of,
     rows_of,
     take_snapshot,
 )
@@ -70,6 +71,9 @@ LARGE_COMMIT = 1024 * 1024
 
 CACHED_BYTES = 32 * 1024 * 1024
 """The size of all their texts in memory (`mail.core.task.size`)."""
+
+SCANNED_AT_ONCE = 2_000
+"""The events whose commits are looked through, without a pause, for mail that waited."""
 
 STATE_BYTES = 2_000
 """About what a commit writes besides the texts that a task counts."""
@@ -280,7 +284,17 @@ class SQLiteStore:
             "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(cached.row, at),)
         )
         task = read_task(state)
-        return take_snapshot(task, self._waiting(cached.row, task.seq), self._events(cached.row, 0, task.seq))
+        [first] = self._events(cached.row, 0, task.seq, limit=1)
+        waiting: Waiting = {}
+        messages: dict[int, MAILMessage | None] = {}
+        if any(map(sum, task.pending.values())):
+            for begin in range(0, task.seq, SCANNED_AT_ONCE):
+                await asyncio.sleep(0)
+                self._follow_mail(waiting, cached.row, begin, min(begin + SCANNED_AT_ONCE, task.seq))
+            for _, seq in waiting:
+                await asyncio.sleep(0)
+                messages[seq] = self._message(cached.row, seq)
+        return take_snapshot(task, first, waiting, messages)
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
@@ -426,15 +440,19 @@ class SQLiteStore:
     def _waiting(self, row: int, upto: int) -> Waiting:
         """Return the mail that waited after the commit whose last event is `upto`."""
         waiting: Waiting = {}
+        self._follow_mail(waiting, row, 0, upto)
+        return waiting
+
+    def _follow_mail(self, waiting: Waiting, row: int, after: int, upto: int) -> None:
+        """Change which mail waits as the commits whose last events are after `after`, up to `upto`, have changed it."""
         mail = self._read(
             "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id <= ? ORDER BY id",
-            (commit_id(row, 0), commit_id(row, upto)),
+            (commit_id(row, after), commit_id(row, upto)),
         )
         for delivered, consumed_from, seqs in mail:
             deliver(waiting, delivered)
             for position in _consumed(consumed_from, seqs):
                 waiting.pop(position, None)
-        return waiting
 
     def _events(
         self, row: int, after: int, upto: int, limit: int | None = None, max_bytes: int | None = None
@@ -471,7 +489,7 @@ class SQLiteStore:
         ((events,),) = self._read(
             "SELECT events FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(row, seq),)
         )
-        message = next(event.message for event in decode_events(events) if event.seq == seq)
+        message = message_of(decode_events(events), seq)
         assert message is not None
         return message
 

@@ -113,7 +113,7 @@ def _begin(
 def _title(snapshot: Snapshot) -> str | None:
     """Return the title of a fork, which says that it is one; a fork of a fork has the same title."""
     task = snapshot.task
-    if any(event.kind is EventKind.TASK_FORKED for event in snapshot.events[:1]):
+    if snapshot.first.kind is EventKind.TASK_FORKED:
         return task.title
     return title_of(DEFAULT_SUBJECT, f"Fork of {task.title or task.task_id}")
 

@@ -162,10 +162,10 @@ class Snapshot:
     """A task as one of its commits left it.
 
     Attributes:
-        events: the events up to that commit.
+        first: its first event that is stored.
         mail: the mail that waited, in (tier, seq) order.
     """
 
     task: Task
-    events: list[Event]
+    first: Event
     mail: list[InboxEntry]

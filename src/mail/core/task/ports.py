@@ -179,7 +179,8 @@ class Store(Protocol):
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task after the commit with the event `at`.
 
-        `read_history`, up to the number in the snapshot's `histories`, returns the agents' histories. Raises BadRequest
+        `read_events`, up to its `seq`, returns its events, and `read_history`, up to the number in the snapshot's
+        `histories`, the agents' histories: neither is read for the snapshot. Raises BadRequest
         for an unknown event, and SnapshotExpired if that state is no longer stored.
         """
         ...
