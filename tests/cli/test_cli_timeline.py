@@ -60,7 +60,7 @@ def question(**about: Any) -> dict[str, Any]:
             Line(0, "tool call error", "system", "w", "b", "4"),
         ),
         (question(), Line(0, "paused", "", "", "w asks: may I?", "4")),
-        (item("answer", who="w", text="a\nb"), Line(0, "task_complete", "w", "", "a b", "4")),
+        (item("answer", who="w", text="a\nb"), Line(0, "task_complete", "", "", "a b", "4")),
         (item("failed", text="no"), Line(0, "task_error", "", "", "no", "4")),
         (
             item("forked", forked_from="t0", at=3),

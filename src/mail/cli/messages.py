@@ -131,7 +131,7 @@ def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> 
         task_id = events[-1]["data"].get("task_id")
     for event in events:
         session.memory.learn(event["event"], event["data"])
-    end = events[-1] if events else {"event": "", "data": {}}
+    end: Mapping[str, Any] = events[-1] if events else {"event": "", "data": {}}
     status = answer.get("status") or status_of(end["event"], end["data"])  # of other swarms, only events come
     session.memory.set_status(task_id, status)
     return {"response": answer["response"], "task_id": task_id, "status": status, "events": events}

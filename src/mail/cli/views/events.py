@@ -124,7 +124,7 @@ def read_item(item: Mapping[str, Any]) -> tuple[Line, ...]:
             return (asked, *((_replied(item, who),) if item.get("reply") else ()))
         case kind if kind in _ENDS:
             text = text or f"a fork of task {one_line(item['forked_from'])}, as it was at {item['at']}"
-            return (Line(0, _ENDS[kind], who, "", text, number),)
+            return (Line(0, _ENDS[kind], "", "", text, number),)
     return ()
 
 
