@@ -86,6 +86,7 @@ class SubmissionChanges(TypedDict, total=False):
     """The fields of a submission that are filled in after it was built."""
 
     body: str
+    entrypoint: str
     resume_from: ResumeFrom
     breakpoint_tool_call_result: object
     ceiling: Budget
