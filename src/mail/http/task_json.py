@@ -334,10 +334,10 @@ async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) ->
 
     async def records() -> AsyncGenerator[tuple[str, object]]:
         for some in _portions(tasks):
-            await pacer.pause(sum(map(task_weight, some)))
             if len(some) == 1:
                 yield some[0].task_id, task_pieces(service, some[0], pacer)
             else:
+                await pacer.pause(sum(map(task_weight, some)))
                 for task, record in zip(some, await asyncio.gather(*map(whole, some)), strict=True):
                     yield task.task_id, record
 

@@ -23,7 +23,7 @@ class Paced(Protocol):
 class Pacer:
     """Lets work on an event loop begin piece by piece, with pauses in which everything else runs.
 
-    All pieces count together, whoever works on them: many short ones hold the loop as long as a few large ones.
+    The pieces of all requests and turns count together, as many short ones hold the loop as long as a few large ones.
     """
 
     def __init__(self) -> None:

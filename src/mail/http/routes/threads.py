@@ -31,7 +31,7 @@ from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser
-from mail.http.account import PIECE_FACTOR
+from mail.http.account import BODY_FACTOR
 from mail.http.bodies import JSON
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
@@ -296,7 +296,7 @@ async def _read[T](request: Request, tasks: list[Task], ack_within: float, use: 
     runtime, holding = service.runtime, service.holding(request)
     weight = sum(map(task_weight, tasks))
     if weight > PIECE_BYTES:
-        holding.hold(weight * PIECE_FACTOR)  # unlike other reads, it needs all messages at once
+        holding.hold(weight * BODY_FACTOR)  # unlike other reads, it needs all messages at once
     mail: list[list[MAILMessage]] = []
     for some in batched(tasks, READ_CONCURRENCY):
         mail += await asyncio.gather(*(_mail_of(runtime, task, holding) for task in some))
