@@ -489,20 +489,6 @@ class TestRunning:
         await asyncio.wait_for(running, 20)
         assert await exchange.receive(echo_id(bridge)) == []
 
-    async def test_a_stop_after_a_cancelled_run_leaves_the_next_one_alone(
-        self, exchange: Any, bridge: ExchangeBridge
-    ) -> None:
-        first = asyncio.create_task(bridge.run(0.01))
-        await asyncio.sleep(0.02)
-        first.cancel()
-        await asyncio.wait([first])
-        bridge.stop()
-        running = asyncio.create_task(bridge.run(0.01))
-        await exchange.send(ANN, echo_id(bridge), "Hello!")
-        await arrives(exchange, ANN)
-        bridge.stop()
-        await asyncio.wait_for(running, 20)
-
     async def test_run_does_not_wait_for_the_slow(self, exchange: Any, stack: AsyncExitStack) -> None:
         gate = asyncio.Event()
 
