@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support.plugins import lazy_modules, tiers
+from support.plugins import tiers
 from support.processes import forkserver
 
 if TYPE_CHECKING:
@@ -39,18 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier", choices=tiers.TIERS, help="what to run (fast; all below a path where one is given)"
     )
-    parser.addoption(
-        "--lazy-modules",
-        action="store_true",
-        help="let a process of pytest-xdist import only the modules that it runs",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if (worker := getattr(config, "workerinput", None)) is not None:
         config.stash[_SELECTED] = worker["tier"]
-        if config.option.lazy_modules:
-            config.pluginmanager.register(lazy_modules)
         return
     _check_markers(config)
     has_path = config.args_source is pytest.Config.ArgsSource.ARGS
