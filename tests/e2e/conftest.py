@@ -30,7 +30,8 @@ async def work(view):
         turns.write("turn\\n")
     while not Path("go").exists():
         await asyncio.sleep(0.01)
-    return [respond("supervisor", json.dumps({name: os.environ.get(name) for name in VARIABLES}))]
+    seen = json.dumps({name: os.environ.get(name) for name in VARIABLES})
+    return [respond("supervisor", seen)]
 
 
 supervisor, worker = rule_based(supervise), rule_based(work)
