@@ -410,7 +410,7 @@ async def finish_tasks() -> None:
     for task in others:
         if "litellm" in repr(task.get_coro()).lower() or "LoggingWorker" in repr(task.get_coro()):
             task.cancel()
-    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 10)
+    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 60)
 
 
 def test_sample_that_brings_its_own_loop(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,12 +204,12 @@ async def test_stop_ends_runs_in_all_threads(exchange: Exchange) -> None:
     threads = [threading.Thread(target=lambda: asyncio.run(exchange.run(3600))) for _ in range(3)]
     for thread in threads:
         thread.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(exchange._repeater._runs) < 3:  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.01)
     await asyncio.to_thread(exchange.stop)
     for thread in threads:
-        await asyncio.to_thread(thread.join, 20)
+        await asyncio.to_thread(thread.join, 60)
         assert not thread.is_alive()
 
 

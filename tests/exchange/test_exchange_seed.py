@@ -180,7 +180,7 @@ async def test_continuous_sync(space: dict[str, Any]) -> None:
 
     space["some_agent_workflow"] = some_agent_workflow
     await run(code(24), space)
-    await asyncio.wait_for(space["continuous_sync"](), 20)
+    await asyncio.wait_for(space["continuous_sync"](), 60)
     assert worked
 
 
