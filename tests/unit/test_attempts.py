@@ -57,7 +57,7 @@ class Dying(Rig):
 
 
 class Agent:
-    """An agent that waits for ever until it is told to answer."""
+    """An agent that waits until it may answer."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()
@@ -176,7 +176,7 @@ async def test_the_count_belongs_to_one_message(tmp_path: Path) -> None:
 
 
 class Admitted:
-    """Turns that ask to run, and end when they are told to."""
+    """Turns that ask to run, and end when the test says so."""
 
     def __init__(self) -> None:
         self.is_quiet = True

@@ -67,7 +67,7 @@ def left_by(turn: Claim, error: BaseException) -> Lease:
     return turn.lease.ended(counted_attempts(turn) + _counts(error), seq_of(turn))
 
 
-async def give_up(leased: LeasedTurn, error: BaseException) -> TaskChange | None:
+async def abandon_last(leased: LeasedTurn, error: BaseException) -> TaskChange | None:
     """Abandon a turn if an error has ended its last attempt; None if it is to be retried."""
     turn, failed = leased.turn, failed_attempts(leased.turn) + 1
     if not _counts(error) or failed < MAX_ATTEMPTS:

@@ -15,9 +15,9 @@ from mail.core.engine.attempts import (
     ENDED,
     MAX_ATTEMPTS,
     Suspects,
+    abandon_last,
     counted_attempts,
     failed_attempts,
-    give_up,
     left_by,
     seq_of,
 )
@@ -333,7 +333,7 @@ class Turns:
                 )
                 return leased.report(shown.outcome)
             except BaseException as error:
-                change = await give_up(leased, error)
+                change = await abandon_last(leased, error)
                 if change is None:
                     with suppress(
                         StoreUnavailable
