@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from support.processes.http_server import HTTPServer
 
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 
@@ -170,7 +170,7 @@ async def test_tasks_of_others_are_unknown(server: HTTPServer) -> None:
 
 async def test_those_that_run_are_counted(server: HTTPServer) -> None:
     await server.post(body="sums", task_id="t")
-    server.rig.runtime.quotas = Quotas(running_tasks=0)
+    server.rig.runtime.caller_limits = CallerLimits(running_tasks=0)
     refused = await fork(server, at=1, run=True)
     assert refused.status_code == 429
     assert (await fork(server, at=1)).status_code == 201
