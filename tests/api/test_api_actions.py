@@ -326,6 +326,7 @@ class TestSchemas:
         [
             ({"type": "string", "minLength": 2, "pattern": "^a"}, ["ab"], ["a", "ba", 1, None]),
             ({"type": "string", "pattern": "(?<=a)b("}, ["whatever"], [1]),
+            ({"type": "string", "pattern": r"^(\w+\s?)*$"}, ["a b"], [f"{'a' * 5000}!"]),
             ({"type": "integer"}, [1, 1.0], [1.5, "1", True]),
             ({"type": "number", "exclusiveMinimum": 0, "multipleOf": 0.5}, [1, 0.5], [0, "1", True, 0.7]),
             ({"type": "boolean"}, [True], [1, "true"]),
@@ -396,6 +397,14 @@ class TestSchemas:
         valid = model.model_validate(dict.fromkeys(names, 1))
         assert valid.model_dump() == dict.fromkeys(names, 1)
         assert list(model.model_json_schema()["properties"]) == names
+
+    def test_a_pattern_that_is_not_checked_warns_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        for _ in range(2):
+            assert check({"type": "string", "pattern": "^(?!secret)"})("secret")
+        assert [record.message for record in caplog.records] == [
+            "values aren't checked against the pattern '^(?!secret)': it needs look-around, a backreference or "
+            "too much memory"
+        ]
 
     def test_what_is_required_needs_no_schema(self) -> None:
         model = model_of("m", {"type": "object", "properties": {"x": {}}, "required": ["player", "x"]})
