@@ -1,6 +1,5 @@
 """Access to routes by role: `caller: AdminOrUser` in a route's signature checks and documents it."""
 
-import logging
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -13,8 +12,6 @@ from mail.core.protocol.address import Principal
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Forbidden
 from mail.http.service import service_of
-
-logger = logging.getLogger(__name__)
 
 OTHER_OWNER = "The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins."
 """Documentation of a parameter with which admins name the task of another caller."""
@@ -72,10 +69,3 @@ def named_instance(caller: Caller, whose: str | None, swarm: str) -> str:
     """
     own = str(caller.principal(swarm))
     return own if whose is None else chosen_instance(caller, whose, swarm) or own
-
-
-def audit(caller: Caller, swarm: str, instance: str, action: str, *about: str) -> None:
-    """Log what an admin does to something of another caller; for callers' own things there is no line."""
-    own = str(caller.principal(swarm))
-    if instance != own:
-        logger.warning(f"%s {action} of %s", own, *about, instance)

@@ -27,7 +27,7 @@ from mail.core.task.change import TaskChange
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.limits import Budget
 from mail.core.task.ports import wake_ups
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Webhook
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound
@@ -229,6 +229,7 @@ class Admission:
         *,
         at: int | None,
         run: bool,
+        actions: ForkActions | None,
         ceiling: Budget,
         new_id: str | None,
     ) -> Forked:
@@ -251,8 +252,9 @@ class Admission:
             if existing is not None and existing.key == made:
                 return None
             fork_id, clock = new_id or wiring.clock.new_id(), wiring.clock
+            to_whom = (wiring.swarm, caller, fork_id, clock)
             return self._traced(
-                fork(snapshot, histories, wiring.swarm, caller, fork_id, clock, run=run, ceiling=ceiling)
+                fork(snapshot, histories, *to_whom, run=run, actions=actions, ceiling=ceiling)
             )
 
         change = await self.adopt(None, decide)

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.access import Admin
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
 from mail.http.service import Service, service_of
@@ -94,7 +95,8 @@ async def post_health(
 ) -> JSON:
     """Set the status that other swarms see. Only for admins."""
     service = service_of(request)
-    await service.documents.set_health(body.status)
+    with audited(request, caller, Act.SET_HEALTH, body.status):
+        await service.documents.set_health(body.status)
     return _health(service, body.status)
 
 

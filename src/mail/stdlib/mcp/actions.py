@@ -90,13 +90,13 @@ class GetPrompt(ServerArguments):
     )
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def mcp_list_servers() -> str:
     """List the configured MCP servers. Returns JSON: servers, by name."""
     return as_json({"servers": list_servers()})
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_ping(request: ServerArguments) -> str:
     """Connect to an MCP server. Returns JSON: latency in seconds, protocol_version, name, version, capabilities."""
     begin = perf_counter()
@@ -104,7 +104,7 @@ async def mcp_ping(request: ServerArguments) -> str:
         return as_json(sdk.show_info(client, perf_counter() - begin))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_list_tools(request: ServerArguments) -> str:
     """List the tools of an MCP server. Returns JSON: tools, each with name, description and input_schema."""
     async with _client(request) as (client, sdk):
@@ -122,28 +122,28 @@ async def mcp_call_tool(request: CallTool) -> str:
     return as_json(sdk.results.show_tool_result(result))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_list_resources(request: ServerArguments) -> str:
     """List the resources of an MCP server. Returns JSON: resources, each with uri and name, and templates of URIs."""
     async with _client(request) as (client, sdk):
         return as_json(await sdk.show_all(client, "resources") | await sdk.show_templates(client))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_read_resource(request: ReadResource) -> str:
     """Read a resource of an MCP server. Returns JSON: contents, each with uri and text."""
     async with _client(request) as (client, sdk):
         return as_json(sdk.results.show_resource(await client.read_resource(request.uri)))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_list_prompts(request: ServerArguments) -> str:
     """List the prompts of an MCP server. Returns JSON: prompts, each with name, description and arguments."""
     async with _client(request) as (client, sdk):
         return as_json(await sdk.show_all(client, "prompts"))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_get_prompt(request: GetPrompt) -> str:
     """Get a prompt of an MCP server, filled in. Returns JSON: description and messages."""
     async with _client(request) as (client, sdk):
