@@ -1,5 +1,6 @@
 """A task's events as a conversation, what people wrote and what agents did, asked and answered, and as spans. Pure."""
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from mail.core.decisions.items import (
     Item,
     Mail,
     Message,
+    Note,
     Part,
     Question,
     Reply,
@@ -26,6 +28,7 @@ from mail.core.decisions.items import (
 from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
+from mail.errors import Subject
 
 
 class _Call(BaseModel):
@@ -40,6 +43,9 @@ class _Call(BaseModel):
 
 
 _CALLS = TypeAdapter(list[_Call], config=ConfigDict(defer_build=True))
+
+_REPEATED = frozenset({Subject.ACTION_COMPLETE, Subject.ACTION_ERROR})
+"""Subjects of messages by which the system wakes an agent with results that other items show."""
 
 _FAULTS = frozenset({EventKind.AGENT_ERROR, EventKind.DEAD_LETTER, EventKind.INTERSWARM_MESSAGE_ERROR})
 
@@ -72,6 +78,7 @@ class Conversation:
         # of the commit that is being read, all of whose events have one time:
         self._time = ""
         self._call: dict[str, Any] = {}
+        self._thoughts: dict[str, dict[str, str]] = {}
         self._action: Event | None = None
         self._is_cancelling = False
         self._faults: tuple[Fault, ...] = ()
@@ -88,6 +95,7 @@ class Conversation:
         self.seq, self._changes = event.seq, Changes(event.seq)
         if event.timestamp != self._time:
             self._time, self._call, self._action = event.timestamp, {}, None
+            self._thoughts = {}
             self._faults, self._replies, self._is_cancelling = (), None, False
         self._begins_turn = self._spans.read(event, self._changes)
         self._read(event)
@@ -115,6 +123,7 @@ class Conversation:
             case EventKind.TOOL_CALL:
                 self._act(event)
                 self._call = event.extra
+                self._think(event.agent, event.extra)
             case EventKind.ACTION_CALL:
                 self._act(event)
                 self._action = event
@@ -129,13 +138,25 @@ class Conversation:
             case kind if kind in _FAULTS:
                 fault = self._add_step(Fault, event, agent=event.agent, text=event.text)
                 self._faults += (fault,)
-            case EventKind.HISTORY_INHERITED:
-                pass
-            case _ if event.agent:
+            case EventKind.TASK_COMPLETE_CALL:
                 self._act(event)
+            case EventKind.TEXT_ANSWER:
+                self._act(event)
+                if (
+                    "content" in event.extra
+                ):  # else the message or the answer that it is taken as shows the text
+                    self._note(event, event.extra["content"])
+            case EventKind.AWAIT_MESSAGE:
+                self._act(event)
+                self._note(event, event.extra.get("reason", event.text))
+            case kind:
+                if event.agent and kind is not EventKind.HISTORY_INHERITED:
+                    self._act(event)
+                self._note(event, event.text.partition(":\n<incoming_message>")[0])
 
     def _read_message(self, event: Event) -> None:
         if event.message is None:
+            self._note(event, event.text)
             return
         if event.is_redrive:
             self._act(event)
@@ -157,10 +178,12 @@ class Conversation:
             elif sender.address_type == "agent":
                 about = {"who": sender.address, "recipients": names, "subject": subject, "text": text}
                 self._add(Told, event, is_part=True, **about)
-        elif sender.address_type != "system" and kind != "broadcast_complete":
-            self._add_step(
-                Mail, event, sender=sender.address, recipients=names, subject=subject, text=text, type=kind
-            )
+        elif sender.address_type == "system":
+            if kind != "broadcast_complete" and subject not in _REPEATED:
+                self._note(event, text, name=subject.strip(":").replace("_", " "), recipients=names)
+        elif kind != "broadcast_complete":
+            about = {"sender": sender.address, "recipients": names, "subject": subject, "text": text}
+            self._add_step(Mail, event, type=kind, **about, **self._take_thoughts(sender.address))
 
     def _drop_questions(self) -> None:
         for question in self._questions:
@@ -172,7 +195,8 @@ class Conversation:
         calls = _read_calls(event.text) if event.is_pause else None
         if calls is None:
             turn = self._spans.turn
-            self._add(Answer, event, who=turn.agent if turn else "", text=event.text)
+            who = turn.agent if turn else ""
+            self._add(Answer, event, who=who, text=event.text, **self._take_thoughts(who))
             return
         self._close(event)
         questions = sum(not call.needs_approval for call in calls)
@@ -197,6 +221,7 @@ class Conversation:
                 arguments=call.arguments,
                 needs_approval=call.needs_approval,
                 words=words,
+                **self._take_thoughts(self._asking),
                 asked=sent or (None if name is None else Asked(call.arguments[name], argument=name)),
             )
             self._questions += (question,)
@@ -235,6 +260,7 @@ class Conversation:
         if call.get("agent") != event.agent:
             call = {} if event.kind is EventKind.BUILTIN_TOOL_CALL else self._take_approved(event.agent, text)
         if not call:
+            self._note(event, text or event.text)
             return
         began, self._action = self._action or event, None
         seconds = event.extra.get("seconds")
@@ -252,6 +278,7 @@ class Conversation:
             call_id=call.get("tool_call_id", ""),
             result=text,
             has_failed=has_failed,
+            **self._take_thoughts(event.agent),
         )
 
     def _take_approved(self, agent: str, result: str) -> dict[str, Any]:
@@ -275,6 +302,26 @@ class Conversation:
 
     def _add_step[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
         return self._add(kind, event, is_part=True, work=self._act(event).id, **about)
+
+    def _think(self, agent: str, call: Mapping[str, Any]) -> None:
+        """Keep what the model gave besides a call for the next item of its agent."""
+        known = self._thoughts.get(agent, {})
+        given = {"reasoning": call.get("reasoning", ""), "said": call.get("preamble", "")}
+        both = {name: "\n\n".join(filter(None, (known.get(name), text))) for name, text in given.items()}
+        self._thoughts = {**self._thoughts, agent: both}
+
+    def _take_thoughts(self, agent: str) -> dict[str, Any]:
+        thoughts = self._thoughts.get(agent, {})
+        self._thoughts = {**self._thoughts, agent: {}}
+        return thoughts
+
+    def _note(self, event: Event, text: str, **about: Any) -> None:
+        self._add(
+            Note,
+            event,
+            is_part=True,
+            **{"agent": event.agent, "name": event.kind.value, "text": text, **about},
+        )
 
     def _begin(self, event: Event) -> Work:
         self._work = self._add(Work, event, is_part=True, last=event.timestamp)
