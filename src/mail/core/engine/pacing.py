@@ -12,6 +12,9 @@ PIECE_BYTES = 64 * 1024
 PAUSE_SECONDS = 0.002
 """In which short work that waits is done."""
 
+PAUSES = 8
+"""Pauses, one after the other, while they take longer than they should because there is much short work."""
+
 
 class Paced(Protocol):
     """Spaces out the work of a request, of a turn, or of a whole process."""
@@ -35,5 +38,10 @@ class Pacer:
         self._done += size
         if self._done > PIECE_BYTES:
             async with self._lock:
-                await asyncio.sleep(PAUSE_SECONDS)
+                loop = asyncio.get_running_loop()
+                for _ in range(PAUSES):
+                    begun = loop.time()
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    if loop.time() - begun < 2 * PAUSE_SECONDS:
+                        break
                 self._done = size
