@@ -140,8 +140,8 @@ def test_what_is_no_event_is_an_error_of_ours(text: str) -> None:
 def test_nothing_in_a_line_is_obeyed_by_a_terminal() -> None:
     message = {**MESSAGE, "message": {**MESSAGE["message"], "subject": "\x1b[2J", "body": "b\x07"}}  # type: ignore[dict-item]
     line = read_line("new_message", event(full_message=message), 0)
-    assert line.text == "�[2J | b�"
-    assert read_line("tool_call", event("a call", agent="\x9bx", tool_name="t\x1b"), 0).who == "�x"
+    assert line.text == "\\u001b[2J | b\\u0007"
+    assert read_line("tool_call", event("a call", agent="\x9bx", tool_name="t\x1b"), 0).who == "\\u009bx"
 
 
 def tool_call(name: str, **extra: Any) -> tuple[str, dict[str, Any]]:
