@@ -165,7 +165,7 @@ async def test_a_decision_on_other_arguments_than_the_person_has_seen_is_refused
         assert bank.paid == []
         seen = sha256(waiting.arguments_text.encode()).hexdigest()
         await decide(rig, paused, {"decision": "approve", "arguments_sha256": seen})
-        assert bank.paid == ["\u202ebob"]
+        assert bank.paid == [{"to": "\u202ebob"}]
 
 
 async def test_a_result_in_place_of_a_decision_is_refused() -> None:

@@ -33,6 +33,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail db-import --dry-run",
         "mail db-import --from postgresql://user@host/database",
     ),
+    "backup": ("mail backup", "mail backup before-upgrade.db --database tasks.db"),
+    "restore": ("mail restore before-upgrade.db",),
     "register": ("mail register", "mail register --steps macos"),
     "usage": (
         "mail usage",
