@@ -78,10 +78,10 @@ def hiding_swarm(_gate: Gate) -> SwarmCore:
         return json.dumps(arguments)
 
     def act(view: View) -> Any:
-        if view.mail.sender_type != "user":
-            return [complete(view.results[-1])]
         if not view.mail.body.startswith("pay"):
             return [complete(view.mail.body)]
+        if view.results:
+            return [complete(view.results[-1])]
         return [
             call("pay", to=HIDDEN, account=12345678901234567, note=f"{HEBREW} 1", more={HIDDEN: [HIDDEN]})
         ]
