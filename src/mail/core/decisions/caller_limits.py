@@ -8,7 +8,7 @@ from mail.errors import MailboxFull, TaskFull
 
 
 @value
-class Quotas:
+class CallerLimits:
     """The limits of a runtime's callers; None for no limit.
 
     Attributes:
@@ -57,4 +57,4 @@ class Quotas:
                 )
 
 
-NO_QUOTAS = Quotas()
+NO_CALLER_LIMITS = CallerLimits()

@@ -1,10 +1,10 @@
-"""The check of callers' quotas while a change is committed."""
+"""The check of the limits of callers while a change is committed."""
 
 from collections import defaultdict
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store
 from mail.core.task.task import Task
@@ -13,8 +13,8 @@ from mail.errors import TooManyTasks
 _STARTS_NONE: AbstractAsyncContextManager[None] = nullcontext()
 
 
-class QuotaGuard:
-    """Enforces quotas while changes from outside the turns are committed.
+class LimitGuard:
+    """Enforces the limits of callers while changes from outside the turns are committed.
 
     Tasks that this process is about to start count as running. Other processes may exceed the limit by the number
     of tasks that they start at the same time.
@@ -25,12 +25,12 @@ class QuotaGuard:
         self._starting: defaultdict[str, list[object]] = defaultdict(list)
 
     def enforce(
-        self, quotas: Quotas, before: Task | None, change: TaskChange
+        self, limits: CallerLimits, before: Task | None, change: TaskChange
     ) -> AbstractAsyncContextManager[None]:
         """Surround the commit of a change. Raises MailboxFull, TaskFull, or TooManyTasks if one more would run."""
-        quotas.check_depth(before, change)
-        quotas.check_size(before, change)
-        limit = quotas.running_tasks
+        limits.check_depth(before, change)
+        limits.check_size(before, change)
+        limit = limits.running_tasks
         if limit is None or not change.task.is_running or (before is not None and before.is_running):
             return _STARTS_NONE
         return _Start(self._store, self._starting, change.task.instance, limit)
