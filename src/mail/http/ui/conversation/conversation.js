@@ -109,7 +109,7 @@ function Talk({ session, swarm, caller, navigate }) {
   const { questions, approvals } = pendingOf(session, items);
   const isAsked = questions.length + approvals.length > 0;
   const asked = new Set([...questions, ...approvals.map(({ item }) => item)]);
-  const tail = useTail(session.version);
+  const tail = useTail();
   useEffect(() => setWantsMessage(false), [isAsked]);
   const left = useRef([]);
   const calls = [...asked].map(({ call_id }) => call_id);

@@ -73,7 +73,7 @@ export function Questions({ items, session }) {
   const [drafts, setDrafts] = useState({});
   const [perform, isBusy, problem] = useWork();
   const isComplete = items.every(({ call_id }) => drafts[call_id]?.trim());
-  const send = () => isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id: call_id, content: drafts[call_id] }))));
+  const send = () => isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id, content: drafts[call_id] }))));
   const isOnly = items.length === 1;
   return html`
     <div class="question-card" role="group" tabindex="-1" aria-label="Question for you">
