@@ -227,6 +227,12 @@ class AlreadyDecided(MAILError):
     http_status = 409
 
 
+class TaskBusy(MAILError):
+    """The task is running or has mail to deliver; cancel it, and try again."""
+
+    http_status = 409
+
+
 class QuestionOpen(MAILError):
     """The task waits for an answer, and this message is none.
 
@@ -265,6 +271,10 @@ class AnswerTooLarge(PayloadTooLarge):
 
 class TaskFull(PayloadTooLarge):
     """This task has stored as much as it may; begin a new one."""
+
+
+class StorageFull(PayloadTooLarge):
+    """This caller has stored as much as it may; delete tasks."""
 
 
 class RateLimited(MAILError):

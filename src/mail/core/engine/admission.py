@@ -214,6 +214,18 @@ class Admission:
         )
         return await load_task(wiring.store, key) if change is None else change.task
 
+    async def delete(self, key: TaskKey) -> Task:
+        """Delete a task, and return it as it was; see `Runtime.delete`."""
+        wiring = self._wiring
+        CURRENT_TASK.set(key.task_id)
+        while True:
+            task = await load_task(wiring.store, key)
+            check_deletable(task, await wiring.store.read_leases(key, now=wiring.now()))
+            with suppress(VersionConflict):
+                await wiring.store.delete(task)
+                self._quota_guard.freed(task)
+                return task
+
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
         """Remove a webhook from a task; return whether the task had it."""
         wiring = self._wiring
