@@ -65,6 +65,10 @@ class MAILClient(Messaging):
             self.api_key = before
             raise
 
+    async def get_live(self) -> JSONObject:
+        """Return that the server's process answers, whatever its database does."""
+        return await self._ask("get_live")
+
     async def get_health(self) -> JSONObject:
         """Return the swarm's health."""
         return await self._ask("get_health")

@@ -94,7 +94,7 @@ class ConnectionsConfig(Table):
         total: the number of open connections; fewer if the process may not open as many files.
         per_address: the number of open connections from one address.
         head_seconds: the time for the head of a request.
-        body_seconds: the time for its body, besides a second for each 8 KiB that has arrived.
+        body_seconds: the time by which its body may be late, at a rate of 8 KiB per second.
         idle_seconds: the time between two requests.
         stall_seconds: the time that a client may stop reading a response.
     """

@@ -1,4 +1,4 @@
-"""What other swarms request when they register this swarm, and for health checks: its identity and its health."""
+"""What other swarms request when they register this swarm, and health checks: its identity, liveness and health."""
 
 from typing import Annotated, Literal
 
@@ -13,6 +13,9 @@ from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
 from mail.http.service import Service, service_of
 
 DEFAULT_HEALTH = "healthy"
+
+LIVE = b'{"status":"live"}'
+"""The answer to `GET /live`, which a server without room for further connections sends, too."""
 
 
 class SwarmInfo(Answered):
@@ -34,6 +37,12 @@ class Root(Answered):
     protocol_version: str
     swarm: SwarmInfo
     uptime: float = Field(description="Seconds since the server started.")
+
+
+class Live(Answered):
+    """The process answers requests."""
+
+    status: Literal["live"]
 
 
 class PostHealth(Given):
@@ -75,6 +84,12 @@ async def get_root(request: Request) -> JSON:
             "uptime": service.runtime.clock.now().timestamp() - service.started,
         }
     )
+
+
+@router.get("/live", summary="Liveness of the process", response_model=Live, responses=problems(*PUBLIC))
+async def get_live() -> JSON:
+    """Return that the process answers requests. Needs no key and no database, and no place among the connections."""
+    return JSON(LIVE)
 
 
 @router.get("/health", summary="Health of the swarm", response_model=Health, responses=problems(*PUBLIC))
