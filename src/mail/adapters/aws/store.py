@@ -25,6 +25,7 @@ from mail.adapters.aws.items import (
     number,
     partition,
     shard,
+    string,
 )
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
@@ -224,9 +225,8 @@ class DynamoDBStore:
             await self._table.update((name, META), update, condition, values)
         except ConditionFailed as refusal:
             item = refusal.item
-            if not (refusal.repeated and item is not None and DELETING in item):
-                is_gone = item is None or self._reader.is_gone(item)
-                raise VersionConflict(None if is_gone else await self._reader.task(item)) from refusal
+            if item is None or not (refusal.repeated and DELETING in item):
+                raise VersionConflict(await self.load(task.key)) from refusal
         await self._delete_items(name)
         self._changes.notify(task.key)
 

@@ -38,7 +38,7 @@ from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound
+from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
 LAST_TURN = 2**31 - 1
 NO_LIMIT = 2**62

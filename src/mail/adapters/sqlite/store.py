@@ -381,7 +381,8 @@ class SQLiteStore:
 
     async def stored_bytes(self, instance: str) -> int:
         ((stopped,),) = self._read(
-            "SELECT coalesce(sum(bytes), 0) FROM tasks WHERE instance = ? AND status <> 'running'", (instance,)
+            "SELECT coalesce(sum(bytes), 0) FROM tasks WHERE instance = ? AND status <> 'running'",
+            (instance,),
         )
         running = self._read("SELECT id FROM tasks WHERE instance = ? AND status = 'running'", (instance,))
         return int(stopped) + sum(self._state(row).stored_bytes for (row,) in running)

@@ -18,4 +18,6 @@ def check_deletable(task: Task, leased: Collection[str]) -> None:
         raise TaskBusy(f"task {task.task_id!r} has a turn that has not ended; try again in a moment")
     peers = ", ".join(sorted({peer for mailbox in task.pending if (peer := peer_of(mailbox))}))
     if peers:
-        raise TaskBusy(f"mail of task {task.task_id!r} waits for {peers}; delete the task when it is delivered")
+        raise TaskBusy(
+            f"mail of task {task.task_id!r} waits for {peers}; delete the task when it is delivered"
+        )

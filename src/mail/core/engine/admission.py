@@ -5,9 +5,11 @@ submit, receive, fork ── decide ──► commit, within the quotas ──�
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mail.core.decisions.cancel import cancel
+from mail.core.decisions.delete import check_deletable
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
@@ -30,7 +32,7 @@ from mail.core.task.ports import wake_ups
 from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Webhook
 from mail.core.turns.context import CURRENT_TASK
-from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound
+from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +225,7 @@ class Admission:
             check_deletable(task, await wiring.store.read_leases(key, now=wiring.now()))
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
-                self._quota_guard.freed(task)
+                self._quota_guard.freed(key.instance)
                 return task
 
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
