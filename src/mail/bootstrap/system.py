@@ -108,6 +108,7 @@ class System[Q: TurnQueue]:
             lease_seconds=config.settings.lease_seconds,
             peers=router,
             hop_limit=config.interswarm.hop_limit,
+            entrypoints_only=config.interswarm.entrypoints_only,
             unreachable_seconds=config.interswarm.unreachable_seconds,
             quotas=Quotas(
                 running_tasks=limits.running_tasks or None,

@@ -3,11 +3,11 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mail.cli.memory import Memory
@@ -73,16 +73,6 @@ EXIT_CODES = {Status.FAILED: 3, Status.CANCELLED: 3, Status.PAUSED: 4}
 def exit_code(statuses: Collection[str]) -> int:
     """Return the exit code for tasks with these statuses; 0 if all of them were completed."""
     return next((code for status, code in EXIT_CODES.items() if status in statuses), 0)
-
-
-def status_after(events: Iterable[Mapping[str, Any]]) -> Status | None:
-    """Return the status that the last answer among these events gives its task; None without an answer."""
-    from mail.client.stream import status_of
-
-    status = None
-    for event in events:
-        status = status_of(event["event"], event["data"]) or status
-    return None if status is None else Status(status)
 
 
 class Session:

@@ -7,7 +7,7 @@ import click
 
 from mail.cli.command import Command, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, Status, status_after
+from mail.cli.session import Session, Status
 from mail.cli.values import JSON, Integer, Number, Task, json_object
 from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import questions_of
@@ -51,7 +51,9 @@ async def watch(session: Session, given: Namespace) -> None:
     from mail.cli.views.tasks import read_task
 
     is_live = session.output.is_terminal
-    stream = await session.client.watch_task(given.task_id, after=given.after, live=is_live, deltas=is_live)
+    stream = await session.client.watch_task(
+        given.task_id, after=given.after, live=is_live, deltas=is_live, items=True
+    )
     session.memory.waiting_for = given.task_id
     shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     show_answer(shown, session.output)
@@ -79,7 +81,12 @@ async def fork(session: Session, given: Namespace) -> None:
     if given.message is not None:
         is_live = session.output.is_terminal
         stream = await session.client.post_message_stream(
-            given.message, task_id=forked["task_id"], drop_question=True, live=is_live, deltas=is_live
+            given.message,
+            task_id=forked["task_id"],
+            drop_question=True,
+            live=is_live,
+            deltas=is_live,
+            items=True,
         )
         shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
         show_answer(shown, session.output)
@@ -94,7 +101,7 @@ async def approve(session: Session, given: Namespace) -> None:
         all=given.all,
         arguments=given.arguments,
         reason=given.reason,
-        show_events=True,
+        show_events=session.output.as_json,
     )
     _show_decided(session, given.task_id, answer)
 
@@ -102,22 +109,23 @@ async def approve(session: Session, given: Namespace) -> None:
 async def reject(session: Session, given: Namespace) -> None:
     """Reject calls, and print the task's answer."""
     answer = await session.client.reject(
-        given.task_id, reason=given.reason, call_id=given.call, all=given.all, show_events=True
+        given.task_id,
+        reason=given.reason,
+        call_id=given.call,
+        all=given.all,
+        show_events=session.output.as_json,
     )
     _show_decided(session, given.task_id, answer)
 
 
 def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> None:
-    events = answer["events"] or []
-    for event in events:
-        session.memory.learn(event["event"], event["data"])
-    status = status_after(events)
+    status = answer["status"]
     session.memory.add_task(task_id)
     session.memory.set_status(task_id, status)
     questions = questions_of(answer["pending_tool_calls"])
     if not questions or not session.output.is_terminal:
         session.output.result(answer, lambda: session.output.text(answer["response"]))
-    if status is not Status.COMPLETED:
+    if status != Status.COMPLETED:
         session.show_status(task_id, status, questions=questions)
 
 

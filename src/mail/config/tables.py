@@ -179,6 +179,8 @@ class InterswarmConfig(Table):
         health_check_seconds: seconds between two health checks of other swarms.
         volatile_seconds: seconds after which a volatile registration expires.
         hop_limit: the number of swarms that a task may pass through.
+        entrypoints_only: whether other swarms may write only to agents with `enable_entrypoint`, and to those that wait
+            for their answer.
         unreachable_seconds: seconds after which an agent reads that its mail can't be delivered, if no connection to the
             other swarm can be made, and it has not answered for an hour.
     """
@@ -189,4 +191,5 @@ class InterswarmConfig(Table):
     health_check_seconds: float = Field(default=30.0, gt=0)
     volatile_seconds: float = Field(default=86_400.0, gt=0)
     hop_limit: int = Field(default=8, ge=1)
+    entrypoints_only: bool = False
     unreachable_seconds: float = Field(default=UNREACHABLE_SECONDS, ge=0)

@@ -1,5 +1,6 @@
 """A task's events as a conversation, what people wrote and what agents did, asked and answered, and as spans. Pure."""
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from mail.core.decisions.items import (
     Item,
     Mail,
     Message,
+    Note,
     Part,
     Question,
     Reply,
@@ -26,6 +28,7 @@ from mail.core.decisions.items import (
 from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
+from mail.errors import Subject
 
 
 class _Call(BaseModel):
@@ -41,6 +44,9 @@ class _Call(BaseModel):
 
 _CALLS = TypeAdapter(list[_Call], config=ConfigDict(defer_build=True))
 
+_REPEATED = frozenset({Subject.ACTION_COMPLETE, Subject.ACTION_ERROR})
+"""Subjects of messages by which the system wakes an agent with results that other items show."""
+
 _FAULTS = frozenset({EventKind.AGENT_ERROR, EventKind.DEAD_LETTER, EventKind.INTERSWARM_MESSAGE_ERROR})
 
 
@@ -50,6 +56,10 @@ def _read_calls(text: str) -> list[_Call] | None:
         return _CALLS.validate_json(text)
     except ValidationError:
         return None
+
+
+def _thoughts(call: Mapping[str, Any]) -> dict[str, str]:
+    return {"reasoning": call.get("reasoning", ""), "said": call.get("preamble", "")}
 
 
 class Conversation:
@@ -129,13 +139,25 @@ class Conversation:
             case kind if kind in _FAULTS:
                 fault = self._add_step(Fault, event, agent=event.agent, text=event.text)
                 self._faults += (fault,)
-            case EventKind.HISTORY_INHERITED:
-                pass
-            case _ if event.agent:
+            case EventKind.TASK_COMPLETE_CALL:
                 self._act(event)
+            case EventKind.TEXT_ANSWER:
+                self._act(event)
+                if (
+                    "content" in event.extra
+                ):  # else the message or the answer that it is taken as shows the text
+                    self._note(event, event.extra["content"])
+            case EventKind.AWAIT_MESSAGE:
+                self._act(event)
+                self._note(event, event.extra.get("reason", event.text))
+            case kind:
+                if event.agent and kind is not EventKind.HISTORY_INHERITED:
+                    self._act(event)
+                self._note(event, event.text.partition(":\n<incoming_message>")[0])
 
     def _read_message(self, event: Event) -> None:
         if event.message is None:
+            self._note(event, event.text)
             return
         if event.is_redrive:
             self._act(event)
@@ -157,10 +179,14 @@ class Conversation:
             elif sender.address_type == "agent":
                 about = {"who": sender.address, "recipients": names, "subject": subject, "text": text}
                 self._add(Told, event, is_part=True, **about)
-        elif sender.address_type != "system" and kind != "broadcast_complete":
-            self._add_step(
-                Mail, event, sender=sender.address, recipients=names, subject=subject, text=text, type=kind
-            )
+        elif sender.address_type == "system":
+            if kind != "broadcast_complete" and subject not in _REPEATED:
+                self._note(event, text, name=subject.strip(":").replace("_", " "), recipients=names)
+        elif kind != "broadcast_complete":
+            call, self._call = self._call, {}
+            about = {"sender": sender.address, "recipients": names, "subject": subject, "text": text}
+            thoughts = _thoughts(call) if call.get("agent") == sender.address else {}
+            self._add_step(Mail, event, type=kind, **about, **thoughts)
 
     def _drop_questions(self) -> None:
         for question in self._questions:
@@ -235,6 +261,7 @@ class Conversation:
         if call.get("agent") != event.agent:
             call = {} if event.kind is EventKind.BUILTIN_TOOL_CALL else self._take_approved(event.agent, text)
         if not call:
+            self._note(event, text or event.text)
             return
         began, self._action = self._action or event, None
         seconds = event.extra.get("seconds")
@@ -252,6 +279,7 @@ class Conversation:
             call_id=call.get("tool_call_id", ""),
             result=text,
             has_failed=has_failed,
+            **_thoughts(call),
         )
 
     def _take_approved(self, agent: str, result: str) -> dict[str, Any]:
@@ -275,6 +303,14 @@ class Conversation:
 
     def _add_step[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
         return self._add(kind, event, is_part=True, work=self._act(event).id, **about)
+
+    def _note(self, event: Event, text: str, **about: Any) -> None:
+        self._add(
+            Note,
+            event,
+            is_part=True,
+            **{"agent": event.agent, "name": event.kind.value, "text": text, **about},
+        )
 
     def _begin(self, event: Event) -> Work:
         self._work = self._add(Work, event, is_part=True, last=event.timestamp)

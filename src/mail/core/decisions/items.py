@@ -54,7 +54,15 @@ class Work(Part):
 
 
 @value(kw_only=True)
-class Mail(Part):
+class Thoughts(Part):
+    """What a model gave besides a call: its `reasoning`, and what it `said` before; empty without one."""
+
+    reasoning: str = ""
+    said: str = ""
+
+
+@value(kw_only=True)
+class Mail(Thoughts):
     """A step of the `work` with that id: an agent, or another swarm, wrote to agents."""
 
     kind: Literal["mail"] = "mail"
@@ -67,7 +75,7 @@ class Mail(Part):
 
 
 @value(kw_only=True)
-class Action(Part):
+class Action(Thoughts):
     """A step, in the `turn` with that id: an agent used a tool that is not one of MAIL's, with this result or error.
 
     Attributes:
@@ -95,6 +103,22 @@ class Fault(Part):
     agent: str
     text: str
     ended_task: bool = False
+
+
+@value(kw_only=True)
+class Note(Part):
+    """Something that no other item shows: `agent` did or met it, or the system wrote to `recipients`.
+
+    Attributes:
+        agent: empty if it is about none.
+        name: the kind of the event, or the subject of the system's message.
+    """
+
+    kind: Literal["note"] = "note"
+    agent: str
+    name: str
+    text: str
+    recipients: tuple[str, ...] = ()
 
 
 @value(kw_only=True)
@@ -239,6 +263,7 @@ Item = (
     | Mail
     | Action
     | Fault
+    | Note
     | Answer
     | Question
     | Told

@@ -167,9 +167,18 @@ class Admission:
 
         def decide(task: Task | None) -> TaskChange | None:
             if task is None:
-                first = begin(wiring.swarm, keys[-1], message, wiring.clock, hop_limit=wiring.hop_limit)
+                first = begin(
+                    wiring.swarm,
+                    keys[-1],
+                    message,
+                    wiring.clock,
+                    hop_limit=wiring.hop_limit,
+                    entrypoints_only=wiring.entrypoints_only,
+                )
                 return self._traced(first, traceparent)
-            change = receive(task, wiring.swarm, message, wiring.clock)
+            change = receive(
+                task, wiring.swarm, message, wiring.clock, entrypoints_only=wiring.entrypoints_only
+            )
             return None if change is None else self._traced(change, traceparent)
 
         task = await load()

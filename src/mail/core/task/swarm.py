@@ -308,6 +308,11 @@ class SwarmCore:
             except BadRequest as error:
                 raise ConfigurationError(f"swarm {self.name!r}: {error.detail}") from error
 
+    @property
+    def entrypoints(self) -> list[str]:
+        """The names of the agents that people may write to."""
+        return [name for name, agent in self.agents.items() if agent.enable_entrypoint]
+
     async def warm_up(self) -> None:
         """Look for the tools of all agents' sources, so that first turns don't wait and problems are logged early."""
         for agent in self.agents.values():
