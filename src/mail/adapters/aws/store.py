@@ -216,7 +216,7 @@ class DynamoDBStore:
         name, condition = partition(task.key), f"#version = :version AND attribute_not_exists(#{DELETING})"
         values = {
             ":version": number(task.version),
-            ":yes": {"BOOL": True},
+            ":yes": string("yes"),
             ":shard": string(shard(name)),
             ":first": number(DELETED_FIRST),
         }
