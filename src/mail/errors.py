@@ -21,7 +21,8 @@
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── MetricsOff                  404
-    ├── AlreadyDecided              409  a person has decided on the call before
+    ├── DecisionTooLate             409  no call of the task waits for a decision any more
+    │   └── AlreadyDecided          a person has decided on the call before
     ├── QuestionOpen                409  a message would drop the question that a paused task asks
     ├── SnapshotExpired             409  the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
@@ -221,16 +222,21 @@ class SnapshotExpired(MAILError):
     http_status = 409
 
 
-class AlreadyDecided(MAILError):
-    """Somebody has decided on this call before; the first decision counts."""
+class DecisionTooLate(MAILError):
+    """No call of this task waits for a decision any more."""
 
     http_status = 409
 
 
+<<<<<<< HEAD
 class TaskBusy(MAILError):
     """The task is running or has mail to deliver; cancel it, and try again."""
 
     http_status = 409
+=======
+class AlreadyDecided(DecisionTooLate):
+    """Somebody has decided on this call before; the first decision counts."""
+>>>>>>> main
 
 
 class QuestionOpen(MAILError):

@@ -14,7 +14,7 @@ from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskStatus
-from mail.errors import AlreadyDecided, BadApproval, BadBreakpointResult, NotPaused
+from mail.errors import AlreadyDecided, BadApproval, BadBreakpointResult, DecisionTooLate
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.rig import Outcome, Rig
 
@@ -169,7 +169,7 @@ async def test_a_task_that_has_moved_on_takes_no_decision() -> None:
     async with rig:
         paused = await rig.ask()
         await decide(rig, paused, {"decision": "approve"})
-        with pytest.raises(NotPaused):
+        with pytest.raises(DecisionTooLate, match=r"the decision comes too late: task .* (is|has) "):
             await decide(rig, paused, {"decision": "approve"})
     assert len(bank.paid) == 1
 
@@ -354,7 +354,7 @@ async def test_a_cancelled_task_runs_nothing_until_it_is_resumed() -> None:
     async with rig:
         paused = await rig.ask()
         await rig.runtime.cancel(rig.user, paused.key.task_id)
-        with pytest.raises(NotPaused):
+        with pytest.raises(DecisionTooLate, match=r"the decision comes too late: task .* (is|has) "):
             await decide(rig, paused, {"decision": "approve"})
         await rig.ask("go on", task_id=paused.key.task_id)
     assert bank.paid == []

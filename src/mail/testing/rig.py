@@ -23,7 +23,7 @@ from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.testing.clock import FakeClock
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 """Seconds after which a task counts as hung."""
 
 

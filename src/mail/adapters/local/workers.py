@@ -207,6 +207,10 @@ class LocalWorkers:
             try:
                 await self._runtime.expire_overdue()
                 await self._runtime.take_over()
+            except StoreUnavailable:
+                logger.warning(
+                    "the check for overdue tasks and dead workers waits, as the store can't be reached"
+                )
             except Exception:  # the outermost loop
                 logger.exception("the check for overdue tasks and dead workers has failed; it is repeated")
             await asyncio.sleep(SWEEP_SECONDS)
