@@ -228,15 +228,14 @@ class DecisionTooLate(MAILError):
     http_status = 409
 
 
-<<<<<<< HEAD
+class AlreadyDecided(DecisionTooLate):
+    """Somebody has decided on this call before; the first decision counts."""
+
+
 class TaskBusy(MAILError):
     """The task is running or has mail to deliver; cancel it, and try again."""
 
     http_status = 409
-=======
-class AlreadyDecided(DecisionTooLate):
-    """Somebody has decided on this call before; the first decision counts."""
->>>>>>> main
 
 
 class QuestionOpen(MAILError):
