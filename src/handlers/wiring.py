@@ -108,7 +108,6 @@ def run_turn(
                 wake_up.key,
                 wake_up.mailbox,
                 seconds=context.get_remaining_time_in_millis() / 1000,
-                attempt=wake_up.attempt,
                 on_renewal=partial(system.queue.hide, record.raw_event),
             )
         )

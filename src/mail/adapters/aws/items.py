@@ -367,12 +367,13 @@ def decode_task(item: Item, state: str) -> Task:
     )
 
 
-ONE = {"N": "1"}
+ZERO, ONE = {"N": "0"}, {"N": "1"}
 
 
 def encode_lease(lease: Lease) -> Value:
-    attempt = {"attempt": number(lease.attempt)} if lease.attempt > 1 else {}
-    return {"M": {"token": string(lease.token), "expires": number(lease.expires), **attempt}}
+    attempt = {} if lease.attempt == 1 else {"attempt": number(lease.attempt)}
+    seq = {"seq": number(lease.seq)} if lease.seq else {}
+    return {"M": {"token": string(lease.token), "expires": number(lease.expires), **attempt, **seq}}
 
 
 def decode_leases(item: Item) -> dict[str, Lease]:
@@ -382,6 +383,7 @@ def decode_leases(item: Item) -> dict[str, Lease]:
             lease["M"]["token"]["S"],
             float(lease["M"]["expires"]["N"]),
             int(lease["M"].get("attempt", ONE)["N"]),
+            int(lease["M"].get("seq", ZERO)["N"]),
         )
         for mailbox, lease in item["leases"]["M"].items()
     }

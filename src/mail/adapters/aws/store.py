@@ -117,11 +117,8 @@ class DynamoDBStore:
         tasks = await self._index.with_leases(swarm)
         return await self._turns.take_expired(tasks, now)
 
-    async def release(self, turn: Claim, *, failed: bool = False) -> None:
-        if failed:
-            await self._turns.fail(turn)
-        else:
-            await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
+        await self._turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):

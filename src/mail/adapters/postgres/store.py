@@ -24,7 +24,7 @@ from mail.adapters.postgres.commit import (
     commit_values,
     refusal,
 )
-from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
+from mail.adapters.postgres.leases import LOCK_TASK, NOW, Leases, decode_lease, encode_lease, join_history
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
@@ -63,8 +63,8 @@ class PostgresStore:
     def __init__(self, postgres: Postgres, notifier: Notifier, *, clock: Callable[[], float] = time) -> None:
         self._sql = postgres
         self._notifier = notifier
-        self.turns = Leases(postgres)
-        self.ahead = Ahead(notifier, clock)
+        self.turns = Leases(postgres, clock)
+        self.ahead = Ahead(notifier)
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -97,10 +97,10 @@ class PostgresStore:
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         rows = await self._sql.fetch(
-            "SELECT mailbox, token, expires FROM mail.leases WHERE task = %s AND expires > %s",
-            (task_number(key), now),
+            f"SELECT mailbox, token, expires - {NOW} FROM mail.leases WHERE task = %s AND expires > {NOW} + %s",
+            (task_number(key), self.turns.from_now(now)),
         )
-        return {mailbox: Lease(token, expires) for mailbox, token, expires in rows}
+        return {mailbox: decode_lease(token, self.turns.clock() + left) for mailbox, token, left in rows}
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return await self.turns.renew(turns, expires)
@@ -108,12 +108,12 @@ class PostgresStore:
     async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
         return await self.turns.take_expired(swarm, now)
 
-    async def release(self, turn: Claim, *, failed: bool = False) -> None:
-        await self.turns.release(turn.task.key, turn.mailbox, turn.lease, failed=failed)
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
+        await self.turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
     async def commit(self, change: TaskChange) -> None:
         openings = self.ahead.plan(change)
-        values = commit_values(change, openings, owner=self.turns.owner, now=self.ahead.clock())
+        values = commit_values(change, openings, owner=self.turns.owner, now=self.turns.clock())
 
         async def work(connection: Connection, is_retry: bool) -> Row:
             if change.expected_version:
@@ -130,7 +130,7 @@ class PostgresStore:
 
         opened: Sequence[str] = ()
         leased: Sequence[str] = ()
-        self.turns.held.update(opening.lease.token for opening in openings)
+        self.turns.held.update(encode_lease(opening.lease) for opening in openings)
         try:
             row = await self._sql.run(work)
             error = refusal(change, row)
@@ -139,10 +139,10 @@ class PostgresStore:
         finally:
             for opening in openings:
                 if opening.entry.mailbox not in opened:
-                    self.turns.held.discard(opening.lease.token)
+                    self.turns.held.discard(encode_lease(opening.lease))
             self.ahead.settle(change, openings, opened, leased)
         if change.turn is not None and (error is None or isinstance(error, LeaseLost)):
-            self.turns.held.discard(change.turn.lease.token)
+            self.turns.held.discard(encode_lease(change.turn.lease))
         if error is not None:
             raise error
         if not change.task.is_running:
@@ -285,7 +285,7 @@ class PostgresStore:
     ) -> TaskPage:
         condition: LiteralString = "" if instance is None else "instance = %(instance)s AND"
         rows = await self._sql.fetch(
-            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
+            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(status)s::text IS NULL"
             " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
@@ -308,10 +308,11 @@ class PostgresStore:
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = await self._sql.fetch(
-            "SELECT state, ARRAY(SELECT mailbox FROM mail.leases WHERE task = id AND expires > %(now)s) FROM mail.tasks"
+            f"SELECT state, ARRAY(SELECT mailbox FROM mail.leases WHERE task = id AND expires > {NOW} + %(now)s)"
+            " FROM mail.tasks"
             " WHERE (status = 'running' OR delivering)"
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
-            {"since": quiet_since, "now": now},
+            {"since": quiet_since, "now": self.turns.from_now(now)},
         )
         return [
             wake_up

@@ -3,8 +3,8 @@
 Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. A thread writes only
 large commits (`SQLiteDatabase.in_thread`), and while another process has locked the file, writes wait off the loop
 (`SQLiteDatabase.write`). As no other process writes tasks, recently
-used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases exist in memory
-only: they end with the process, so that a restart after a crash waits for nothing.
+used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases are in memory:
+they end with the process, so that a restart after a crash waits for nothing. It only knows which turns had begun (`OpenTurns`).
 """
 
 import asyncio
@@ -46,6 +46,7 @@ from mail.adapters.sqlite.database import (
     commit_id,
     unavailable,
 )
+from mail.adapters.sqlite.open_turns import OpenTurns
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
@@ -91,8 +92,13 @@ class SQLiteStore:
         self._cache: OrderedDict[TaskKey, CachedTask] = OrderedDict()
         self._cached_bytes = 0
         self._log = WriteAheadLog(database)
+        self._open_turns = OpenTurns(database.path)
         self._changes = Waiters()
         self._endings = Waiters()
+
+    def close(self) -> None:
+        """Note that the turns which still run have not ended with their process."""
+        self._open_turns.close(self._cache.values())
 
     async def load(self, key: TaskKey) -> Task | None:
         cached = self._find(key)
@@ -118,7 +124,7 @@ class SQLiteStore:
         running_turns, replaced = 0, None
         if cached.leases:
             running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
-        cached.leases[mailbox] = lease
+        self._open_turns.begin(cached, mailbox, entry.seq, lease)
         checkpoint = self._checkpoint(cached, mailbox, entry.seq) if cached.checkpoints else None
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
 
@@ -133,7 +139,7 @@ class SQLiteStore:
         if cached.task.head_tier(mailbox) is None:
             return Idle(cached.task)
         replaced = cached.leases.get(mailbox)
-        cached.leases[mailbox] = lease
+        self._open_turns.begin(cached, mailbox, 0, lease)
         return WebhookClaim(cached.task, mailbox, lease, replaced)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
@@ -170,9 +176,12 @@ class SQLiteStore:
             self._set_expiry(each, 0.0)
         return expired
 
-    async def release(self, turn: Claim, *, failed: bool = False) -> None:
-        if self._set_expiry(turn, 0.0) and not failed:
-            del self._get(turn.task.key).leases[turn.mailbox]
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
+        cached = self._find(turn.task.key)
+        if cached is not None and cached.has_lease(turn):
+            self._open_turns.end(cached, turn.mailbox)
+            if left is not None:
+                self._open_turns.begin(cached, turn.mailbox, left.seq, left)
 
     async def commit(self, change: TaskChange) -> None:
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
@@ -255,6 +264,8 @@ class SQLiteStore:
         if cached is not None:  # else it was read from the file since a thread has written it
             before = cached.size
             cached.apply(change, columns)
+            if change.turn is not None:
+                self._open_turns.end(cached, change.turn.mailbox)
             self._cached_bytes += cached.size - before
             if self._cached_bytes > CACHED_BYTES:
                 self._make_room()
@@ -434,6 +445,7 @@ class SQLiteStore:
             cached.place((tier, seq, mailbox))
         for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
             cached.checkpoints[mailbox, seq] = None
+        self._open_turns.restore(cached)
         return cached
 
     def _read_entry(self, cached: CachedTask, position: Position) -> InboxEntry:

@@ -83,6 +83,7 @@ class Checkpoint:
         usage, models: what its models have cost so far, in total and by model; a repeated turn still reports it.
         timing: the turn's timing; None for a quick turn that calls no model and no action.
         approved: whether the calls are those of an earlier turn, which a person has approved (`Task.approved_calls`).
+        attempt: the attempt at the turn (`Lease.attempt`) in which its last action ended.
     """
 
     text: str | None
@@ -92,6 +93,15 @@ class Checkpoint:
     models: dict[str, Usage] = field(default_factory=dict)
     timing: TurnTiming | None = None
     approved: bool = False
+    attempt: int = 1
+
+    @property
+    def ended(self) -> int:
+        """The number of its actions that have ended."""
+        return sum(
+            receipt is not None and receipt.state in (Receipt.State.DONE, Receipt.State.FAILED)
+            for receipt in self.receipts
+        )
 
     def with_receipt(self, index: int, receipt: Receipt) -> "Checkpoint":
         """Return the checkpoint with the receipt of the call at `index`."""
