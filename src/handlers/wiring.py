@@ -40,10 +40,10 @@ _secrets: dict[str, str] = {}
 """The variables read from SSM; a process restored from a snapshot reads them again."""
 
 
-def make_system() -> AwsSystem:
-    """Build the system that the environment describes. Raises ConfigurationError."""
+def make_system(metrics: telemetry.TaskMetrics | None = None) -> AwsSystem:
+    """Build the system that the environment describes, measured by `metrics`. Raises ConfigurationError."""
     telemetry.set_up()
-    return bootstrap.aws(AwsConfig.from_environ(), observers=(telemetry.TaskMetrics(),))
+    return bootstrap.aws(AwsConfig.from_environ(), observers=(metrics or telemetry.TaskMetrics(),))
 
 
 def load_secrets() -> bool:

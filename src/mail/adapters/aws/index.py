@@ -29,7 +29,7 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
-from mail.adapters.shared.codec import foreign_cursor
+from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.ports import TaskPage, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import MAILError

@@ -28,7 +28,8 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, Leases, decode_lease, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, make_page, read_cursor
+from mail.adapters.shared.codec import decode_events
+from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn

@@ -20,14 +20,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.codec import (
-    LAST_NUMBER,
-    decode_events,
-    decode_history,
-    make_page,
-    read_cursor,
-    upto_bytes,
-)
+from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
+from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,

@@ -1,6 +1,6 @@
 """Admission: what callers, admins and other swarms begin or change in a task from outside of its turns.
 
-submit, receive, fork ── decide ──► commit, within the quotas ──► wake-ups
+submit, receive, fork ── decide ──► commit, within the limits of callers ──► wake-ups
 """
 
 import logging
@@ -14,9 +14,9 @@ from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.webhooks import attach, remove
+from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.live import LiveHub
-from mail.core.engine.quotas import QuotaGuard
 from mail.core.engine.wake_ups import publish
 from mail.core.engine.watch import Submitted
 from mail.core.engine.webhooks import NO_WEBHOOKS
@@ -65,7 +65,7 @@ class Admission:
         self._wiring = wiring
         self._live = live
         self._committer = Committer(wiring.store)
-        self._quota_guard = QuotaGuard(wiring.store)
+        self._limit_guard = LimitGuard(wiring.store)
 
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a caller's message; see `Runtime.submit`."""
@@ -234,7 +234,7 @@ class Admission:
             check_deletable(task, await wiring.store.read_leases(key, now=wiring.now()))
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
-                self._quota_guard.freed(key.instance)
+                self._limit_guard.freed(key.instance)
                 return task
 
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
@@ -309,7 +309,7 @@ class Admission:
             decide,
             task,
             reload=reload,
-            guard=lambda before, change: self._quota_guard.enforce(wiring.quotas, before, change),
+            guard=lambda before, change: self._limit_guard.enforce(wiring.caller_limits, before, change),
         )
         if change is not None:
             wiring.observe(change)

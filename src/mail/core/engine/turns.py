@@ -264,7 +264,7 @@ class Turns:
             AUTOMATIC,
             builtins_of(wiring.peers),
             wiring.tracer,
-            wiring.quotas.task_bytes,
+            wiring.caller_limits.task_bytes,
             wiring.pacer,
             live=self.live,
         )

@@ -8,7 +8,7 @@ from mail.errors import MailboxFull, StorageFull, TaskFull
 
 
 @value
-class Quotas:
+class CallerLimits:
     """The limits of a runtime's callers; None for no limit.
 
     Attributes:
@@ -67,4 +67,4 @@ class Quotas:
                 )
 
 
-NO_QUOTAS = Quotas()
+NO_CALLER_LIMITS = CallerLimits()

@@ -1,10 +1,10 @@
-"""The check of callers' quotas while a change is committed."""
+"""The check of the limits of callers while a change is committed."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store
 from mail.core.task.task import Task
@@ -34,8 +34,8 @@ class _Usage:
         return self.is_full or self.commits >= COUNTED_EVERY or self.bytes >= COUNTED_BYTES
 
 
-class QuotaGuard:
-    """Enforces quotas while changes from outside the turns are committed.
+class LimitGuard:
+    """Enforces the limits of callers while changes from outside the turns are committed.
 
     Tasks that this process is about to start count as running. Other processes may exceed the limit by the number
     of tasks that they start at the same time. What a caller stores is asked for from time to time, so that few messages
@@ -48,23 +48,23 @@ class QuotaGuard:
         self._usage: dict[str, _Usage] = {}
 
     def enforce(
-        self, quotas: Quotas, before: Task | None, change: TaskChange
+        self, limits: CallerLimits, before: Task | None, change: TaskChange
     ) -> AbstractAsyncContextManager[None]:
         """Surround the commit of a change.
 
         Raises MailboxFull, TaskFull, StorageFull, or TooManyTasks if one more would run.
         """
-        quotas.check_depth(before, change)
-        quotas.check_size(before, change)
-        instance, limit = change.task.instance, quotas.running_tasks
+        limits.check_depth(before, change)
+        limits.check_size(before, change)
+        instance, limit = change.task.instance, limits.running_tasks
         if not change.task.is_running or (before is not None and before.is_running):
             limit = None
         usage = None
-        if quotas.caller_bytes is not None and (change.deliveries or change.histories):
+        if limits.caller_bytes is not None and (change.deliveries or change.histories):
             known = self._usage_of(instance)
             added = change.task.stored_bytes - (0 if before is None else before.stored_bytes)
             usage = known if known.is_due(added) else None
-        return _UNGUARDED if limit is None and usage is None else self._guard(quotas, instance, limit, usage)
+        return _UNGUARDED if limit is None and usage is None else self._guard(limits, instance, limit, usage)
 
     def freed(self, instance: str) -> None:
         """Ask the store before the next commit for a caller, who has deleted a task."""
@@ -77,12 +77,12 @@ class QuotaGuard:
 
     @asynccontextmanager
     async def _guard(
-        self, quotas: Quotas, instance: str, limit: int | None, usage: _Usage | None
+        self, limits: CallerLimits, instance: str, limit: int | None, usage: _Usage | None
     ) -> AsyncGenerator[None]:
         """Check what a caller stores, and how many tasks run if one is started; it counts as running meanwhile."""
         if usage is not None:
             usage.is_full = True  # until the store says that it is not
-            quotas.check_stored(await self._store.stored_bytes(instance), instance)
+            limits.check_stored(await self._store.stored_bytes(instance), instance)
             self._usage.pop(instance, None)
         if limit is None:
             yield
