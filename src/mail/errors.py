@@ -238,6 +238,12 @@ class TaskBusy(MAILError):
     http_status = 409
 
 
+class ArgumentsDiffer(MAILError):
+    """The decision was made for other arguments than those of the call; look at the call again."""
+
+    http_status = 409
+
+
 class QuestionOpen(MAILError):
     """The task waits for an answer, and this message is none.
 
