@@ -232,6 +232,12 @@ class AlreadyDecided(DecisionTooLate):
     """Somebody has decided on this call before; the first decision counts."""
 
 
+class ArgumentsDiffer(MAILError):
+    """The decision was made for other arguments than those of the call; look at the call again."""
+
+    http_status = 409
+
+
 class QuestionOpen(MAILError):
     """The task waits for an answer, and this message is none.
 
