@@ -256,6 +256,17 @@ class Store(Protocol):
         """Return how many instances have a running task."""
         ...
 
+    async def stored_bytes(self, instance: str) -> int:
+        """Return how many bytes the tasks of an instance store (`Task.stored_bytes`); it may be slightly out of date."""
+        ...
+
+    async def delete(self, task: Task) -> None:
+        """Delete a task, with everything that it stores, unless it has changed: it is gone as a whole.
+
+        A process that dies meanwhile may leave invisible parts, which `list_overdue` deletes. Raises VersionConflict.
+        """
+        ...
+
 
 class LiveReceiver(Protocol):
     """Takes what a `LiveLink` brings from other processes."""
