@@ -1,7 +1,7 @@
 """Calls of AWS services from async code, for the adapters of DynamoDB, S3 and SQS.
 
-The clients are those of botocore, as importing boto3 would double the time of a cold start. They block, so that calls run in
-threads, one per connection.
+The clients are those of botocore, as importing boto3 would double the time of a cold start. They block, so that calls
+run in threads, one per connection.
 """
 
 import asyncio
