@@ -104,7 +104,7 @@ class DynamoDBStore:
     ) -> WebhookClaim | Busy | Idle:
         return await self._turns.claim(key, mailbox, lease, now)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         await self._turns.save(turn, checkpoint)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:

@@ -94,7 +94,7 @@ class PostgresStore:
     ) -> WebhookClaim | Busy | Idle:
         return await self.turns.claim(key, mailbox, lease, now)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         await self.turns.save(turn, checkpoint)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:

@@ -166,7 +166,7 @@ class SQLiteDatabase:
 
     def __init__(self, path: str | Path, *, own: bool = True, synchronous: Synchronous = "normal") -> None:
         self.path = str(path)
-        self._synchronous = synchronous
+        self.synchronous = synchronous
         self._claim: sqlite3.Connection | None = None
         self._queue = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -198,7 +198,7 @@ class SQLiteDatabase:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
-            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         except BaseException:
             connection.close()
             raise

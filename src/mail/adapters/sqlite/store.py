@@ -137,7 +137,7 @@ class SQLiteStore:
         self._open_turns.begin(cached, mailbox, 0, lease)
         return WebhookClaim(cached.task, mailbox, lease, replaced)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         def save() -> None:
             cached = self._leased_task(turn)
             self._database.execute(
@@ -151,6 +151,8 @@ class SQLiteStore:
                 self._make_room()
 
         await self._database.write(save, lock_timeout=TURN_LOCK_TIMEOUT)
+        if on_disk:
+            await self._log.sync()
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._find(key)

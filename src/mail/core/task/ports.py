@@ -119,8 +119,11 @@ class Store(Protocol):
         """
         ...
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Store the progress of a turn. Raises LeaseLost if another worker has its lease."""
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
+        """Store the progress of a turn; with `on_disk`, so that even a power failure leaves it, whatever the settings are.
+
+        Raises LeaseLost if another worker has its lease.
+        """
         ...
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
