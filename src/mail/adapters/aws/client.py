@@ -94,7 +94,8 @@ class Aws:
         if abs(ahead) > FAR_SECONDS:
             self._next_look = None
             logger.warning(
-                "the clock of this process is %.0f s %s that of AWS: turns may be taken over too early or too late; set it",
+                "the clock of this process is %.0f s %s that of AWS: turns may be taken over too early or too late; "
+                "set it",
                 abs(ahead),
                 "ahead of" if ahead > 0 else "behind",
             )

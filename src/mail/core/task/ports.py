@@ -120,7 +120,7 @@ class Store(Protocol):
         ...
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
-        """Store the progress of a turn; with `on_disk`, so that even a power failure leaves it, whatever the settings are.
+        """Store the progress of a turn; with `on_disk`, so that it survives a power failure, whatever the settings are.
 
         Raises LeaseLost if another worker has its lease.
         """
