@@ -259,8 +259,8 @@ class SQLiteDatabase:
     ) -> T:
         """Await what writes, after the writes that wait already and before all others.
 
-        While another process has locked the file, it is repeated. Raises FileLocked as `write` does, and StoreUnavailable if
-        other writes of this process take so long.
+        While another process has locked the file, it is repeated. Raises FileLocked as `write` does, and
+        StoreUnavailable if other writes of this process take so long.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a lock belongs to one event loop
