@@ -1,8 +1,9 @@
-"""The account of a process: the bytes of memory, and the streams, that its requests hold, and each caller's share of them.
+"""The account of a process: the bytes and the streams that its requests hold, and each caller's share of them.
 
-A request *holds* bytes until it ends: the body that it has sent, what is read for its answer. It is refused before anything is read, if they
-don't fit. Beyond that it works on *pieces*, one after the other: a slice of a timeline, a long event, a frame that has not been
-sent. A piece that doesn't fit waits. One piece of the process, and one of each caller with bytes to spare, always fits, so that somebody gets on.
+A request *holds* bytes until it ends: the body that it has sent, what is read for its answer. It is refused before
+anything is read, if they don't fit. Beyond that it works on *pieces*, one after the other: a slice of a timeline, a
+long event, a frame that has not been sent. A piece that doesn't fit waits. One piece of the process always fits, and
+one of each caller if the process has room, so that some work always continues.
 
 Requests of a few kilobytes are not counted: the limits of connections and of rates bound them.
 """
@@ -70,8 +71,8 @@ class Account:
         """Raise RateLimited if a caller can't hold so many bytes more, and Overloaded if the process can't."""
         if self.memory and self._bytes[caller] and self._bytes[caller] + size > self.share:
             raise RateLimited(
-                f"your requests hold {self._bytes[caller]} bytes of this server's memory, this one needs about {size}, and "
-                f"{self.share} are the limit; wait for the answers to the others first",
+                f"your requests hold {self._bytes[caller]} bytes of this server's memory, this one needs about {size}, "
+                f"and {self.share} are the limit; wait for the answers to the others first",
                 retry_after=1,
             )
         if self.memory and self._bytes.total() and self._bytes.total() + size > self.memory:
@@ -132,7 +133,7 @@ class Holding:
         self._account.count(self._caller, 0, 0, 1)
 
     def take(self, size: int) -> bool:
-        """Take the room for work on a piece of so many bytes, instead of the piece before; return False if there is none.
+        """Take the room for a piece of so many bytes, instead of the piece before; return False if there is none.
 
         What the request holds anyway is part of that room.
         """

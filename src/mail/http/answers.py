@@ -17,7 +17,7 @@ from mail.http.service import service_of
 async def object_pieces(members: AsyncIterable[tuple[str, object]]) -> AsyncGenerator[bytes]:
     """Yield a JSON object in pieces.
 
-    The value of a member is JSON as bytes, an async iterator of pieces of JSON, or anything that can be written as JSON.
+    The value of a member is JSON as bytes, an async iterator of pieces of JSON, or anything that JSON can express.
     """
     text, separator = bytearray(), b"{"
     async for name, value in members:

@@ -36,12 +36,14 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, dead letter, thread, webhook, token or swarm was not found, or the server has this feature turned off.",
+    404: "The task, dead letter, thread, webhook, token or swarm was not found, or the server has this feature "
+    "turned off.",
     409: "The state of the task at that event is no longer stored.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",
-    429: "The caller sends too many requests, has too many running tasks or streams, holds too much memory, or writes to an agent whose mailbox is full. "
+    429: "The caller sends too many requests, has too many running tasks or streams, holds too much memory, "
+    "or writes to an agent whose mailbox is full. "
     "Nothing is stored.",
     500: "The server failed to handle the request.",
     503: "The store or the authentication service is not available; try again later.",
@@ -127,8 +129,8 @@ def _is_fastapis(response: dict[str, Any]) -> bool:
 def _describe(document: dict[str, Any]) -> None:
     """Write the descriptions of an OpenAPI document for its readers.
 
-    What the docstring of a class says about its attributes becomes the descriptions of its properties, and a response that
-    nobody has described gets the description of its model.
+    What the docstring of a class says about its attributes becomes the descriptions of its properties, and a response
+    that nobody has described gets the description of its model.
     """
     schemas = document["components"]["schemas"]
     for schema in schemas.values():

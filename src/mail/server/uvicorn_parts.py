@@ -1,4 +1,4 @@
-"""The parts of uvicorn that it doesn't document, or not as meant to be overridden: its protocol, its server, its reloader.
+"""Parts of uvicorn that it doesn't document, or not as open to overriding: its protocol, server and reloader.
 
 `tests/http/test_uvicorn_parts.py` checks each of them with the versions `CHECKED`.
 """
@@ -83,8 +83,8 @@ ALIVE = _response("200 OK", LIVE)
 class LimitedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol with deadlines, as one of `Connections`.
 
-    It closes the connection after a request whose length is stated twice (RFC 9112, section 6.1), and refuses heads that
-    have bare line feeds or are too long, and bodies in tiny chunks, which take long to parse.
+    It closes the connection after a request whose length is stated twice (RFC 9112, section 6.1), and refuses heads
+    that have bare line feeds or are too long, and bodies in tiny chunks, which take long to parse.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class LimitedProtocol(H11Protocol):
             self.transport.close()
 
     def _close(self) -> None:
-        """Close the connection; while a body arrives, let the client read the response first, which a reset would discard."""
+        """Close the connection; while a body arrives, let the client read the response first."""
         if self.conn.their_state is h11.SEND_BODY and self.phase is not Phase.LINGER:
             self._enter(Phase.LINGER)
             if self.transport.can_write_eof():
@@ -336,7 +336,8 @@ class GracefulServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Cut waiting requests short, then close the connections and the application.
 
-        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an error.
+        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an
+        error.
         """
         self._stopping.set()
         loop = asyncio.get_running_loop()

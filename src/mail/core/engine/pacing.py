@@ -34,7 +34,7 @@ class Pacer:
         self._done = 0
 
     async def pause(self, size: int) -> None:
-        """Wait for the turn of a piece of work on so many bytes; it begins immediately if little was done since the last pause."""
+        """Wait for the turn of a piece of work on so many bytes; after little work it begins immediately."""
         self._done += size
         if self._done > PIECE_BYTES:
             async with self._lock:

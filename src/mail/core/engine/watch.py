@@ -56,7 +56,7 @@ async def read_page(
     limit: int | None = None,
     max_bytes: int,
 ) -> list[Event]:
-    """Return the events of a task past `after`, up to `upto`: the first `limit`, or the commits that reach about a size.
+    """Return the events of a task past `after`, up to `upto`: the first `limit`, or commits that reach about a size.
 
     They are read in slices as by `read_timeline`.
     """
