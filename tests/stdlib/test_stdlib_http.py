@@ -16,9 +16,9 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.processes.http_server import QuickUvicorn
 
+from mail import public_urls
 from mail.core.turns.context import TURN, TurnContext
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.net import public_urls
 from mail.stdlib import http as stdlib_http
 from mail.stdlib.http.actions import MAX_BODY_BYTES, http_get, http_post, http_request
 from mail.stdlib.web import MAX_REDIRECTS

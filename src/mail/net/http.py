@@ -185,7 +185,7 @@ class PeerHTTP:
     ) -> Answer:
         import httpx2
 
-        from mail.net.public_urls import NotPublic
+        from mail.public_urls import NotPublic
 
         headers = {**headers, "Accept-Encoding": "identity"}  # not signed, as proxies change it
         started = time.monotonic()
@@ -225,7 +225,7 @@ class PeerHTTP:
         """Return the client of this event loop. A client of a loop that has ended can't be closed; its sockets are gone."""
         import httpx2
 
-        from mail.net.public_urls import AsyncPublicTransport
+        from mail.public_urls import AsyncPublicTransport
 
         wanted = (asyncio.get_running_loop(), self.allow_private)
         if self._client is None or self._made_for != wanted:

@@ -126,6 +126,7 @@ class Rig:
         """Stop the workers, and close the database."""
         if self._concurrency:
             await self.workers.stop(grace=0)
+        self.store.close()
         self.database.close()
 
     async def step(self) -> str | None:

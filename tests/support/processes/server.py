@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import httpx2
 
-from mail.net.public_urls import tls
+from mail.public_urls import tls
 from support.processes import forkserver
 
 MAIL = (sys.executable, "-m", "mail.cli")

@@ -92,7 +92,7 @@ class LocalWorkers:
         return self._shares.lets_begin(caller, reserved)
 
     def new_lease(self) -> Lease:
-        """Return a lease for a turn that begins now."""
+        """Return a lease for a turn that waits for one of them."""
         return self._runtime.new_lease()
 
     async def idle(self) -> None:
