@@ -227,6 +227,7 @@ def test_mail_and_actions_have_what_the_model_thought() -> None:
     timeline = Timeline().ask()
     thoughts = {"reasoning": "She knows.", "preamble": "I ask."}
     timeline.add(KIND.TOOL_CALL, agent="lead", tool_name="send_request", **thoughts)
+    timeline.add(KIND.TOOL_CALL, with_last=True, agent="lead", tool_name="await_message")
     timeline.mail("lead", "weather", "rain?", with_last=True)
     timeline.mail("lead", "weather", "snow?", with_last=True)
     mail = [item for item in timeline.items() if item.kind == "mail"]

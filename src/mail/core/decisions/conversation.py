@@ -58,10 +58,6 @@ def _read_calls(text: str) -> list[_Call] | None:
         return None
 
 
-def _thoughts(call: Mapping[str, Any]) -> dict[str, str]:
-    return {"reasoning": call.get("reasoning", ""), "said": call.get("preamble", "")}
-
-
 class Conversation:
     """Reads a task's events in their order. It remembers only what later events can change, however long the task is.
 
@@ -82,6 +78,7 @@ class Conversation:
         # of the commit that is being read, all of whose events have one time:
         self._time = ""
         self._call: dict[str, Any] = {}
+        self._thoughts: dict[str, dict[str, str]] = {}
         self._action: Event | None = None
         self._is_cancelling = False
         self._faults: tuple[Fault, ...] = ()
@@ -98,6 +95,7 @@ class Conversation:
         self.seq, self._changes = event.seq, Changes(event.seq)
         if event.timestamp != self._time:
             self._time, self._call, self._action = event.timestamp, {}, None
+            self._thoughts = {}
             self._faults, self._replies, self._is_cancelling = (), None, False
         self._begins_turn = self._spans.read(event, self._changes)
         self._read(event)
@@ -125,6 +123,7 @@ class Conversation:
             case EventKind.TOOL_CALL:
                 self._act(event)
                 self._call = event.extra
+                self._think(event.agent, event.extra)
             case EventKind.ACTION_CALL:
                 self._act(event)
                 self._action = event
@@ -183,10 +182,8 @@ class Conversation:
             if kind != "broadcast_complete" and subject not in _REPEATED:
                 self._note(event, text, name=subject.strip(":").replace("_", " "), recipients=names)
         elif kind != "broadcast_complete":
-            call, self._call = self._call, {}
             about = {"sender": sender.address, "recipients": names, "subject": subject, "text": text}
-            thoughts = _thoughts(call) if call.get("agent") == sender.address else {}
-            self._add_step(Mail, event, type=kind, **about, **thoughts)
+            self._add_step(Mail, event, type=kind, **about, **self._take_thoughts(sender.address))
 
     def _drop_questions(self) -> None:
         for question in self._questions:
@@ -198,7 +195,8 @@ class Conversation:
         calls = _read_calls(event.text) if event.is_pause else None
         if calls is None:
             turn = self._spans.turn
-            self._add(Answer, event, who=turn.agent if turn else "", text=event.text)
+            who = turn.agent if turn else ""
+            self._add(Answer, event, who=who, text=event.text, **self._take_thoughts(who))
             return
         self._close(event)
         questions = sum(not call.needs_approval for call in calls)
@@ -223,6 +221,7 @@ class Conversation:
                 arguments=call.arguments,
                 needs_approval=call.needs_approval,
                 words=words,
+                **self._take_thoughts(self._asking),
                 asked=sent or (None if name is None else Asked(call.arguments[name], argument=name)),
             )
             self._questions += (question,)
@@ -279,7 +278,7 @@ class Conversation:
             call_id=call.get("tool_call_id", ""),
             result=text,
             has_failed=has_failed,
-            **_thoughts(call),
+            **self._take_thoughts(event.agent),
         )
 
     def _take_approved(self, agent: str, result: str) -> dict[str, Any]:
@@ -303,6 +302,18 @@ class Conversation:
 
     def _add_step[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
         return self._add(kind, event, is_part=True, work=self._act(event).id, **about)
+
+    def _think(self, agent: str, call: Mapping[str, Any]) -> None:
+        """Keep what the model gave besides a call for the next item of its agent."""
+        known = self._thoughts.get(agent, {})
+        given = {"reasoning": call.get("reasoning", ""), "said": call.get("preamble", "")}
+        both = {name: "\n\n".join(filter(None, (known.get(name), text))) for name, text in given.items()}
+        self._thoughts = {**self._thoughts, agent: both}
+
+    def _take_thoughts(self, agent: str) -> dict[str, Any]:
+        thoughts = self._thoughts.get(agent, {})
+        self._thoughts = {**self._thoughts, agent: {}}
+        return thoughts
 
     def _note(self, event: Event, text: str, **about: Any) -> None:
         self._add(

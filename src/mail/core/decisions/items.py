@@ -55,7 +55,7 @@ class Work(Part):
 
 @value(kw_only=True)
 class Thoughts(Part):
-    """What a model gave besides a call: its `reasoning`, and what it `said` before; empty without one."""
+    """What a model gave besides its calls: its `reasoning`, and what it `said` before; empty if another item has it."""
 
     reasoning: str = ""
     said: str = ""
@@ -122,7 +122,7 @@ class Note(Part):
 
 
 @value(kw_only=True)
-class Answer(Part):
+class Answer(Thoughts):
     """The task's answer, by an agent or the system."""
 
     kind: Literal["answer"] = "answer"
@@ -152,7 +152,7 @@ class Reply:
 
 
 @value(kw_only=True)
-class Question(Part):
+class Question(Thoughts):
     """The task waits, or waited, for a person: for the result of a call, or for a decision whether it runs.
 
     Attributes:
