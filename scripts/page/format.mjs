@@ -97,7 +97,7 @@ const report = (text) => {
   problems += 1;
   console.error(text);
 };
-for await (const file of glob("src/mail/http/ui/**/*.{js,css,html}", { cwd: fileURLToPath(ROOT) })) {
+for await (const file of glob("src/mail/http/ui/**/*.{js,html}", { cwd: fileURLToPath(ROOT) })) {
   if (file.includes("vendor")) continue;
   const path = fileURLToPath(new URL(file, ROOT));
   const source = await readFile(path, "utf8");
