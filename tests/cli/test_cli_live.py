@@ -39,7 +39,7 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     read("model_call_ended", 6.0, agent="lead", call=1)
     read("action_started", 6.0, agent="lead", tool_name="web_search", tool_call_id="a")
     read("turn_started", 7.0, agent="writer\x1b[2J")
-    assert agents.line(70.0) == "lead: web_search, 1 min 4 s · writer�[2J, 1 min 3 s"
+    assert agents.line(70.0) == "lead: web_search, 1 min 4 s · writer\\u001b[2J, 1 min 3 s"
     read("turn_ended", 71.0, agent="lead")
     read("turn_ended", 71.0, agent="writer\x1b[2J")
     assert agents.line(72.0) == ""

@@ -40,7 +40,7 @@ def question(**about: Any) -> dict[str, Any]:
         (mail() | {"subject": "New Message"}, Line(0, "new_message", "supervisor", "a, b", "two lines", "4")),
         (
             mail() | {"subject": "\x1b[2J", "text": "b\x07", "sender": "\x9bx"},
-            Line(0, "new_message", "�x", "a, b", "�[2J | b�", "4"),
+            Line(0, "new_message", "\\u009bx", "a, b", "\\u001b[2J | b\\u0007", "4"),
         ),
         (action(), Line(0, "action", "w", "", 'slow {"n": 1} → done (3.0 s)', "4")),
         (

@@ -453,7 +453,8 @@ class Swarm(Generic[Output]):
         """Approve a call that waits for approval, so that it runs, and wait for the answer.
 
         Args:
-            answer: the answer with the pending calls, or the id of its task.
+            answer: the answer with the pending calls, or the id of its task. With an answer, only calls with the
+                arguments that are in it are decided.
             call_id: the call; by default, the calls that wait in `answer`, or the only one that waits in the task.
             all: whether to decide all calls of the task that wait for a decision when this one arrives,
                 including those that you have not seen.
@@ -635,7 +636,11 @@ class Swarm(Generic[Output]):
                 raise BadApproval("several calls wait; name the call_id of the one with these arguments")
         if given.get("arguments") is not None:  # of a tool whose server has not been asked in this process
             await self.running.runtime.swarm.warm_up()
-        approvals = [{**given, "call_id": each, "all": is_for_all} for each in calls]
+        seen = {call.call_id: call.digest for call in answer.pending} if isinstance(answer, Answer) else {}
+        approvals = [
+            {**given, "call_id": each, "all": is_for_all, "arguments_sha256": seen.get(each or "")}
+            for each in calls
+        ]
         return await self._resume(answer, timeout, output_type, approvals=approvals)
 
     async def _resume(

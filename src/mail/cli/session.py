@@ -13,7 +13,7 @@ from uuid import uuid4
 from mail.cli.memory import Memory
 from mail.cli.output import Output
 from mail.cli.program import SERVER_VARIABLE, configured_server, program
-from mail.cli.views.questions import Question, questions_of
+from mail.cli.views.questions import MARK, Question, questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ class Session:
         waiting = [question for question in questions if question.needs_approval]
         if waiting:
             which = () if len(waiting) == 1 else ("--call", shlex.quote(waiting[0].call_id))
+            if waiting[0].digest is not None:
+                which = (*which, "--shown", waiting[0].digest[:MARK])
             approve, reject = (self._command(f"task-{do}", name, *which) for do in ("approve", "reject"))
             return f"Decide with\n  {approve}\n  {reject} --reason 'why not'"
         answer = self._command("reply", name, *['"your answer"'] * max(1, len(questions)))

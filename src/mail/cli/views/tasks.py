@@ -49,6 +49,7 @@ class PendingCall(BaseModel):
     agent: str = ""
     asks: UserQuestion | None = None
     needs_approval: bool = False
+    arguments_text: str = ""
     decision: str | None = None
 
 

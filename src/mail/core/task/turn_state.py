@@ -1,7 +1,9 @@
 """The state of a turn that is not finished: its checkpoint, or the breakpoint at which it paused its task."""
 
+import json
 from dataclasses import asdict, field, replace
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict
@@ -178,6 +180,16 @@ class PausedCall:
     approve_within: float | None = None
     approve_by: float | None = None
     approval: Approval | None = None
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON text, as clients receive it: in ASCII, so that no character in it is invisible."""
+        return json.dumps(self.arguments)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of that text, in hexadecimal."""
+        return sha256(self.arguments_text.encode()).hexdigest()
 
     @property
     def is_undecided(self) -> bool:
