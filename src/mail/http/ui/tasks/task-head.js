@@ -1,9 +1,11 @@
 // The open task's title and state, its details, and the button that cancels it.
 
+import * as api from "../api/api.js";
 import { CopyButton, IconButton, WorkButton } from "../components/button.js";
 import { StatusChip } from "../components/chip.js";
-import { Dialog } from "../components/dialog.js";
+import { Confirm, Dialog } from "../components/dialog.js";
 import { Icon } from "../components/icons.js";
+import { Notice } from "../components/notice.js";
 import { UsageTable, formatCost, formatTokens } from "../components/usage.js";
 import { html, useState } from "../html.js";
 
@@ -58,6 +60,39 @@ function Facts({ record }) {
   `;
 }
 
+/** The button that deletes a task that has stopped, after a question. */
+function Delete({ record, onDeleted }) {
+  const [isAsking, setAsking] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const remove = async () => {
+    setAsking(false);
+    try {
+      await api.deleteTask(record.task_id);
+      onDeleted();
+    } catch (failure) {
+      setProblem(failure);
+    }
+  };
+  return html`
+    ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+    <button type="button" class="button small danger" onClick=${() => setAsking(true)}>Delete the task</button>
+    ${
+      isAsking &&
+      html`
+        <${Confirm}
+          title="Delete this task?"
+          action="Delete"
+          onClose=${() => setAsking(false)}
+          onConfirm=${() => void remove()}>
+          <p>
+            Its messages, events, histories and answers are deleted. This can't be undone; its forks keep their copies.
+          </p>
+        </${Confirm}>
+      `
+    }
+  `;
+}
+
 /** Leads to the list where it is a view of its own. */
 export const BackButton = ({ navigate }) => html`
   <${IconButton}
@@ -67,7 +102,7 @@ export const BackButton = ({ navigate }) => html`
     onClick=${() => navigate({ view: "tasks" })} />
 `;
 
-export function TaskHead({ session, navigate }) {
+export function TaskHead({ session, list, navigate }) {
   const [hasDetails, setDetails] = useState(false);
   const record = session.shown;
   const usage = record?.usage.total;
@@ -78,6 +113,10 @@ export function TaskHead({ session, navigate }) {
     } catch (problem) {
       Object.assign(session, { problem }).changed();
     }
+  };
+  const onDeleted = () => {
+    list.drop(record.task_id);
+    navigate({ view: "tasks" });
   };
   return html`
     <div class="task-head">
@@ -111,7 +150,14 @@ export function TaskHead({ session, navigate }) {
         hasDetails &&
         html`
           <${Dialog} title="Details of the task" onClose=${() => setDetails(false)}>
-            <div class="dialog-body"><${Facts} record=${record} /></div>
+            <div class="dialog-body">
+              <${Facts} record=${record} />
+              ${
+                record.status !== "running" &&
+                !session.past &&
+                html`<${Delete} record=${record} onDeleted=${onDeleted} />`
+              }
+            </div>
           </${Dialog}>
         `
       }

@@ -34,11 +34,11 @@ function Unread({ session, navigate }) {
 }
 
 /** A task that was read: its head, and the tabs. */
-function Task({ route, ...shared }) {
+function Task({ route, list, ...shared }) {
   const { session, navigate } = shared;
   const View = VIEWS[route.tab];
   return html`
-    <${TaskHead} session=${session} navigate=${navigate} />
+    <${TaskHead} session=${session} list=${list} navigate=${navigate} />
     <${Tabs}
       label="Views of the task"
       panel="task-panel"
@@ -100,7 +100,7 @@ export function TasksView({ list, route, ...shared }) {
         ${
           session &&
           (session.record
-            ? html`<${Task} key=${session.id} route=${route} ...${shared} />`
+            ? html`<${Task} key=${session.id} route=${route} list=${list} ...${shared} />`
             : html`<${Unread} key=${session.id} session=${session} navigate=${shared.navigate} />`)
         }
       </section>
