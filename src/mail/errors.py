@@ -232,6 +232,12 @@ class AlreadyDecided(DecisionTooLate):
     """Somebody has decided on this call before; the first decision counts."""
 
 
+class TaskBusy(MAILError):
+    """The task is running or has mail to deliver; cancel it, and try again."""
+
+    http_status = 409
+
+
 class ArgumentsDiffer(MAILError):
     """The decision was made for other arguments than those of the call; look at the call again."""
 
@@ -276,6 +282,10 @@ class AnswerTooLarge(PayloadTooLarge):
 
 class TaskFull(PayloadTooLarge):
     """This task has stored as much as it may; begin a new one."""
+
+
+class StorageFull(PayloadTooLarge):
+    """This caller has stored as much as it may; delete tasks."""
 
 
 class RateLimited(MAILError):

@@ -11,7 +11,7 @@ from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.submit import Submission, admit
 from mail.core.protocol.address import Principal
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import MailboxFull, RateLimited, TooManyTasks
+from mail.errors import MailboxFull, RateLimited, StorageFull, TooManyTasks
 from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 from mail.testing.rig import Rig
 
@@ -103,6 +103,53 @@ class TestDepth:
         ) as rig:
             rig.runtime.caller_limits = CallerLimits(mailbox_depth=1)
             assert (await rig.ask()).answer == "answered"
+
+
+class TestStoredBytes:
+    @pytest.fixture(autouse=True)
+    def ask_each_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("mail.core.engine.caller_limits.COUNTED_EVERY", 1)
+
+    async def test_nothing_is_added_to_what_is_full(self, rig: Rig, desk: FormContext) -> None:
+        desk.gate.set()
+        rig.runtime.caller_limits = CallerLimits(caller_bytes=5_000)
+        await rig.ask("x" * 5_000, task_id="1")
+        for task_id in ("1", "2"):
+            before = await rig.store.load(waiting(rig, task_id))
+            with pytest.raises(StorageFull, match=r"store \d+ bytes, of 5000 .* mail task delete ID"):
+                await rig.submit(task_id=task_id)
+            assert await rig.store.load(waiting(rig, task_id)) == before
+        with pytest.raises(StorageFull):
+            await rig.runtime.fork(rig.user, "1")
+        bob = Principal(role="user", id="bob", swarm=rig.swarm.name)
+        await rig.submit(task_id="1", caller=bob)
+
+    async def test_deleting_makes_room(self, rig: Rig, desk: FormContext) -> None:
+        desk.gate.set()
+        rig.runtime.caller_limits = CallerLimits(caller_bytes=5_000)
+        await rig.ask("x" * 5_000, task_id="1")
+        with pytest.raises(StorageFull):
+            await rig.submit(task_id="2")
+        await rig.runtime.delete(str(rig.user), "1")
+        assert (await rig.ask(task_id="2")).answer == "done"
+
+    async def test_few_messages_ask_the_store_once(
+        self, rig: Rig, desk: FormContext, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mail.core.engine.caller_limits.COUNTED_EVERY", 32)
+        desk.gate.set()
+        asked: list[str] = []
+        count = rig.store.stored_bytes
+
+        async def counted(instance: str) -> int:
+            asked.append(instance)
+            return await count(instance)
+
+        monkeypatch.setattr(rig.store, "stored_bytes", counted)
+        rig.runtime.caller_limits = CallerLimits(caller_bytes=10**9)
+        for _ in range(33):
+            await rig.ask(task_id="t")
+        assert asked == [str(rig.user)]
 
 
 class TestRunningTasks:

@@ -111,7 +111,10 @@ class System[Q: TurnQueue]:
             entrypoints_only=config.interswarm.entrypoints_only,
             unreachable_seconds=config.interswarm.unreachable_seconds,
             caller_limits=CallerLimits(
-                limits.running_tasks or None, limits.mailbox_depth or None, limits.task_bytes or None
+                running_tasks=limits.running_tasks or None,
+                mailbox_depth=limits.mailbox_depth or None,
+                task_bytes=limits.task_bytes or None,
+                caller_bytes=limits.caller_bytes or None,
             ),
             observers=(*observers, *self.telemetry.observers),
             tracer=self.telemetry.tracer,

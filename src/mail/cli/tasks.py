@@ -162,6 +162,11 @@ def show_turn(answer: Mapping[str, Any], output: Output) -> None:
     turns.show_turn(answer, output)
 
 
+def show_deleted(answer: Mapping[str, Any], output: Output) -> None:
+    """Print that a task was deleted, and how much it stored."""
+    output.text(f"task {answer['task_id']} is deleted; it stored {answer['stored_bytes']:,} bytes")
+
+
 def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
     """Print that a task is cancelled, and what of it has not stopped yet."""
     left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
@@ -261,6 +266,18 @@ COMMANDS = (
                 metavar="SECONDS",
                 help="Seconds to wait until everything has stopped. [default: 10]",
             ),
+            option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
+        ),
+    ),
+    Command(
+        name="task-delete",
+        shell_name="task delete",
+        summary="Delete a task that has stopped, with everything that it stores.",
+        details="This can't be undone. Forks of the task keep their copies.",
+        operation="delete_task",
+        view=show_deleted,
+        arguments=(
+            TASK,
             option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
         ),
     ),

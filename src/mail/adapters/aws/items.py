@@ -64,6 +64,12 @@ DEAD = "1"
 NEVER = 9e15
 """The deadline in the index of a task without one."""
 
+DELETING = "deleting"
+"""The attribute of a task's item while its other items are deleted; the task counts as gone."""
+
+DELETED_FIRST = 0.0
+"""The deadline in the index of a task that is being deleted."""
+
 _ATTRIBUTE = re.compile(r"#(\w+)")
 
 
@@ -110,6 +116,12 @@ def unpack(value: Value) -> str:
     """Return a text that is in an item."""
     text: str = value["S"] if "S" in value else decompress(value["B"])
     return text
+
+
+def blobs_of(item: Item) -> set[str]:
+    """Return the names of all texts of an item that are in the bucket."""
+    values = [*item.values(), *(value for each in item.values() for value in each.get("M", {}).values())]
+    return {blob["S"] for value in values if "M" in value and (blob := value["M"].get("blob"))}
 
 
 def blob_name(name: str, writer: str, n: int) -> str:

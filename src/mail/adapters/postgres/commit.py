@@ -20,9 +20,10 @@ from mail.errors import LeaseLost, StoreError, VersionConflict
 
 _BEGIN: LiteralString = """
 WITH moved AS (
-    INSERT INTO mail.tasks (id, instance, task_id, status, due, delivering, dead, updated, seq, version, state)
+    INSERT INTO mail.tasks (id, instance, task_id, status, due, delivering, dead, updated, seq, version, bytes,
+        state)
     VALUES (%(task)s, %(instance)s, %(task_id)s, %(status)s, %(deadline)s, %(delivering)s, %(dead)s, %(updated)s,
-        %(seq)s, %(version)s, %(state)s)
+        %(seq)s, %(version)s, %(bytes)s, %(state)s)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), inherited AS (
@@ -36,7 +37,8 @@ WITH moved AS (
 _MOVE: LiteralString = """
 WITH moved AS (
     UPDATE mail.tasks SET status = %(status)s, due = %(deadline)s, delivering = %(delivering)s, dead = %(dead)s,
-        updated = %(updated)s, seq = %(seq)s, version = %(version)s, state = %(state)s
+        updated = %(updated)s, seq = %(seq)s, version = %(version)s, bytes = %(bytes)s,
+        state = %(state)s
     WHERE id = %(task)s AND version = %(expected)s AND (%(token)s::text IS NULL OR EXISTS (
         SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text AND token = %(token)s::text
     ))
@@ -100,6 +102,22 @@ MOVE_TASK: LiteralString = _MOVE + _ADD
 AMEND_TASK: LiteralString = _MOVE + _AMEND
 """A change without events: the row of the last commit has the state after it, and what it has consumed."""
 
+DELETE_TASK: LiteralString = """
+WITH deleted AS (
+    DELETE FROM mail.tasks WHERE id = %(task)s AND version = %(expected)s RETURNING id
+), commits AS (
+    DELETE FROM mail.commits USING deleted WHERE commits.task = deleted.id
+), inbox AS (
+    DELETE FROM mail.inbox USING deleted WHERE inbox.task = deleted.id
+), leases AS (
+    DELETE FROM mail.leases USING deleted WHERE leases.task = deleted.id
+), wake_ups AS (
+    DELETE FROM mail.wake_ups USING deleted WHERE wake_ups.task = deleted.id
+)
+SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_done)
+FROM (SELECT EXISTS (SELECT FROM deleted) AS is_done) AS outcome
+"""
+
 FIND_WRITTEN: LiteralString = f"""
 SELECT true, NULL, NULL,
     ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND token = ANY(%(tokens)s::text[])),
@@ -136,6 +154,7 @@ def commit_values(
         "updated": task.updated,
         "seq": task.seq,
         "version": task.version,
+        "bytes": task.stored_bytes,
         "expected": change.expected_version,
         "state": write_task(task),
         "leased": turn and turn.mailbox,

@@ -18,6 +18,7 @@ from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
     AMEND_TASK,
     BEGIN_TASK,
+    DELETE_TASK,
     FIND_WRITTEN,
     MOVE_TASK,
     commit_values,
@@ -38,7 +39,7 @@ from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound
+from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
 LAST_TURN = 2**31 - 1
 NO_LIMIT = 2**62
@@ -92,7 +93,7 @@ class PostgresStore:
     ) -> WebhookClaim | Busy | Idle:
         return await self.turns.claim(key, mailbox, lease, now)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         await self.turns.save(turn, checkpoint)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
@@ -341,6 +342,28 @@ class PostgresStore:
             "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
         )
         return int(count)
+
+    async def stored_bytes(self, instance: str) -> int:
+        ((stored,),) = await self._sql.fetch(
+            "SELECT coalesce(sum(bytes), 0) FROM mail.tasks WHERE instance = %s", (instance,)
+        )
+        return int(stored)
+
+    async def delete(self, task: Task) -> None:
+        values = {"task": task_number(task.key), "expected": task.version}
+
+        async def work(connection: Connection, is_retry: bool) -> Row | None:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK, values)
+                outcome = await connection.execute(DELETE_TASK, values)
+            row = await outcome.fetchone()
+            assert row is not None
+            is_done, state = row
+            return None if is_done or (is_retry and state is None) else (state,)
+
+        refused = await self._sql.run(work)
+        if refused is not None:
+            raise VersionConflict(None if refused[0] is None else read_task(refused[0]))
 
     async def _check_snapshot(self, key: TaskKey, at: int) -> None:
         """Raise TaskNotFound or BadRequest unless the task has an event of this seq."""

@@ -69,6 +69,9 @@ CACHED_BYTES = 32 * 1024 * 1024
 STATE_BYTES = 2_000
 """About what a commit writes besides the texts that a task counts."""
 
+PAGES_AT_ONCE = 1024
+"""Unused pages (4 MiB) that are given back to the disk between two writes of others."""
+
 LAST_SEQ = 2**32 - 1
 
 NO_LIMIT = -1
@@ -133,7 +136,7 @@ class SQLiteStore:
         self._open_turns.begin(cached, mailbox, 0, lease)
         return WebhookClaim(cached.task, mailbox, lease, replaced)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         def save() -> None:
             cached = self._leased_task(turn)
             self._database.execute(
@@ -147,6 +150,8 @@ class SQLiteStore:
                 self._make_room()
 
         await self._database.write(save, lock_timeout=TURN_LOCK_TIMEOUT)
+        if on_disk:
+            await self._log.sync()
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._find(key)
@@ -381,6 +386,34 @@ class SQLiteStore:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)
 
+    async def stored_bytes(self, instance: str) -> int:
+        ((stopped,),) = self._read(
+            "SELECT coalesce(sum(bytes), 0) FROM tasks WHERE instance = ? AND status <> 'running'",
+            (instance,),
+        )
+        running = self._read("SELECT id FROM tasks WHERE instance = ? AND status = 'running'", (instance,))
+        return int(stopped) + sum(self._state(row).stored_bytes for (row,) in running)
+
+    async def delete(self, task: Task) -> None:
+        await self._database.write_in_turn(partial(self._delete, task))
+        while self._database.path != IN_MEMORY and self._read("PRAGMA freelist_count") != [(0,)]:
+            await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
+
+    async def _delete(self, task: Task) -> None:
+        """Delete a task in a thread, as it may be large."""
+        cached = self._find(task.key)
+        if cached is None or cached.task.version != task.version:
+            raise VersionConflict(cached and cached.task)
+        work = partial(_delete_rows, row=cached.row)
+        if self._database.path == IN_MEMORY:
+            work(self._sql)
+        else:
+            await self._log.settle()
+            await asyncio.shield(self._database.in_thread(work))
+        self._cached_bytes -= cached.size
+        self._cache.pop(task.key, None)
+        self._changes.notify(task.key)
+
     def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [self._state(row) for (row,) in rows[:limit]]
         return make_page(tasks, [str(row) for (row,) in rows], limit)
@@ -507,8 +540,8 @@ class SQLiteStore:
 
     def _leased_task(self, turn: Claim) -> CachedTask:
         key = turn.task.key
-        cached = self._cache.get(key) or self._get(key)
-        if not cached.has_lease(turn):
+        cached = self._cache.get(key) or self._find(key)
+        if cached is None or not cached.has_lease(turn):
             raise LeaseLost
         self._cache.move_to_end(key)
         return cached
@@ -559,9 +592,9 @@ class SQLiteStore:
         sql.execute("BEGIN IMMEDIATE")
         if cached is None:
             inserted = sql.execute(
-                "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
-                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*change.key, *columns),
+                "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead, bytes)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*change.key, *columns, change.task.stored_bytes),
             )
             if not inserted.rowcount:
                 sql.execute("ROLLBACK")
@@ -571,8 +604,8 @@ class SQLiteStore:
         else:
             row = cached.row
             sql.execute(
-                "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
-                (*columns, row),
+                "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ?, bytes = ? WHERE id = ?",
+                (*columns, change.task.stored_bytes, row),
             )
         if finished is not None:
             sql.execute(
@@ -640,6 +673,24 @@ def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, in
     if isinstance(seqs, int):
         return [(mailbox, seqs)]
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
+
+
+def _delete_rows(sql: sqlite3.Connection, row: int) -> None:
+    """Delete the rows of a task."""
+    sql.execute("BEGIN IMMEDIATE")
+    try:
+        sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", _all(row))
+        sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
+        sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
+        sql.execute("COMMIT")
+    except BaseException:
+        sql.execute("ROLLBACK")
+        raise
+
+
+def _give_space_back(sql: sqlite3.Connection) -> None:
+    """Shorten the file by some of its unused pages."""
+    sql.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
 
 
 def _all(row: int) -> tuple[int, int]:

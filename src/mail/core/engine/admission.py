@@ -5,9 +5,11 @@ submit, receive, fork ── decide ──► commit, within the limits of calle
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mail.core.decisions.cancel import cancel
+from mail.core.decisions.delete import check_deletable
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
@@ -30,7 +32,7 @@ from mail.core.task.ports import wake_ups
 from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Webhook
 from mail.core.turns.context import CURRENT_TASK
-from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound
+from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -222,6 +224,18 @@ class Admission:
             before, lambda task: cancel(task, wiring.swarm, caller, reason, wiring.clock)
         )
         return await load_task(wiring.store, key) if change is None else change.task
+
+    async def delete(self, key: TaskKey) -> Task:
+        """Delete a task, and return it as it was; see `Runtime.delete`."""
+        wiring = self._wiring
+        CURRENT_TASK.set(key.task_id)
+        while True:
+            task = await load_task(wiring.store, key)
+            check_deletable(task, await wiring.store.read_leases(key, now=wiring.now()))
+            with suppress(VersionConflict):
+                await wiring.store.delete(task)
+                self._limit_guard.freed(key.instance)
+                return task
 
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
         """Remove a webhook from a task; return whether the task had it."""

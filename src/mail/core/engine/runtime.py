@@ -81,6 +81,13 @@ class Runtime(Wiring):
         self.turns.interrupt(task)
         return task
 
+    async def delete(self, instance: str, task_id: str) -> Task:
+        """Delete a task that has stopped, with everything that it stores, and return it as it was.
+
+        Forks of it keep their copies. Raises TaskNotFound, TaskBusy.
+        """
+        return await self.admission.delete(TaskKey(instance, task_id))
+
     async def fork(
         self,
         caller: Principal,

@@ -414,7 +414,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 
-    async def _keep(self, checkpoint: Checkpoint) -> None:
+    async def _keep(self, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""
         results = sum(text_size(receipt.content) for receipt in checkpoint.receipts if receipt is not None)
         if self._max_bytes is not None and self.turn.task.stored_bytes + results > self._max_bytes:
@@ -423,7 +423,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         if attempt > 1:
             is_progress = checkpoint.ended > (0 if kept is None else kept.ended)
             checkpoint = replace(checkpoint, attempt=attempt if is_progress or kept is None else kept.attempt)
-        await self._store.save_checkpoint(self.turn, checkpoint)
+        await self._store.save_checkpoint(self.turn, checkpoint, on_disk=on_disk)
         self._kept = checkpoint
 
 

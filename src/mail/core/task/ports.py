@@ -119,8 +119,11 @@ class Store(Protocol):
         """
         ...
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Store the progress of a turn. Raises LeaseLost if another worker has its lease."""
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
+        """Store the progress of a turn; with `on_disk`, so that even a power failure leaves it, whatever the settings are.
+
+        Raises LeaseLost if another worker has its lease.
+        """
         ...
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
@@ -254,6 +257,17 @@ class Store(Protocol):
 
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
+        ...
+
+    async def stored_bytes(self, instance: str) -> int:
+        """Return how many bytes the tasks of an instance store (`Task.stored_bytes`); it may be slightly out of date."""
+        ...
+
+    async def delete(self, task: Task) -> None:
+        """Delete a task, with everything that it stores, unless it has changed: it is gone as a whole.
+
+        A process that dies meanwhile may leave invisible parts, which `list_overdue` deletes. Raises VersionConflict.
+        """
         ...
 
 
