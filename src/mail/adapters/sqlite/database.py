@@ -166,6 +166,7 @@ class SQLiteDatabase:
         self.synchronous = synchronous
         self._claim: sqlite3.Connection | None = None
         self._queue = asyncio.Lock()
+        self._is_locked = False  # by another process, when this one last tried to write in turn
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: ThreadPoolExecutor | None = None
         if self.path != IN_MEMORY:
@@ -255,7 +256,8 @@ class SQLiteDatabase:
     ) -> T:
         """Await what writes, after the writes that wait already and before all others.
 
-        While another process has locked the file, it is repeated. Raises FileLocked as `write` does.
+        While another process has locked the file, it is repeated. Raises FileLocked as `write` does, and StoreUnavailable if
+        other writes of this process take so long.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a lock belongs to one event loop
@@ -266,11 +268,20 @@ class SQLiteDatabase:
                 while True:
                     end = limit.when()
                     limit.reschedule(None)  # it limits the wait, not the write
-                    with suppress(FileLocked):
-                        return await attempt()
+                    try:
+                        done = await attempt()
+                    except FileLocked:
+                        self._is_locked = True
+                    else:
+                        self._is_locked = False
+                        return done
                     limit.reschedule(end)
                     await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
+            if not self._is_locked:
+                raise StoreUnavailable(
+                    "the database is busy with other writes of this server; try again later"
+                ) from None
             logger.error("another process has locked %s for %g seconds", self.path, seconds)
             raise FileLocked(
                 f"Another process has locked the database {Path(self.path).name}; try again later"
@@ -312,9 +323,12 @@ class SQLiteDatabase:
 
 def unavailable(error: sqlite3.Error) -> StoreUnavailable:
     """Return the error of MAIL for one of SQLite, and log it unless a retry may help."""
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_BUSY:
         return FileLocked()
     logger.error("the database refused a statement: %s", error)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable("the disk of the database is full; make room, and try again")
     return StoreUnavailable()
 
 
