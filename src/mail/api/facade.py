@@ -391,15 +391,15 @@ class Swarm(Generic[Output]):
             output_type: the type of the answer: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
                 Schema. By default that of the swarm; if it has none, an `Answer`.
             drop_question: whether a question to a paused task drops the calls that wait; otherwise it is refused.
-            idempotency_key: your name for the question. A program that runs again, for example after it was killed, asks it
-                only once and gets the same answer, if `database` is a file or a server. Of the questions with a key in one
-                `task_id`, the last 64 are known.
+            idempotency_key: your name for the question. A program that runs again, for example after it was killed, asks
+                it only once and gets the same answer, if `database` is a file or a server. Of the questions with a key
+                in one `task_id`, the last 64 are known.
 
         If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue
         with `approve` or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
-        Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, IdempotencyConflict for another
-        question under the same key, BadRequest, or TimeoutError.
+        Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, IdempotencyConflict for
+        another question under the same key, BadRequest, or TimeoutError.
         Raises MAILError in a running event loop, where `aask` has to be awaited.
         """
         work = self.aask(
@@ -449,7 +449,7 @@ class Swarm(Generic[Output]):
             timeout: seconds to wait.
             output_type: the type of the answer, as in `ask`.
 
-        Raises TaskNotFound, BadRequest for a task that has no answer, such as a fork that has not run, and what `ask` does.
+        Raises TaskNotFound, BadRequest for a task without an answer, such as a fork that has not run, and what `ask` does.
         """
         return self._wait(self.await_(task, timeout=timeout, output_type=output_type), "wait", "await_")
 
