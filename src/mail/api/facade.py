@@ -391,8 +391,8 @@ class Swarm(Generic[Output]):
             output_type: the type of the answer: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
                 Schema. By default that of the swarm; if it has none, an `Answer`.
             drop_question: whether a question to a paused task drops the calls that wait; otherwise it is refused.
-            idempotency_key: your name for the question. A program that runs again, for example after it was killed, asks
-                it only once and gets the same answer, if `database` is a file or a server. Of the questions with a key
+            idempotency_key: your name for the question. A program that runs again, as after it was killed, asks it
+                only once and gets the same answer, if `database` is a file or a server. Of the questions with a key
                 in one `task_id`, the last 64 are known.
 
         If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue
@@ -449,7 +449,8 @@ class Swarm(Generic[Output]):
             timeout: seconds to wait.
             output_type: the type of the answer, as in `ask`.
 
-        Raises TaskNotFound, BadRequest for a task without an answer, such as a fork that has not run, and what `ask` does.
+        Raises TaskNotFound, BadRequest for a task without an answer, such as a fork that has not run, and what `ask`
+        does.
         """
         return self._wait(self.await_(task, timeout=timeout, output_type=output_type), "wait", "await_")
 
