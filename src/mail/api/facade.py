@@ -552,8 +552,8 @@ class Swarm(Generic[Output]):
             reason: a note for the task's timeline.
             output_type: the type of the answer; by default that of the question that led to `answer`.
 
-        Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval for a decision that
-        can't be applied, and what `ask` does.
+        Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval or
+        DecisionTooLate for a decision that can't be applied, and what `ask` does.
         """
         given = {
             "decision": "approve" if arguments is None else "edit",
