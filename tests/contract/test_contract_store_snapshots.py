@@ -320,7 +320,7 @@ class TestFork:
         assert [entry.seq for entry in await store.read_events(task.key)] == list(range(1, task.seq + 1))
         for agent, history in then.histories.items():
             assert await store.read_history(task.key, agent) == history
-            assert task.histories.get(agent, 0) == bool(history)
+            assert task.histories.get(agent, 0) == then.task.histories.get(agent, 0)
 
     async def test_a_fork_can_be_forked_and_its_moments_be_read(
         self, lived: tuple[Runtime, list[Moment]]

@@ -8,12 +8,14 @@ deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from time import time
 from typing import LiteralString
+
+from pydantic_core import to_json
 
 from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
@@ -21,6 +23,7 @@ from mail.adapters.postgres.commit import (
     BEGIN_TASK,
     DELETE_TASK,
     FIND_WRITTEN,
+    INHERIT,
     MOVE_TASK,
     commit_values,
     refusal,
@@ -132,6 +135,16 @@ class PostgresStore:
                 async with transaction(connection):
                     await connection.execute(LOCK_TASK, values)
                     outcome = await connection.execute(MOVE_TASK if change.events else AMEND_TASK, values)
+            elif change.inherits is not None:
+                async with connection.transaction():  # reads the first outcome before the second statement
+                    outcome = await connection.execute(BEGIN_TASK, values)
+                    row = await outcome.fetchone()
+                    assert row is not None
+                    if row[0]:
+                        copied = await (await connection.execute(INHERIT, values)).fetchone()
+                        if copied != (sum(change.inherits.portions.values()),):
+                            raise TaskNotFound(f"task {change.inherits.key.task_id!r} was deleted")
+                return row
             else:
                 outcome = await connection.execute(BEGIN_TASK, values)
             row = await outcome.fetchone()
@@ -184,6 +197,14 @@ class PostgresStore:
                 LAST_TURN if upto is None else upto,
             )
         )
+
+    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
+        ((size,),) = await self._sql.fetch(
+            "SELECT coalesce(sum(octet_length(history)), 0) FROM mail.commits"
+            " WHERE task = %s AND n <= (%s::jsonb ->> agent)::integer",
+            (task_number(key), to_json(portions).decode()),
+        )
+        return int(size)
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)

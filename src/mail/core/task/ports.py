@@ -153,7 +153,7 @@ class Store(Protocol):
         ...
 
     async def commit(self, change: TaskChange) -> None:
-        """Apply the change as a whole.
+        """Apply the change as a whole. Histories that it inherits are copied before, piece by piece.
 
         Raises VersionConflict if the task is not at `expected_version`, and LeaseLost if another worker has the turn's
         lease; then nothing is written.
@@ -168,6 +168,10 @@ class Store(Protocol):
         `at` is the seq of a commit before which all these portions were stored, so that a store need not look behind
         it.
         """
+        ...
+
+    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
+        """Return the bytes of the first portions of agents' histories in a task, without reading them."""
         ...
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
