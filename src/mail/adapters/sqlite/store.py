@@ -215,9 +215,9 @@ class SQLiteStore:
         await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
     async def _commit_fork(self, change: TaskChange, inherits: Inheritance) -> None:
-        """Copy what a fork inherits to a row that no caller sees, in pieces between which others write, and then commit it there.
+        """Copy what a fork inherits to a row that no caller sees, and then commit it there.
 
-        Raises TaskNotFound if the first task is deleted meanwhile.
+        It is copied in pieces, between which others write. Raises TaskNotFound if the first task is deleted meanwhile.
         """
         source, portions = self._get(inherits.key).row, to_json(inherits.portions).decode()
         row = await self._database.write(self._reserve_row)
@@ -273,8 +273,8 @@ class SQLiteStore:
         (after, end), size = _all(self._get(key).row), 0
         while True:
             rows = self._read(
-                "SELECT id, CASE WHEN n <= (SELECT value FROM json_each(?) WHERE key = agent) THEN length(history) ELSE 0"
-                " END FROM commits WHERE id > ? AND id < ? AND agent IS NOT NULL ORDER BY id LIMIT ?",
+                "SELECT id, CASE WHEN n <= (SELECT value FROM json_each(?) WHERE key = agent) THEN length(history)"
+                " ELSE 0 END FROM commits WHERE id > ? AND id < ? AND agent IS NOT NULL ORDER BY id LIMIT ?",
                 (to_json(portions).decode(), after, end, SCANNED_AT_ONCE),
             )
             if not rows:
@@ -436,7 +436,8 @@ class SQLiteStore:
     ) -> TaskPage:
         condition, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
         rows = self._read(
-            f"SELECT id FROM tasks WHERE {condition} status <> '{FORKING}' AND id < ? AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",  # noqa: S608
+            f"SELECT id FROM tasks WHERE {condition} status <> '{FORKING}' AND id < ?"  # noqa: S608
+            " AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",
             (*values, read_cursor(cursor), status, status, limit + 1),
         )
         return self._page(rows, limit)
@@ -681,7 +682,9 @@ class SQLiteStore:
         encoder: TaskEncoder,
         reserved: int | None = None,
     ) -> int | None:
-        """Write a change, for a new task to a `reserved` row if there is one; return the row of its task, or None if there is a task of this key already.
+        """Write a change; return the row of its task, or None if there is a task of this key already.
+
+        A new task is written to the `reserved` row, if there is one.
 
         The usual turn is a single statement, which is atomic.
         """
@@ -694,8 +697,8 @@ class SQLiteStore:
         if cached is None and reserved is not None:
             row = reserved
             updated = sql.execute(
-                "UPDATE OR IGNORE tasks SET instance = ?, task_id = ?, status = ?, deadline = ?, delivering = ?, dead = ?,"
-                " bytes = ? WHERE id = ?",
+                "UPDATE OR IGNORE tasks SET instance = ?, task_id = ?, status = ?, deadline = ?, delivering = ?,"
+                " dead = ?, bytes = ? WHERE id = ?",
                 (*change.key, *columns, change.task.stored_bytes, row),
             )
             if not updated.rowcount:
