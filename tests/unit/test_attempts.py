@@ -18,6 +18,12 @@ from mail.testing.agents import View, build_agent, build_swarm, call, complete, 
 from mail.testing.rig import Rig
 
 
+@pytest.fixture(autouse=True)
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let turns run alone as soon as a process begins."""
+    monkeypatch.setattr(attempts, "CALM_SECONDS", 0.0)
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Wait until it is so."""
     async with asyncio.timeout(20):
@@ -235,6 +241,25 @@ async def test_from_three_failures_on_a_turn_runs_alone_and_the_last_to_begin_is
     assert suspects.running == {"late": True}
     await suspects.end("late")
     assert suspects.running == {"early": True}
+
+
+async def test_a_process_must_have_lived_for_a_while_before_a_turn_runs_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a turn is not blamed for a process that is killed every few seconds."""
+    monkeypatch.setattr(attempts, "CALM_SECONDS", 0.2)
+    loop = asyncio.get_running_loop()
+    suspects = Admitted()
+    begin = loop.time()
+    await suspects.begin("four", failed=4)
+    await suspects.begin("three", failed=3)
+    assert not suspects.running
+    await until(lambda: suspects.running)
+    assert suspects.running == {"three": True}
+    assert loop.time() >= begin + 0.2
+    await suspects.end("three")
+    await until(lambda: suspects.running)
+    assert loop.time() >= begin + 0.4
 
 
 async def test_nobody_waits_longer_than_that_but_who_runs_beside_others_does_not_count(
