@@ -18,7 +18,14 @@ from support.services.llm_stub import text as says
 from mail import ActionContext, Agent, Answer, LiveEvent, MAILSwarmTemplate, Swarm, action
 from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveKind
-from mail.errors import AgentUnavailable, BadRequest, ConfigurationError, MAILError, TaskFailed
+from mail.errors import (
+    AgentUnavailable,
+    BadRequest,
+    ConfigurationError,
+    DecisionTooLate,
+    MAILError,
+    TaskFailed,
+)
 from mail.factories.models import close_clients
 from mail.testing.agents import Rule, View, call, complete, output, request, respond, scripted, wait
 
@@ -353,7 +360,5 @@ async def test_a_task_that_has_failed_has_nothing_to_approve() -> None:
     async with Swarm(Agent("clerk", function=broken)) as swarm:
         with pytest.raises(TaskFailed, match="no key"):
             await swarm.aask("Refund order 7.", task_id="t")
-        with pytest.raises(
-            BadRequest, match="task 't' has failed; no call waits for a result: send the task a message"
-        ):
+        with pytest.raises(DecisionTooLate, match="task 't' has failed; no call waits for a result"):
             await swarm.aapprove("t")

@@ -1,7 +1,7 @@
 """Calls of AWS services from async code, for the adapters of DynamoDB, S3 and SQS.
 
-The clients are those of botocore, as importing boto3 would double the time of a cold start. They block, so that calls run in
-threads, one per connection.
+The clients are those of botocore, as importing boto3 would double the time of a cold start. They block, so that calls
+run in threads, one per connection.
 """
 
 import asyncio
@@ -94,7 +94,8 @@ class Aws:
         if abs(ahead) > FAR_SECONDS:
             self._next_look = None
             logger.warning(
-                "the clock of this process is %.0f s %s that of AWS: turns may be taken over too early or too late; set it",
+                "the clock of this process is %.0f s %s that of AWS: turns may be taken over too early or too late; "
+                "set it",
                 abs(ahead),
                 "ahead of" if ahead > 0 else "behind",
             )

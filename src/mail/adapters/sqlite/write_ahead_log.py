@@ -1,4 +1,4 @@
-"""Moves the write-ahead log into the database file, or to the disk, beside the event loop, as that waits for the disk."""
+"""Moves the write-ahead log into the database file, or to the disk, beside the event loop, as that takes time."""
 
 import asyncio
 import logging

@@ -51,7 +51,9 @@ from mail.errors import AgentUnavailable, StoreError, TaskFull
 logger = logging.getLogger(__name__)
 
 LONG_HISTORY = 8 * LARGE
-"""The size of a history from which a turn lets go first what waits: it reads the history, but stores only what is new."""
+"""The size of a history from which a turn lets go first what waits: it reads the history, but stores only what is
+new.
+"""
 
 
 @value
@@ -113,7 +115,8 @@ class AgentTurn[T: Turn](LeasedTurn):
     """The turn of an agent.
 
     `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
-    to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no limit.
+    to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no
+    limit.
     """
 
     turn: T
@@ -358,7 +361,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         return await actions.run(output)
 
     async def _provide(self, source: ToolSource) -> ProvidedTools:
-        """Return the tools of a source, without those whose names the caller's tools have, and lend them to the turn."""
+        """Return a source's tools, without those that share a name with the caller's, and lend them to the turn."""
         provided = await source.tools()
         lent = {tool.name for tool in TURN.get().tools.tools}
         if not lent.isdisjoint(provided.actions):

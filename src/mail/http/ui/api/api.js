@@ -197,6 +197,9 @@ export async function send(message, { key } = {}) {
 /** Cancel a task, without waiting for what still runs to end. */
 export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
 
+/** Delete a task that has stopped, with everything that it stores. */
+export const deleteTask = (id) => request("DELETE", "task", { query: { task_id: id } });
+
 /** Make a new task that continues another task from an event (undefined: now); returns its id. */
 export const fork = async (id, at, { actions, run = false } = {}) => (await post("task/fork", { task_id: id, at, run, actions })).task_id;
 

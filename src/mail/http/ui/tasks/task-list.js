@@ -63,6 +63,12 @@ export class TaskList extends Store {
     this.changed();
   }
 
+  /** Show a task no longer, as it was deleted. */
+  drop(id) {
+    this.records = this.records.filter(({ task_id }) => task_id !== id);
+    this.changed();
+  }
+
   /** Show only tasks of a status; "" for all. */
   filter(status) {
     Object.assign(this, { status, records: [], cursor: null, isLoading: true });

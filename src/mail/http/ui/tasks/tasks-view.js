@@ -24,11 +24,11 @@ function Unread({ session, navigate }) {
 }
 
 /** A task that was read: its head, and the tabs. */
-function Task({ route, ...shared }) {
+function Task({ route, list, ...shared }) {
   const { session, navigate } = shared;
   const View = VIEWS[route.tab];
   return html`
-    <${TaskHead} session=${session} navigate=${navigate} />
+    <${TaskHead} session=${session} list=${list} navigate=${navigate} />
     <${Tabs} label="Views of the task" panel="task-panel" selected=${route.tab} tabs=${TABS.map((id) => ({ id, name: NAMES[id] }))} onSelect=${(tab) => navigate({ tab })} />
     <${TabPanel} id="task-panel" selected=${route.tab}><${Guard} key=${route.tab} what="This view"><${View} ...${shared} entry=${route.entry} /><//><//>
   `;
@@ -71,7 +71,7 @@ export function TasksView({ list, route, ...shared }) {
       <${TaskPane} list=${list} open=${route.task} caller=${shared.caller} />
       <section class="task" aria-label=${session ? "Task" : "New task"}>
         ${!session && html`<${NewTask} key="new" list=${list} hasBack=${!isFirst} ...${shared} />`}
-        ${session && (session.record ? html`<${Task} key=${session.id} route=${route} ...${shared} />` : html`<${Unread} key=${session.id} session=${session} navigate=${shared.navigate} />`)}
+        ${session && (session.record ? html`<${Task} key=${session.id} route=${route} list=${list} ...${shared} />` : html`<${Unread} key=${session.id} session=${session} navigate=${shared.navigate} />`)}
       </section>
     </div>
   `;
