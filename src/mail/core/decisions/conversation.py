@@ -26,6 +26,7 @@ from mail.core.decisions.items import (
 from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import ActionExtra, CallExtra, DecisionExtra, ForkExtra
 
 
 class _Call(BaseModel):
@@ -71,7 +72,7 @@ class Conversation:
         self._asking = ""
         # of the commit that is being read, all of whose events have one time:
         self._time = ""
-        self._call: dict[str, Any] = {}
+        self._call: CallExtra | None = None
         self._action: Event | None = None
         self._is_cancelling = False
         self._faults: tuple[Fault, ...] = ()
@@ -87,7 +88,7 @@ class Conversation:
         """Return the items that an event adds or changes: each one whole, with the event as its `version`."""
         self.seq, self._changes = event.seq, Changes(event.seq)
         if event.timestamp != self._time:
-            self._time, self._call, self._action = event.timestamp, {}, None
+            self._time, self._call, self._action = event.timestamp, None, None
             self._faults, self._replies, self._is_cancelling = (), None, False
         self._begins_turn = self._spans.read(event, self._changes)
         self._read(event)
@@ -110,11 +111,11 @@ class Conversation:
                 self._add(Cancelled, event, text=event.text)
                 self._cancelled, self._is_cancelling = work, True
             case EventKind.TASK_FORKED:
-                about = event.extra
-                self._add(Forked, event, forked_from=about.get("forked_from", ""), at=about.get("at", 0))
+                if isinstance(event.extra, ForkExtra):
+                    self._add(Forked, event, forked_from=event.extra.forked_from, at=event.extra.at)
             case EventKind.TOOL_CALL:
                 self._act(event)
-                self._call = event.extra
+                self._call = event.extra if isinstance(event.extra, CallExtra) else None
             case EventKind.ACTION_CALL:
                 self._act(event)
                 self._action = event
@@ -204,20 +205,25 @@ class Conversation:
     def _reply(self, event: Event) -> None:
         """Take note of the result of a call of a breakpoint tool, or of the decision on one that needs approval."""
         about, text = event.extra, event.text.partition("\n")[2]
-        call_id, decision = about.get("tool_call_id"), about.get("decision")
-        by = str(about.get("by") or "").partition(":")[2].partition("@")[0]
-        if decision is None:
+        call_id = ""
+        if not isinstance(about, DecisionExtra):
             reply = Reply(time=event.timestamp, text=text)
             self._replies = (*(self._replies or ()), text)
         else:
-            reason, arguments = about.get("reason", ""), about.get("arguments")
-            reply = Reply(time=event.timestamp, decision=decision, by=by, reason=reason, arguments=arguments)
+            call_id, by = about.tool_call_id, (about.by or "").partition(":")[2].partition("@")[0]
+            reply = Reply(
+                time=event.timestamp,
+                decision=about.decision,
+                by=by,
+                reason=about.reason,
+                arguments=about.arguments,
+            )
             self._replies = self._replies or ()
         for question in self._questions:
             is_meant = question.call_id == call_id if call_id else not question.needs_approval
             if question.is_open and question.agent == event.agent and is_meant:
                 answered = self._changes.change(question, reply=reply, is_open=False)
-                is_run = decision in ("approve", "edit")
+                is_run = reply.decision in ("approve", "edit")
                 self._questions = tuple(
                     answered if each is question else each
                     for each in self._questions
@@ -229,41 +235,47 @@ class Conversation:
 
     def _take_result(self, event: Event) -> None:
         """Add the action that has ended: of the call just before, or of one that a person has approved."""
-        call, self._call = self._call, {}
+        call, self._call = self._call, None
         text, has_failed = event.text.partition("\n")[2], event.kind is EventKind.ACTION_ERROR
         self._act(event)
-        if call.get("agent") != event.agent:
-            call = {} if event.kind is EventKind.BUILTIN_TOOL_CALL else self._take_approved(event.agent, text)
-        if not call:
+        if call is None or call.agent != event.agent:
+            is_builtin = event.kind is EventKind.BUILTIN_TOOL_CALL
+            call = None if is_builtin else self._take_approved(event.agent, text)
+        if call is None:
             return
         began, self._action = self._action or event, None
-        seconds = event.extra.get("seconds")
+        after = began.extra.after if isinstance(began.extra, ActionExtra) else None
+        seconds = event.extra.seconds if isinstance(event.extra, ActionExtra) else None
         turn = self._spans.turn
         self._add_step(
             Action,
             event,
             seq=began.seq,
-            time=self._spans.within(began.extra.get("after", 0.0), seconds or 0.0),
+            time=self._spans.within(after or 0.0, seconds or 0.0),
             turn=turn and turn.id,
             seconds=seconds,
             agent=event.agent,
-            name=call.get("tool_name", ""),
-            arguments=call.get("tool_args") or {},
-            call_id=call.get("tool_call_id", ""),
+            name=call.tool_name,
+            arguments=call.tool_args,
+            call_id=call.tool_call_id,
             result=text,
             has_failed=has_failed,
         )
 
-    def _take_approved(self, agent: str, result: str) -> dict[str, Any]:
-        """Note the result of an agent's first approved call, and return the call; empty if there is none."""
+    def _take_approved(self, agent: str, result: str) -> CallExtra | None:
+        """Note the result of an agent's first approved call, and return the call; None if there is none."""
         for question in self._questions:
             if not question.is_open and question.agent == agent:
                 self._changes.change(question, result=result)
                 self._questions = tuple(each for each in self._questions if each is not question)
-                arguments = question.reply and question.reply.arguments
-                about = {"tool_name": question.name, "tool_call_id": question.call_id}
-                return {**about, "tool_args": question.arguments if arguments is None else arguments}
-        return {}
+                arguments = question.reply.arguments if question.reply else None
+                return CallExtra(
+                    agent=agent,
+                    tool_name=question.name,
+                    tool_args=question.arguments if arguments is None else arguments,
+                    tool_call_id=question.call_id,
+                )
+        return None
 
     def _add[Kind: Part](
         self, kind: type[Kind], event: Event, *, is_part: bool = False, **about: Any
