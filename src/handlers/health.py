@@ -1,4 +1,4 @@
-"""`GET` and `POST /health`: the health of the swarm."""
+"""`GET /live`, and `GET` and `POST /health`: whether the function answers, and the health of the swarm."""
 
 from handlers.http_api import serve
 from mail.http.routes import health

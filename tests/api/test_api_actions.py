@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -13,14 +14,17 @@ from pydantic import BaseModel, Field
 
 from mail import MAILAction, action
 from mail.api import idempotency_key
+from mail.core.decisions.approvals import GivenApproval
+from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
-from mail.core.task.swarm import ActionCore
+from mail.core.task.swarm import ActionCore, History, ToolChoice
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.factories.rules import output
 from mail.swarms_json.build import build_action
 from mail.swarms_json.references import resolver
 from mail.swarms_json.specs import ActionSpec
-from mail.testing.agents import build_swarm, call, complete, turns
+from mail.testing.agents import View, build_swarm, call, complete, turns
 from mail.testing.rig import Rig
 
 HERE = __name__
@@ -300,10 +304,37 @@ class TestRunning:
             outcome = await rig.ask()
             history = await rig.history("boss", outcome.key)
         results = [entry["content"] for entry in history if entry["role"] == "tool"]
-        ids = [call["id"] for call in history[1]["tool_calls"]]
-        assert results[0] == f"SUCCESS: False {ids[0]}"
-        assert keys == ids[1:]
+        key = results[0].removeprefix("SUCCESS: False ")
+        assert len({key, *keys}) == 3
+        assert {len(each) for each in (key, *keys)} == {64}
         assert idempotency_key() == ""
+
+    async def test_models_that_repeat_their_call_ids_get_keys_that_never_repeat(self) -> None:
+        """Neither in a turn, nor in the next one, nor in another task or a fork, nor for the call that was approved."""
+        keys: list[str] = []
+
+        async def pay(arguments: dict[str, Any]) -> str:
+            keys.append(idempotency_key())
+            return "paid"
+
+        async def repeat(history: History, choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
+            has_paid = len(View(history, choice).results) >= 2
+            return None, output([complete("done") if has_paid else call("pay")])
+
+        action = ActionCore("pay", pay)
+        swarm = build_swarm({"boss": turns()}, actions={"pay": action})
+        boss = replace(swarm.agents["boss"], function=repeat)
+        swarm = replace(swarm, agents={"boss": boss})
+        async with Rig(swarm) as rig:
+            await rig.ask(task_id="first")
+            made = await rig.runtime.fork(rig.user, "first", at=1)
+            await rig.ask(task_id=made.task.task_id)
+            rig.runtime.swarm = replace(swarm, actions={"pay": replace(action, needs_approval=True)})
+            await rig.ask(task_id="third")
+            await rig.ask("", task_id="third", approvals=(GivenApproval(decision="approve", all=True),))
+            await rig.ask("", task_id="third", approvals=(GivenApproval(decision="approve", all=True),))
+        assert len(keys) == 6
+        assert len(set(keys)) == len(keys)
 
 
 def check(schema: dict[str, Any]) -> Callable[[Any], bool]:
@@ -326,6 +357,7 @@ class TestSchemas:
         [
             ({"type": "string", "minLength": 2, "pattern": "^a"}, ["ab"], ["a", "ba", 1, None]),
             ({"type": "string", "pattern": "(?<=a)b("}, ["whatever"], [1]),
+            ({"type": "string", "pattern": r"^(\w+\s?)*$"}, ["a b"], [f"{'a' * 5000}!"]),
             ({"type": "integer"}, [1, 1.0], [1.5, "1", True]),
             ({"type": "number", "exclusiveMinimum": 0, "multipleOf": 0.5}, [1, 0.5], [0, "1", True, 0.7]),
             ({"type": "boolean"}, [True], [1, "true"]),
@@ -396,6 +428,14 @@ class TestSchemas:
         valid = model.model_validate(dict.fromkeys(names, 1))
         assert valid.model_dump() == dict.fromkeys(names, 1)
         assert list(model.model_json_schema()["properties"]) == names
+
+    def test_a_pattern_that_is_not_checked_warns_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        for _ in range(2):
+            assert check({"type": "string", "pattern": "^(?!secret)"})("secret")
+        assert [record.message for record in caplog.records] == [
+            "values aren't checked against the pattern '^(?!secret)': it needs look-around, a backreference or "
+            "too much memory"
+        ]
 
     def test_what_is_required_needs_no_schema(self) -> None:
         model = model_of("m", {"type": "object", "properties": {"x": {}}, "required": ["player", "x"]})

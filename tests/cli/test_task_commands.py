@@ -299,7 +299,9 @@ def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:
     made = json.loads(
         run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1", "--run", "--json").stdout
     )
-    assert made["status"] == "running"
+    assert (made["status"], made["actions"]) == ("running", "run")
+    asks = run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1", "--actions", "ask")
+    assert asks.stdout.endswith(": paused; waiting mail: 1; actions wait for approval\n")
     once = ("fork", "weather-task", "--at", "1", "--idempotency-key", "one-fork", "--json")
     assert json.loads(run_task(tasks, tmp_path, *once).stdout) == json.loads(
         run_task(tasks, tmp_path, *once).stdout

@@ -77,6 +77,7 @@ async def sent(method: str, *args: Any, **kwargs: Any) -> tuple[str, str, Any]:
         ("ping", "/"),
         ("get_status", "/status"),
         ("get_whoami", "/whoami"),
+        ("get_live", "/live"),
         ("get_health", "/health"),
         ("get_tasks", "/tasks"),
         ("get_threads", "/threads"),

@@ -116,6 +116,11 @@ class TestOpening:
             with SQLiteDatabase(path) as migrated:
                 assert migrated.execute("SELECT number FROM notes") == []
                 assert migrated.execute("PRAGMA user_version") == [(3,)]
+        copy = path.with_name(f"{path.stem}-schema-1.db")
+        assert copy.stat().st_mode & 0o777 == 0o600
+        with closing(sqlite3.connect(copy)) as earlier:
+            assert earlier.execute("PRAGMA user_version").fetchone() == (1,)
+            assert not earlier.execute("SELECT 1 FROM sqlite_schema WHERE name = 'notes'").fetchall()
         monkeypatch.setattr(mail.adapters.sqlite.database, "SCHEMA_VERSION", 4)
         with pytest.raises(ConfigurationError, match="schema version 3, this program needs 4"):
             SQLiteDatabase(path)

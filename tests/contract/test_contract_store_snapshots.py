@@ -24,7 +24,7 @@ from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
 from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import Task, TaskKey, Transition
+from mail.core.task.task import ForkActions, Task, TaskKey, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
 from mail.testing.agents import (
     NAME,
@@ -326,11 +326,12 @@ class TestFork:
         self, lived: tuple[Runtime, list[Moment]]
     ) -> None:
         runtime, moments = lived
-        first = await runtime.fork(PERSON, KEY.task_id, at=moments[4].task.seq)
+        first = await runtime.fork(PERSON, KEY.task_id, at=moments[4].task.seq, actions=ForkActions.ASK)
         snapshot = await runtime.store.read_snapshot(first.task.key, 1)
         assert snapshot.task == first.task
         assert snapshot.mail == await runtime.store.read_inbox(first.task.key)
         second = await runtime.fork(PERSON, first.task.task_id, run=True)
+        assert second.task.actions is ForkActions.ASK
         for agent, history in moments[4].histories.items():
             assert await runtime.store.read_history(second.task.key, agent) == history
         assert (await work(runtime, second.task.key)).status == "completed"

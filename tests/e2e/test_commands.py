@@ -2,6 +2,8 @@
 
 import json
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,59 @@ def test_db_init_can_be_repeated_while_a_server_runs(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         assert server.tokens, "empty tables are as good as none"
         assert run_mail("db-init", cwd=tmp_path).stdout == first.stdout
+
+
+def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
+    backup = tmp_path / "kept.db"
+    with ServerProcess(tmp_path) as server, server.client("user") as client:
+        client.post("/message", json={"body": "2**10", "task_id": "kept"})
+        done = run_mail("backup", "kept.db", "--json", cwd=tmp_path)
+        assert json.loads(done.stdout) == {
+            "database": "mail.db",
+            "backup": "kept.db",
+            "bytes": backup.stat().st_size,
+        }
+        assert backup.stat().st_mode & 0o777 == 0o600
+        again = run_mail("backup", "kept.db", cwd=tmp_path)
+        assert (again.returncode, again.stdout) == (2, "")
+        assert "kept.db exists already; name a new file" in again.stderr
+        client.post("/message", json={"body": "2**11", "task_id": "later"})
+        refused = run_mail("restore", "kept.db", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "another server or program works with mail.db; stop it" in refused.stderr
+        assert client.get("/task", params={"task_id": "later"}).status_code == 200
+    done = run_mail("restore", "kept.db", "--json", cwd=tmp_path)
+    replaced = json.loads(done.stdout)["replaced"]
+    assert (tmp_path / replaced).is_file()
+    with ServerProcess(tmp_path) as restored:
+        restored.tokens = server.tokens  # which the backup has, too
+        with restored.client("user") as client:
+            assert client.get("/task", params={"task_id": "kept"}).status_code == 200
+            assert client.get("/task", params={"task_id": "later"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("backup",), "there is no database mail.db"),
+        (("backup", "--database", "none"), "there is no database :memory:"),
+        (("backup", "--database", "postgresql://ann:secret@host/mail"), "use pg_dump"),
+        (("backup", "--database", "dynamodb://mail"), "restore-table-to-point-in-time"),
+        (("restore", "nowhere.db"), "there is no database nowhere.db"),
+        (("restore", "notes.txt"), "notes.txt can't be used for a backup: file is not a database"),
+        (("restore", "other.db"), "other.db is not a database of MAIL"),
+    ],
+)
+def test_backups_that_are_refused(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    (tmp_path / "notes.txt").write_text("not a database, by any means" * 100, encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE tasks (id)")
+    before = sorted(tmp_path.iterdir())
+    done = run_mail(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert "secret" not in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_token_of_a_running_server_works_at_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.task import TaskKey
+from mail.core.task.task import ForkActions, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import UsageMeter
 from mail.core.turns.activity import TurnActivity
@@ -116,7 +116,9 @@ async def test_their_names(url: str) -> None:
     tools = tools_of({"one": one, "two": {**one, "exclude": ["look"]}})
     provided = await tools.tools()
     assert [*provided.actions] == ["one_add", "look", "two_add"]
-    assert (provided.actions["look"].idempotent, provided.actions["two_add"].idempotent) == (True, False)
+    look, add = provided.actions["look"], provided.actions["two_add"]
+    assert (look.idempotent, look.read_only) == (True, True)
+    assert (add.idempotent, add.read_only) == (False, False)
     assert await tools.tools() is provided
     await tools.aclose()
     tools = tools_of({"one": {**one, "prefix": True}, "two": {**one, "prefix": "second"}})
@@ -385,6 +387,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         lambda _: None,
         keep,
         sequential=False,
+        mode=ForkActions.RUN,
         has_person=True,
         meter=UsageMeter(),
         tracer=NO_TRACER,

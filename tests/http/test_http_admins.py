@@ -1,6 +1,7 @@
 """What admins may do with the tasks and webhooks of other callers: stop and measure them, not read them."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from support.processes.http_server import HTTPServer, eventually
 from support.services.webhook_receiver import WebhookReceiver
 
+from mail.adapters.telemetry.json_log import JSONFormatter
+from mail.auth.keys import digest
 from mail.client import MAILClient
 from mail.core.protocol.address import Principal
 from mail.core.task.activity import model_call
@@ -65,6 +68,54 @@ async def get(server: HTTPServer, path: str, role: str = "admin", **query: Any) 
     return await server.client.get(path, params=query, headers=server.headers(role))
 
 
+def audit_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "mail.audit"]
+
+
+# --------------------------------------------------------------------------------------------- the audit log
+
+
+async def test_acts_with_rights_are_one_kind_of_line(
+    server: HTTPServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("mail").setLevel(logging.ERROR)
+    admin, ann = server.headers("admin"), server.headers("user")
+    try:
+        made = await server.client.post("/tokens", json={"role": "user", "id": "eve"}, headers=admin)
+        number = made.json()["number"]
+        await server.client.delete(f"/tokens/{number}", headers=admin)
+        await server.client.delete("/tokens/none%0Aroot: forged", headers=admin)
+        await server.client.post("/swarms", json={"name": "b", "base_url": "http://b"}, headers=admin)
+        await server.client.post("/health", json={"status": "draining"}, headers=admin)
+        await get(server, "/tasks", all="true", fields="summary")
+        await server.ask(body="dig", task_id="own")
+        await get(server, "/tasks", "user")
+        await server.client.post("/task/cancel", json={"task_id": "own"}, headers=ann)
+        await get(server, "/dead-letters", caller="user:ann")
+        code = (await server.client.post("/sign-in-links", headers=ann)).json()["code"]
+        session = (await server.client.post("/sign-in", json={"code": code})).json()["token"]
+        await server.client.post("/sign-out", headers={"Authorization": f"Bearer {session}"})
+    finally:
+        logging.getLogger("mail").setLevel(logging.NOTSET)
+    lines = [json.loads(JSONFormatter().format(record)) for record in caplog.records]
+    root, user = "admin:root@example", "user:ann@example"
+    assert {(line["logger"], line["address"]) for line in lines} == {("mail.audit", "127.0.0.1")}
+    assert [(line["by"], line["act"], line["on"], line["owner"], line["outcome"]) for line in lines] == [
+        (root, "create token", f"user:eve {number}", None, "done"),
+        (root, "revoke token", f"user:eve {number}", None, "done"),
+        (root, "revoke token", "none\nroot: forged", None, "refused"),
+        (root, "register swarm", "b", None, "refused"),
+        (root, "set health", "draining", None, "done"),
+        (root, "list tasks", "", None, "done"),
+        (user, "cancel task", "own", user, "refused"),
+        (root, "list dead letters", "", user, "done"),
+        (user, "make sign-in link", "", None, "done"),
+        (user, "sign in", digest(session)[:12], None, "done"),
+        (user, "sign out", "", None, "done"),
+    ]
+    assert not [line for line in audit_lines(caplog) if "\n" in line], "a path forges no line"
+
+
 # ------------------------------------------------------------------------------------------------- tasks
 
 
@@ -80,12 +131,12 @@ async def test_an_admin_stops_a_runaway(
     assert refused.status_code == 403
     unknown = await server.client.post("/task/cancel", json={"task_id": "t"}, headers=server.headers("admin"))
     assert unknown.status_code == 404, "without a caller it is the admin's own"
-    with caplog.at_level(logging.WARNING, logger="mail.http.access"):
-        answer = await server.client.post("/task/cancel", json=body, headers=server.headers("admin"))
+    caplog.clear()
+    answer = await server.client.post("/task/cancel", json=body, headers=server.headers("admin"))
     assert (answer.status_code, answer.json()["stopped"]) == (200, True)
     assert answer.json()["by"] == "admin:root@example"
-    assert [record.getMessage() for record in caplog.records if record.name == "mail.http.access"] == [
-        "admin:root@example cancelled task t of user:ann@example"
+    assert audit_lines(caplog) == [
+        "admin:root@example: cancel task 't' of user:ann@example, from 127.0.0.1: done"
     ]
     record = await server.task("t")
     assert (record["status"], record["cancellation"]["by"]) == ("cancelled", "admin:root@example")
@@ -95,12 +146,11 @@ async def test_turns_are_listed_without_their_texts(
     server: HTTPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     await server.ask(body="the plan: fail", task_id="t")
-    with caplog.at_level(logging.WARNING, logger="mail.http.access"):
-        answer = await get(server, "/task/turns", task_id="t", caller="user:ann")
+    answer = await get(server, "/task/turns", task_id="t", caller="user:ann")
     assert answer.status_code == 200, answer.text
     assert not [secret for secret in SECRETS if secret in answer.text]
-    assert [record.getMessage() for record in caplog.records] == [
-        "admin:root@example read the turns of task t of user:ann@example"
+    assert audit_lines(caplog) == [
+        "admin:root@example: read turns of task 't' of user:ann@example, from 127.0.0.1: done"
     ]
     found = answer.json()
     assert found["caller"] == "user:ann@example"
@@ -172,12 +222,11 @@ async def test_an_admin_sees_and_disables_a_callers_webhook(
         )
         assert refused.status_code == 403
         assert (await get(server, "/webhooks", "user", all="true")).status_code == 403
-        with caplog.at_level(logging.WARNING, logger="mail.http.access"):
-            done = await server.client.delete(
-                path, params={"caller": "user:ann"}, headers=server.headers("admin")
-            )
+        done = await server.client.delete(
+            path, params={"caller": "user:ann"}, headers=server.headers("admin")
+        )
         assert done.json() == {"status": "deleted", "id": hook["id"], "tasks": 1}
-        assert f"disabled webhook {hook['id']} of user:ann@example" in caplog.text
+        assert f"disable webhook {hook['id']!r} of user:ann@example" in caplog.text
         assert (await get(server, "/webhooks", all="true")).json() == {"webhooks": []}
         assert (await get(server, "/webhooks", "user", task_id="t")).json() == {"webhooks": []}
         last = (await server.task("t"))["events"][-1]

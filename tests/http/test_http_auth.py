@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx2
@@ -12,8 +13,11 @@ from support.processes.http_server import HTTPServer, QuickUvicorn
 
 from mail.auth.keys import CachedAuthenticator, Caller, digest, find_bearer, read_bearer
 from mail.auth.service import AuthService
-from mail.auth.tokens import new_token
+from mail.auth.tokens import CACHE_SECONDS, TokenAuthenticator, issue_token, new_token
+from mail.bootstrap import local
+from mail.config import ServerConfig
 from mail.errors import AuthServiceUnavailable, BadRequest, ConfigurationError, Unauthenticated
+from mail.server.uvicorn import serving
 from mail.testing.agents import build_swarm, complete
 from mail.utils import auth
 
@@ -290,6 +294,40 @@ async def test_the_cache_forgets_in_time_and_stays_small() -> None:
         with pytest.raises(Unauthenticated):
             await cached.authenticate("nobody")
     assert inner.asked == 7
+
+
+async def test_a_revoked_token_is_refused_at_once_here_and_soon_elsewhere(tmp_path: Path) -> None:
+    now = 0.0
+    database = f"sqlite:///{tmp_path / 'mail.db'}"
+    system = local(ServerConfig().with_overrides(database=database), environ={})
+    tokens = TokenAuthenticator(system.documents)
+    elsewhere = CachedAuthenticator(tokens, seconds=CACHE_SECONDS, clock=lambda: now)
+    admin, key = [
+        await issue_token(system.documents, caller) for caller in (Caller("admin", "a"), Caller("user", "u"))
+    ]
+    async with serving(system) as url, httpx2.AsyncClient(base_url=url) as client:
+        as_user, as_admin = ({"Authorization": f"Bearer {each}"} for each in (key, admin))
+        assert (await client.get("/whoami", headers=as_user)).status_code == 200
+        assert await elsewhere.authenticate(key) == Caller("user", "u")
+        gone = await client.delete(f"/tokens/{digest(key)[:12]}", headers=as_admin)
+        assert gone.status_code == 200
+        assert (await client.get("/whoami", headers=as_user)).status_code == 401
+        now = 5.0
+        with pytest.raises(Unauthenticated):
+            await elsewhere.authenticate(key)
+
+
+async def test_a_check_under_way_while_a_token_is_revoked_is_not_remembered() -> None:
+    class Slow(Counting):
+        async def authenticate(self, bearer: str) -> Caller:
+            cached.forget()
+            return await super().authenticate(bearer)
+
+    inner = Slow()
+    cached = CachedAuthenticator(inner)
+    for _ in range(2):
+        await cached.authenticate("a")
+    assert inner.asked == 2
 
 
 # ------------------------------------------------------------------------------- the documented helpers

@@ -53,9 +53,9 @@ class Stranger:
 
 
 class Server:
-    def __init__(self, url: str, key: str, strangers: AsyncExitStack) -> None:
+    def __init__(self, url: str, key: str, other: str, strangers: AsyncExitStack) -> None:
         self.url = httpx2.URL(url)
-        self.key = key
+        self.key, self.other = key, other
         self._strangers = strangers
 
     async def connect(self, data: bytes = b"") -> Stranger:
@@ -88,7 +88,8 @@ async def server_with(
         environ={},
     )
     async with serving(system) as url, AsyncExitStack() as strangers:
-        yield Server(url, await issue_token(system.documents, Caller("user", "ann")), strangers)
+        ann, bob = [await issue_token(system.documents, Caller("user", name)) for name in ("ann", "bob")]
+        yield Server(url, ann, bob, strangers)
 
 
 @pytest.fixture
@@ -150,12 +151,25 @@ class TestTime:
         assert await stranger.rest() == ""
         trickling.cancel()
 
+    async def test_nothing_is_parsed_after_an_answer_without_the_body(self, server: Server) -> None:
+        head = b"POST /message HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        stranger = await server.connect(head)
+        assert (await stranger.answer()).startswith("HTTP/1.1 401 ")
+        await stranger.send(b"no chunk\r\n" + WHOLE_HEAD)
+        assert await stranger.rest() == ""
+
     async def test_a_large_body_may_take_longer(self, server: Server) -> None:
         body = json.dumps({"body": "x" * 32 * 1024}).encode()
-        stranger = await server.connect(server.post(body[:-1], length=len(body)))
-        await asyncio.sleep(1.0)
-        await stranger.send(body[-1:])
+        stranger = await server.connect(server.post(body[:1], length=len(body)))
+        for start in range(1, len(body), 3000):
+            await asyncio.sleep(0.1)
+            await stranger.send(body[start : start + 3000])
         assert (await stranger.answer()).startswith("HTTP/1.1 200 ")
+
+    async def test_a_body_that_stops_before_its_last_byte(self, server: Server) -> None:
+        """What came before gives it no time."""
+        stranger = await server.connect(server.post(b" " * 2**20, length=2**20 + 1))
+        assert (await stranger.rest()).startswith("HTTP/1.1 408 ")
 
     async def test_an_answer_that_nobody_reads(self, server: Server) -> None:
         stranger = await server.connect()
@@ -232,6 +246,45 @@ class TestNumber:
                 assert "done" in await stranger.answer()
             assert "healthy" in await (await server.connect(WHOLE_HEAD)).answer()
 
+    async def test_the_last_places_are_for_callers_with_few(self) -> None:
+        """A caller with many requests under way gets 429 there; others get their answers."""
+        release = asyncio.Event()
+
+        async def policy(_: View) -> Any:
+            await release.wait()
+            return [complete("done")]
+
+        limits = PATIENT.model_copy(update={"total": 16})
+        async with server_with(limits, policy) as server:
+            busy = [await server.connect(server.post(b'{"body": "x"}')) for _ in range(14)]
+            refused = await (await server.connect(server.post(b'{"body": "x"}'))).answer()
+            assert refused.startswith("HTTP/1.1 429 ")
+            assert "14 of your requests are under way" in refused or "15 of your" in refused
+            bob = await server.connect(server.post(b'{"body": "x"}', key=server.other))
+            assert "healthy" in await (await server.connect(WHOLE_HEAD)).answer()
+            release.set()
+            for stranger in (*busy, bob):
+                assert "done" in await stranger.answer()
+
+    async def test_liveness_needs_no_place(self) -> None:
+        release = asyncio.Event()
+
+        async def policy(_: View) -> Any:
+            await release.wait()
+            return [complete("done")]
+
+        async with server_with(PATIENT.model_copy(update={"total": 4}), policy) as server:
+            busy = [await server.connect(server.post(b'{"body": "x"}')) for _ in range(4)]
+            while " 503 " not in await (await server.connect(WHOLE_HEAD)).rest():
+                pass
+            assert (await (await server.connect(b"GET /live HTTP/1.1\r\n\r\n")).rest()).endswith(
+                '{"status":"live"}'
+            )
+            assert " 503 " in await (await server.connect()).rest()
+            release.set()
+            for stranger in busy:
+                assert "done" in await stranger.answer()
+
     @pytest.mark.parametrize(
         ("total", "descriptors", "limit"),
         [
@@ -250,6 +303,25 @@ class TestNumber:
 
 
 class TestRequests:
+    @pytest.mark.parametrize("is_known", [True, False])
+    async def test_chunks_of_a_byte(self, patient: Server, is_known: bool) -> None:
+        """They are refused once their overhead is some kilobytes, whatever the answer would be."""
+        line = f"Authorization: Bearer {patient.key}\r\n".encode() if is_known else b""
+        head = b"POST /message HTTP/1.1\r\nHost: x\r\n" + line + b"Transfer-Encoding: chunked\r\n\r\n"
+        stranger = await patient.connect(head + b"1\r\n \r\n" * 5000)
+        answer = await stranger.rest()
+        assert answer.count("HTTP/1.1 ") == 1
+        assert answer.startswith("HTTP/1.1 400 ")
+        assert "larger" in answer
+
+    async def test_chunks_that_carry_something(self, patient: Server) -> None:
+        body = json.dumps({"body": "x" * 300_000}).encode()
+        head = patient.post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+        chunks = b"".join(b"40\r\n%b\r\n" % body[n : n + 64] for n in range(0, len(body) - 64, 64))
+        rest = body[len(body) // 64 * 64 :] if len(body) % 64 else body[-64:]
+        stranger = await patient.connect(head + chunks + b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest))
+        assert (await stranger.answer()).startswith("HTTP/1.1 200 ")
+
     async def test_a_length_that_is_stated_twice(self, server: Server) -> None:
         """RFC 9112, section 6.1: the connection is closed, as another program may see another end of the request."""
         head = b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"

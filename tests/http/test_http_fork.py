@@ -82,7 +82,9 @@ async def test_a_moment_that_is_not_there(server: HTTPServer, at: int) -> None:
     assert len((await server.client.get("/tasks")).json()) == 1
 
 
-@pytest.mark.parametrize("fields", [{"at": "soon"}, {"at": 1.5}, {"run": "perhaps"}, {"task_id": ""}])
+@pytest.mark.parametrize(
+    "fields", [{"at": "soon"}, {"at": 1.5}, {"run": "perhaps"}, {"actions": "maybe"}, {"task_id": ""}]
+)
 async def test_what_is_no_request(server: HTTPServer, fields: dict[str, object]) -> None:
     assert (await fork(server, **{"task_id": "t", **fields})).status_code == 400
 
@@ -94,7 +96,7 @@ async def test_a_fork_of_a_running_moment_waits_for_a_message(server: HTTPServer
     assert answer.status_code == 201
     assert made == {
         "task_id": made["task_id"], "forked_from": "t", "at": 1, "status": "paused", "generation": 0, "seq": 2,
-        "waiting": 1,
+        "waiting": 1, "actions": "run",
     }  # fmt: skip
     record = await server.task(made["task_id"])
     assert (record["status"], record["is_running"], record["pending_tool_calls"]) == ("paused", False, [])

@@ -17,7 +17,7 @@ from mail.core.decisions import interswarm as outbound
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskKey
 from mail.errors import PeerUnavailable
-from mail.testing.agents import View, build_swarm, complete, respond, wait
+from mail.testing.agents import View, build_agent, build_swarm, complete, respond, wait
 
 FIELDS = (
     "message_id",
@@ -71,7 +71,8 @@ def keep_asking(view: View) -> Any:
 @pytest.fixture
 async def server() -> AsyncIterator[HTTPServer]:
     """A swarm that takes mail of others, and whose own mail to others goes nowhere."""
-    swarm = build_swarm({"supervisor": keep_asking, "worker": worker})
+    clerk = build_agent(worker, targets=["supervisor"], enable_entrypoint=True)
+    swarm = build_swarm({"supervisor": keep_asking, "worker": worker, "clerk": clerk})
     async with HTTPServer(swarm, heartbeat=0.02) as running:
         running.rig.runtime.peers = Swallow()
         yield running
@@ -186,7 +187,9 @@ class TestPeople:
                 {"targets": ["a@other", "worker@example"], "msg_type": "broadcast"},
                 "POST /message writes to its",
             ),
-            ({"targets": ["expert"]}, "swarm 'example' has no agent 'expert'"),
+            ({"targets": ["expert"]}, "target must be one of: supervisor, clerk; not 'expert'"),
+            ({"targets": ["worker"]}, "target must be one of: supervisor, clerk; not 'worker'"),
+            ({"targets": ["worker@example"], "msg_type": "broadcast"}, "supervisor, clerk; not 'worker'"),
             ({"targets": [f"{'x' * 600}@other"]}, "is not of the form agent@swarm"),
             ({"body": ""}, "body"),
             ({"msg_type": "interrupt"}, "msg_type"),
@@ -204,12 +207,12 @@ class TestPeople:
         assert response.json()["response"]["message"]["body"] == "42"
 
     @pytest.mark.parametrize("msg_type", ["request", "broadcast"])
-    async def test_any_agent_of_this_swarm(self, server: HTTPServer, msg_type: str) -> None:
-        """One that is no entrypoint and can't complete tasks: its response is the answer, as for other swarms."""
-        response = await self.ask(server, targets=["worker@example"], msg_type=msg_type)
+    async def test_an_agent_that_can_not_complete_tasks(self, server: HTTPServer, msg_type: str) -> None:
+        """Its response is the answer, as for other swarms."""
+        response = await self.ask(server, targets=["clerk@example"], msg_type=msg_type)
         assert response.status_code == 200
         message = response.json()["response"]["message"]
-        assert message["sender"] == {"address_type": "agent", "address": "worker"}
+        assert message["sender"] == {"address_type": "agent", "address": "clerk"}
         assert message["body"] == "done"
 
     async def test_an_unknown_swarm(self, server: HTTPServer) -> None:

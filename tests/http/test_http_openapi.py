@@ -11,7 +11,7 @@ from mail.http.routes.message import PostMessage
 from mail.http.routes.tasks import GetTask
 from mail.testing.agents import build_swarm, complete
 
-PUBLIC = {("/", "get"), ("/health", "get"), ("/swarms", "get"), ("/sign-in", "post")}
+PUBLIC = {("/", "get"), ("/live", "get"), ("/health", "get"), ("/swarms", "get"), ("/sign-in", "post")}
 
 
 @pytest.fixture

@@ -24,6 +24,11 @@ async def test_root(server: HTTPServer) -> None:
     }
 
 
+async def test_live(server: HTTPServer) -> None:
+    answer = await server.client.get("/live", headers={"Authorization": ""})
+    assert (answer.status_code, answer.json()) == (200, {"status": "live"})
+
+
 async def test_health(server: HTTPServer) -> None:
     health = (await server.client.get("/health", headers={"Authorization": ""})).json()
     assert datetime.fromisoformat(health.pop("timestamp")).tzinfo is not None

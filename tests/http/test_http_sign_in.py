@@ -19,6 +19,7 @@ from mail.auth.tokens import (
     valid_tokens,
 )
 from mail.core.task.swarm import SwarmCore
+from mail.errors import RateLimited
 from mail.http.rates import RateLimiter
 from mail.testing.agents import build_swarm, complete
 from mail.testing.clock import FakeClock
@@ -127,14 +128,25 @@ async def test_a_session_can_not_renew_itself(server: HTTPServer) -> None:
     assert "mail ui" in answer.json()["detail"]
 
 
-async def test_an_admin_s_session_creates_no_key_that_outlives_it(server: HTTPServer) -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "command"),
+    [
+        ("/tokens", {"role": "admin", "id": "x"}, "mail token create --role admin --id ID"),
+        ("/tokens", {"role": "user", "id": "root"}, "mail token create --role user --id ID"),
+        ("/webhooks", {"url": "https://hooks.example"}, "mail webhook register URL"),
+        ("/message", {"body": "x", "webhook": {"url": "https://hooks.example"}}, "mail webhook register URL"),
+        ("/swarms", {"name": "beta", "base_url": "https://beta.example"}, "swarm-register NAME URL"),
+        ("/swarms/load", {"json": "{}"}, "swarm-load-from-json @FILE"),
+    ],
+)
+async def test_a_session_makes_nothing_that_outlives_it(
+    server: HTTPServer, path: str, body: dict[str, object], command: str
+) -> None:
     _, token = await exchange(server, await link(server, "admin"))
-    headers = {"Authorization": f"Bearer {token}"}
-    refused = await server.client.post("/tokens", json={"role": "admin", "id": "x"}, headers=headers)
+    refused = await server.client.post(path, json=body, headers={"Authorization": f"Bearer {token}"})
     assert refused.status_code == 403
-    assert "mail token create" in refused.json()["detail"]
-    created = await server.client.post("/tokens", json={"role": "user", "id": "x"}, headers=headers)
-    assert created.status_code == 201
+    assert command in refused.json()["detail"]
+    assert (await server.client.post(path, json=body, headers=server.headers("admin"))).status_code != 403
 
 
 async def test_signing_out_revokes_a_session_and_no_other_key(server: HTTPServer) -> None:
@@ -258,7 +270,14 @@ async def test_guesses_are_all_refused_alike_and_spoil_nothing(server: HTTPServe
 
 
 async def test_strangers_may_not_ask_too_often_nor_too_much() -> None:
-    async with HTTPServer(swarm(), rates=RateLimiter(0.001, 2)) as server:
+    rates = RateLimiter(0.001, 2)
+    for _ in range(2):
+        rates.admit_stranger("203.0.113.7")
+        rates.admit_stranger("2001:db8:1:2::a")
+    for address in ("203.0.113.7", "2001:db8:1:2:ffff::b"):
+        with pytest.raises(RateLimited):
+            rates.admit_stranger(address)
+    async with HTTPServer(swarm(), rates=rates) as server:
         large = await server.client.post("/sign-in", json={"code": "x" * 5000})
         statuses = [(await exchange(server, "x"))[0] for _ in range(2)]
         answer = await server.client.post("/sign-in", json={"code": "x"})

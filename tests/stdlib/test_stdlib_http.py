@@ -141,7 +141,8 @@ async def test_an_action_for_every_method(web: str, run: Any, method: str, in_ca
     action = getattr(stdlib_http, f"http_{method.lower()}")
     with_body = {"json": {"a": 1}} if "json" in action.parameters["properties"] else {}
     answer = await run(action, url=f"{web}/echo", **with_body)
-    assert action.idempotent == (method not in ("POST", "PATCH"))
+    assert action.read_only == (method in ("GET", "HEAD", "OPTIONS"))
+    assert (action.idempotent or action.read_only) == (method not in ("POST", "PATCH"))
     if method == "HEAD":
         assert (answer["status"], answer["body"]) == (200, "")
         return

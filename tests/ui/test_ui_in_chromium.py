@@ -284,6 +284,7 @@ def test_narrow_and_by_keyboard(page: "Page", server: ServerProcess, shoot: Shoo
     expect(page.get_by_label("Message", exact=True)).not_to_be_visible()
     page.keyboard.press("Enter")
     field = page.get_by_label("Message", exact=True)
+    expect(field).to_be_visible()
     field.focus()
     page.keyboard.type("weather in Oslo")
     page.keyboard.press("Shift+Enter")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.fork import fork
 from mail.core.decisions.quotas import Quotas
 from mail.core.protocol.address import Principal, create_agent_address
@@ -16,12 +17,12 @@ from mail.core.task.events import EventKind
 from mail.core.task.interswarm import OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Budget, Limits
 from mail.core.task.mailboxes import peer_mailbox
-from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Cancellation, Generation, Task, TaskKey, TaskStatus
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.task import Cancellation, ForkActions, Generation, Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.core.task.usage import Usage
 from mail.errors import BadClientTools, BadRequest, NotPaused, Subject, TaskNotFound, TooManyTasks
-from mail.testing.agents import NAME, build_swarm, call, complete, request, respond, turns, wait
+from mail.testing.agents import NAME, View, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.changes import ANN, SWARM, Mail, Maker
 from mail.testing.rig import Rig
 
@@ -352,6 +353,45 @@ class TestRuntime:
                 await rig.runtime.fork(rig.user, "first", at=1, run=True)
             await rig.runtime.fork(rig.user, "first", at=1)
             assert len((await rig.store.list_tasks(str(rig.user))).tasks) == 3
+
+    async def test_actions_run_wait_for_approval_or_are_refused(self) -> None:
+        ran: list[str] = []
+
+        def action(name: str, **options: Any) -> ActionCore:
+            async def run(arguments: dict[str, Any]) -> str:
+                ran.append(name)
+                return f"{name} done"
+
+            return ActionCore(name, run, **options)
+
+        def spend(view: View) -> Any:
+            return [complete(" | ".join(view.results))] if view.results else [call("look"), call("pay")]
+
+        actions = {"look": action("look", read_only=True), "pay": action("pay", idempotent=True)}
+        async with Rig(build_swarm({"boss": spend}, actions=actions)) as rig:
+            await rig.ask("buy it", task_id="first")
+            ran.clear()
+            asks = (await rig.runtime.fork(rig.user, "first", at=1, actions=ForkActions.ASK)).task
+            again = (await rig.runtime.fork(rig.user, asks.task_id)).task
+            refuses = (await rig.runtime.fork(rig.user, asks.task_id, actions=ForkActions.REFUSE)).task
+            runs = (await rig.runtime.fork(rig.user, refuses.task_id, actions=ForkActions.RUN)).task
+
+            for task in (asks, again):
+                paused = await rig.ask("go on", task_id=task.task_id)
+                assert paused.task.status is TaskStatus.PAUSED
+                assert [each.name for each in paused.task.generation.waiting_calls] == ["pay"]
+            assert ran == ["look", "look"]
+            decided = await rig.ask("", task_id=again.task_id, approvals=(GivenApproval(decision="approve"),))
+            assert decided.task.actions is ForkActions.ASK
+            assert ran == ["look", "look", "pay"]
+            refused = await rig.ask("go on", task_id=refuses.task_id)
+            assert "only read-only actions run" in refused.answer
+            assert ran[3:] == ["look"]
+            assert (await rig.ask("go on", task_id=runs.task_id)).task.status is TaskStatus.COMPLETED
+            assert ran[4:] == ["look", "pay"]
+            [event] = await rig.store.read_events(asks.key, limit=1)
+            assert event.extra.as_json()["actions"] == "ask"
+            assert event.text.endswith("; actions that are not read-only wait for approval")
 
     async def test_tasks_of_others_are_not_there(self) -> None:
         async with Rig(build_swarm(chatty())) as rig:

@@ -9,6 +9,7 @@ from support.services.federation import Swallow
 from mail.core.engine.admission import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.xml import build_mail_xml, render_message
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -337,6 +338,54 @@ class TestMore:
         events = await peer.rig.store.read_events(TaskKey("swarm:home@example", TASK))
         (heard,) = [e.message for e in events if e.message and e.message.msg_type == "broadcast"]
         assert {each.address for each in heard.message.recipients} == {"supervisor", "worker"}
+
+
+class TestEntrypointsOnly:
+    """The setting `entrypoints_only`: other swarms reach only agents that people may write to."""
+
+    async def test_other_agents_are_out_of_reach(self, peer: Peer) -> None:
+        peer.rig.runtime.entrypoints_only = True
+        for kind in ("request", "interrupt", "response"):
+            with pytest.raises(Forbidden, match=r"'worker' .* write to one of: supervisor"):
+                await peer.forward(kind=kind, recipient="worker")
+        await peer.forward(kind="broadcast", recipient="all")
+        assert await peer.letters() == []
+        assert (await peer.task()).status is TaskStatus.COMPLETED
+
+    async def test_an_agent_that_waits_for_the_swarm_can_be_asked_back(self) -> None:
+        def work(view: View) -> Any:
+            return [request("expert@home", "?"), wait()] if view.mail.sender == "supervisor" else [wait()]
+
+        def lead(view: View) -> Any:
+            return [request("worker", "ask them"), wait()]
+
+        worker = build_agent(work, targets=["supervisor", "expert@home"], enable_interswarm=True)
+        async with Rig(build_swarm({"supervisor": lead, "worker": worker})) as rig:
+            rig.runtime.peers, rig.runtime.entrypoints_only = Swallow(), True
+            peer = Peer(rig)
+            await peer.forward(recipient="supervisor")
+            await peer.back(recipient="worker", body="which one?")
+            assert await peer.letters() == ["ask them", "which one?"]
+
+
+@pytest.mark.parametrize(
+    ("sender_type", "sender", "shown"),
+    [
+        ("system", "home", '<from type="agent">system@home</from>'),
+        ("system", "example", '<from type="agent">system@home</from>'),
+        ("admin", "root", '<from type="user">root@home</from>'),
+        ("user", "ann", '<from type="user">ann@home</from>'),
+        ("agent", "system", '<from type="agent">system@home</from>'),
+    ],
+)
+async def test_a_model_reads_nothing_of_another_swarm_as_of_the_system_or_an_admin(
+    peer: Peer, sender_type: str, sender: str, shown: str
+) -> None:
+    await peer.forward(sender_type=sender_type, sender=sender)
+    events = await peer.rig.store.read_events(TaskKey("swarm:home@example", TASK))
+    heard = next(each.message for each in events if each.message is not None)
+    assert shown in render_message(heard)
+    assert shown in build_mail_xml(heard)["content"]
 
 
 class TestTheEnd:

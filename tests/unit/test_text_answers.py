@@ -165,7 +165,8 @@ async def test_an_agent_that_cannot_answer_the_user_is_told_so() -> None:
 
 
 async def test_an_agent_that_is_asked_by_the_user_directly_answers_in_text() -> None:
-    async with Rig(build_swarm({"supervisor": said(), "worker": said("I am the worker.")})) as rig:
+    worker = build_agent(said("I am the worker."), enable_entrypoint=True)
+    async with Rig(build_swarm({"supervisor": said(), "worker": worker})) as rig:
         outcome = await rig.ask(entrypoint="worker", is_direct=True)
     assert outcome.answer == "I am the worker."
 

@@ -12,6 +12,7 @@ from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
+from mail.core.turns.context import idempotency_key
 from mail.errors import StoreUnavailable
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.rig import Outcome, Rig
@@ -438,12 +439,16 @@ class TestRedelivery:
         runs: list[str] = []
         calls: list[int] = []
 
+        keys: list[str] = []
+
         async def look(args: dict[str, Any]) -> str:
             runs.append("look")
+            keys.append(idempotency_key())
             return "looked"
 
         outcome = await self.die_in(ActionCore("look", look, idempotent=True), runs, calls)
         assert runs == ["first", "look", "look"]
+        assert keys[0] == keys[1] != ""
         assert calls == [1, 2]
         assert "looked" in outcome.answer
         assert outcome.kinds.count(EventKind.ACTION_ERROR) == 0

@@ -8,6 +8,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.events import EventKind
 from mail.core.task.limits import OPEN_REQUESTS
+from mail.core.task.swarm import AgentCore
 from mail.testing.agents import (
     Call,
     ReceivedMessage,
@@ -322,29 +323,49 @@ class TestPersonsMail:
             assert (await rig.ask(entrypoint="supervisor")).answer == "chief"
             assert (await rig.ask()).answer == "chief"
 
-    async def test_a_broadcast_goes_to_every_agent(self) -> None:
-        heard: list[str] = []
+    @pytest.mark.parametrize(
+        ("is_open", "readers"), [(False, ("supervisor", "one")), (True, ("supervisor", "one", "two"))]
+    )
+    async def test_a_broadcast_goes_to_every_agent_that_people_may_write_to(
+        self, is_open: bool, readers: tuple[str, ...]
+    ) -> None:
+        heard: dict[str, object] = {}
 
-        def listener(name: str, answer: Call) -> Any:
+        def listener(name: str, answer: Call, **settings: bool) -> AgentCore:
             def policy(view: View) -> Any:
-                heard.append(name)
-                assert view.mail.recipients == (("agent", "all"),)
+                heard[name] = view.mail.recipients
                 return [answer]
 
-            return policy
+            return build_agent(policy, name=name, **settings)
 
         swarm = build_swarm(
             {
-                "supervisor": listener("supervisor", complete()),
-                "one": listener("one", acknowledge()),
-                "two": listener("two", acknowledge()),
+                "supervisor": listener("supervisor", complete(), supervises=True),
+                "one": listener("one", acknowledge(), enable_entrypoint=True),
+                "two": listener("two", acknowledge(), enable_entrypoint=is_open),
             }
         )
         async with Rig(swarm) as rig:
             outcome = await rig.ask(msg_type="broadcast")
-        assert heard[0] == "supervisor"
-        assert outcome.messages[0].msg_type == "broadcast"
+        shown = tuple(("agent", name) for name in (["all"] if is_open else readers))
+        assert heard.keys() <= set(readers), "the answer may come before the others have read it"
+        assert set(heard.values()) == {shown}
+        first = outcome.messages[0]
+        assert first.msg_type == "broadcast"
+        assert tuple((each.address_type, each.address) for each in first.message.recipients) == shown
         assert outcome.kinds.count(EventKind.NEW_MESSAGE) == 2
+
+    async def test_a_task_whose_entrypoint_is_closed_continues_with_the_swarm_s(self) -> None:
+        """An admin may load a swarm in which people can't write to it any more."""
+
+        def named(name: str, **settings: bool) -> AgentCore:
+            return build_agent(lambda view: [complete(name)], name=name, can_complete_tasks=True, **settings)
+
+        chief, math = named("chief", enable_entrypoint=True), named("math", enable_entrypoint=True)
+        async with Rig(build_swarm({"chief": chief, "math": math})) as rig:
+            assert (await rig.ask(entrypoint="math", task_id="t")).answer == "math"
+            rig.runtime.swarm = build_swarm({"chief": chief, "math": named("math")})
+            assert (await rig.ask(task_id="t")).answer == "chief"
 
     async def test_an_interrupt_goes_to_the_entrypoint(self) -> None:
         async with Rig(build_swarm({"supervisor": lambda view: [complete(view.mail.subject)]})) as rig:

@@ -15,21 +15,22 @@ from mail.startup import homes_of, lazy_exports
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction as MAILAction
     from mail.api.actions import action as action
-    from mail.api.actions import idempotency_key as idempotency_key
     from mail.api.agents import MAILAgent as MAILAgent
     from mail.api.agents import MAILAgentTemplate as MAILAgentTemplate
     from mail.api.overrides import ActionOverrideFunction as ActionOverrideFunction
     from mail.api.runtime import MAILRuntime as MAILRuntime
     from mail.api.swarms import MAILSwarm as MAILSwarm
     from mail.api.swarms import MAILSwarmTemplate as MAILSwarmTemplate
+    from mail.core.turns.context import idempotency_key as idempotency_key
 
 _HOMES = homes_of(
     {
-        "mail.api.actions": "MAILAction action idempotency_key",
+        "mail.api.actions": "MAILAction action",
         "mail.api.agents": "MAILAgent MAILAgentTemplate",
         "mail.api.overrides": "ActionOverrideFunction",
         "mail.api.runtime": "MAILRuntime",
         "mail.api.swarms": "MAILSwarm MAILSwarmTemplate",
+        "mail.core.turns.context": "idempotency_key",
     }
 )
 

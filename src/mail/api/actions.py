@@ -15,7 +15,7 @@ from mail.core.protocol.error_text import describe
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
-from mail.core.turns.context import TURN, lend_deps
+from mail.core.turns.context import lend_deps
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import ConvertsToAction, build_action
 from mail.swarms_json.references import resolver
@@ -25,21 +25,17 @@ from mail.utils.parsing import read_python_string
 NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
 
 
-class ActionOptions(TypedDict, total=False):
+class _RunOptions(TypedDict, total=False):
+    idempotent: bool
+    read_only: bool
+    sequential: bool
+
+
+class ActionOptions(_RunOptions, total=False):
     """The options of an action; see `MAILAction`."""
 
-    idempotent: bool
-    sequential: bool
     needs_approval: NeedsApproval
     approval_timeout: float | None
-
-
-def idempotency_key() -> str:
-    """Return the id of the tool call that the running action belongs to; it is the same if the call is repeated.
-
-    Pass it to the systems that the action changes, so that a repeated call changes nothing. Empty outside actions.
-    """
-    return TURN.get().call_id
 
 
 class MAILAction:
@@ -50,6 +46,7 @@ class MAILAction:
         function: a function or coroutine function that takes the arguments as a dictionary (or as a pydantic
             model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
+        read_only: whether it changes nothing and costs nothing. Such an action may be repeated, too, and runs in every fork.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
             the arguments, a dictionary, returns True. The function may be a coroutine function.
@@ -71,6 +68,7 @@ class MAILAction:
         function: str | Callable[..., Any],
         *,
         idempotent: bool = False,
+        read_only: bool = False,
         sequential: bool = False,
         needs_approval: NeedsApproval = False,
         approval_timeout: float | None = None,
@@ -80,6 +78,7 @@ class MAILAction:
         self.description = description
         self.parameters = parameters
         self.idempotent = idempotent
+        self.read_only = read_only
         self.sequential = sequential
         self.needs_approval = needs_approval
         self.approval_timeout = approval_timeout
@@ -144,7 +143,7 @@ class MAILAction:
         action.name = core.name
         action.description = core.description
         action.parameters = dict(core.parameters)
-        action.idempotent = core.idempotent
+        action.idempotent, action.read_only = core.idempotent, core.read_only
         action.sequential = core.sequential
         action.needs_approval = core.needs_approval
         action.approval_timeout = core.approval_timeout
@@ -163,10 +162,9 @@ class MAILAction:
         description: str | None = None,
         *,
         signature: Signature | None = None,
-        idempotent: bool = False,
-        sequential: bool = False,
         needs_approval: NeedsApproval = False,
         approval_timeout: float | None = None,
+        **options: Unpack[_RunOptions],
     ) -> Self:
         """Return an action whose arguments are the parameters of a function, by their type hints and defaults.
 
@@ -180,9 +178,8 @@ class MAILAction:
             run,
             description or arguments.description,
             parameters,
-            idempotent=idempotent,
-            sequential=sequential,
             model=arguments.model,
+            **options,
         )
         if not core.description:
             raise _undescribed(name)
@@ -235,6 +232,7 @@ class MAILAction:
             description=self.description,
             parameters=self.parameters,
             idempotent=self.idempotent,
+            read_only=self.read_only,
             sequential=self.sequential,
             form=self._form,
             reads_mail=self._reads_mail,
@@ -312,10 +310,7 @@ def action(
     model: type[BaseModel] | None = None,
     parameters: dict[str, Any] | None = None,
     style: ToolFormat = "responses",
-    idempotent: bool = False,
-    sequential: bool = False,
-    needs_approval: NeedsApproval = False,
-    approval_timeout: float | None = None,
+    **options: Unpack[ActionOptions],
 ) -> MAILAction | Callable[[Callable[..., Any]], MAILAction]:
     """Turn a function into a `MAILAction`; a decorator, to be used with parentheses or without.
 
@@ -327,23 +322,13 @@ def action(
             with. A parameter annotated with `ActionContext` is left out.
         parameters: their JSON Schema, in place of `model`.
         style: the API that the schema is for.
-        idempotent: whether it may be repeated when a crash leaves its outcome unknown.
-        sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
-        needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
-            the arguments, a dictionary, returns True.
-        approval_timeout: seconds after which an undecided call counts as rejected; None for never.
+        options: how it runs; see `MAILAction`.
 
     Raises ConfigurationError if the description or the arguments are missing.
     """
     frame = inspect.currentframe()
     namespace = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
     del frame
-    options: ActionOptions = {
-        "idempotent": idempotent,
-        "sequential": sequential,
-        "needs_approval": needs_approval,
-        "approval_timeout": approval_timeout,
-    }
 
     @without_frames
     def decorate(decorated: Callable[..., Any]) -> MAILAction:

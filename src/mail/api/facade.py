@@ -25,7 +25,7 @@ from mail.api.agents import BaseAgent, MAILAgentTemplate, read_agent
 from mail.api.answers import Answer, Piece, read_answer
 from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
-from mail.api.tracebacks import without_frames, without_frames_async
+from mail.api.tracebacks import without_frames, without_frames_async, without_frames_iterating
 from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
@@ -540,6 +540,7 @@ class Swarm(Generic[Output]):
         self, text: str, *, output_type: Any, **options: Unpack[AskOptions]
     ) -> AsyncGenerator[Any]: ...
 
+    @without_frames_iterating
     async def stream(
         self,
         text: str,
@@ -636,7 +637,6 @@ class Swarm(Generic[Output]):
                 status="completed",
             ) from error
 
-    @without_frames_async
     async def _post(self, **fields: Any) -> Submitted:
         try:
             return await self.running.runtime.post(**fields)

@@ -1,6 +1,7 @@
 """Tracebacks of errors that a program's own mistakes cause: they end where the program calls this package."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from functools import wraps
 from typing import Any
 
@@ -29,6 +30,23 @@ def without_frames_async[**P, T](
     async def call(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return await public(*arguments, **named)
+        except MAILError as error:
+            raise error.with_traceback(None)  # noqa: B904  # with its own cause
+
+    return call
+
+
+def without_frames_iterating[**P, T](
+    public: Callable[P, AsyncGenerator[T]],
+) -> Callable[P, AsyncGenerator[T]]:
+    """Leave out the frames below a public asynchronous generator; see `without_frames`."""
+
+    @wraps(public)
+    async def call(*arguments: P.args, **named: P.kwargs) -> AsyncGenerator[T]:
+        try:
+            async with aclosing(public(*arguments, **named)) as items:
+                async for item in items:
+                    yield item
         except MAILError as error:
             raise error.with_traceback(None)  # noqa: B904  # with its own cause
 

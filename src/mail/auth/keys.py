@@ -28,11 +28,13 @@ class Caller:
 
     Attributes:
         is_local: whether the key is from `mail.auth.local_keys`: the operator's, who could change the database as well.
+        is_session: whether a browser got the key for a sign-in link.
     """
 
     role: CallerRole
     id: str
     is_local: bool = field(default=False, compare=False)
+    is_session: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if _ID.fullmatch(self.id) is None:
@@ -99,13 +101,17 @@ class CachedAuthenticator:
         self._known: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
 
     async def authenticate(self, bearer: str) -> Caller:
-        key = digest(bearer)
-        known = self._known.get(key)
-        if known is not None and self._clock() < known[0]:
-            return known[1]
-        self._known.pop(key, None)
+        key, known = digest(bearer), self._known
+        found = known.get(key)
+        if found is not None and self._clock() < found[0]:
+            return found[1]
+        known.pop(key, None)
         caller = await self._inner.authenticate(bearer)
-        self._known[key] = (self._clock() + self._seconds, caller)
-        while len(self._known) > self._size:
-            self._known.popitem(last=False)
+        known[key] = (self._clock() + self._seconds, caller)
+        while len(known) > self._size:
+            known.popitem(last=False)
         return caller
+
+    def forget(self) -> None:
+        """Check every key again at its next request, as one was revoked; checks that are under way are not remembered."""
+        self._known = OrderedDict()

@@ -10,8 +10,8 @@ from mail.auth.keys import Caller, digest
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.values import value
-from mail.core.task.documents import CallerRole, SignInLink, StoredToken
-from mail.errors import Forbidden, SignInLinkInvalid, TokenNotFound, Unauthenticated
+from mail.core.task.documents import SignInLink, StoredToken
+from mail.errors import SignInLinkInvalid, TokenNotFound, Unauthenticated
 
 TOKEN_BYTES = 32
 
@@ -23,6 +23,9 @@ LINK_SECONDS = 600.0
 
 SESSION_SECONDS = 24 * 3600.0
 """Seconds after which a token from a sign-in link expires."""
+
+CACHE_SECONDS = 5.0
+"""Seconds for which a process accepts a token without looking whether another one has revoked it."""
 
 USER, ADMIN = Caller("user", "user"), Caller("admin", "admin")
 """The callers of the first tokens for people, and so of the person who runs the server."""
@@ -89,12 +92,16 @@ async def has_first_callers(documents: ServerDocuments, clock: Clock = SYSTEM_CL
     return {USER, ADMIN} <= {Caller(token.role, token.id) for token in keys}
 
 
-async def revoke_token(documents: ServerDocuments, number: str) -> None:
-    """Delete a token, and with it the sessions of its sign-in links. Raises TokenNotFound unless exactly one has the number."""
-    found = [token.digest for token in await documents.tokens() if token.digest.startswith(number)]
+async def revoke_token(documents: ServerDocuments, number: str) -> StoredToken:
+    """Delete a token, and with it the sessions of its sign-in links; return what was stored.
+
+    Raises TokenNotFound unless exactly one has the number.
+    """
+    found = [token for token in await documents.tokens() if token.digest.startswith(number)]
     if len(found) != 1 or len(number) < NUMBER_CHARACTERS:
         raise TokenNotFound(f"no token has the number {number[:64]!r}; mail token list shows them")
-    await documents.remove_token(found[0])
+    await documents.remove_token(found[0].digest)
+    return found[0]
 
 
 class TokenAuthenticator:
@@ -110,7 +117,13 @@ class TokenAuthenticator:
             raise Unauthenticated(
                 "the API key is not valid; create one where the server runs, with: mail token create"
             )
-        return Caller(token.role, token.id)
+        return Caller(token.role, token.id, is_session=token.session_of is not None)
+
+
+async def check_token(documents: ServerDocuments, bearer: str, clock: Clock) -> None:
+    """Raise Unauthenticated if a token was revoked or has expired since its caller was authenticated."""
+    if await find_valid_token(documents, digest(bearer), clock) is None:
+        raise Unauthenticated
 
 
 async def find_valid_token(documents: ServerDocuments, key: str, clock: Clock) -> StoredToken | None:
@@ -157,17 +170,10 @@ async def issue_link(
     """Make a link that signs a browser in as a caller, once; with `admin`, it brings a second session, of that caller.
 
     `bearer` is the token of the caller, with which the sessions of the link end; it is empty for an operator, who has
-    access to the database. Raises Unauthenticated if it is not valid, Forbidden if it is from a sign-in link itself:
-    a stolen session could otherwise renew itself.
+    access to the database. Raises Unauthenticated if it is not valid.
     """
     if bearer:
-        token = await find_valid_token(documents, digest(bearer), clock)
-        if token is None:
-            raise Unauthenticated
-        if token.session_of is not None:
-            raise Forbidden(
-                "this browser's session can't make sign-in links; use an API key, or run: mail ui"
-            )
+        await check_token(documents, bearer, clock)
     code, now = secrets.token_urlsafe(TOKEN_BYTES), clock.now().timestamp()
     made_with = digest(bearer) if bearer else ""
     link = SignInLink(digest(code), caller.role, caller.id, now + LINK_SECONDS, made_with)
@@ -188,21 +194,6 @@ async def issue_operator_link(documents: ServerDocuments, clock: Clock = SYSTEM_
 def _second(code: str) -> str:
     """Return the code for the second session of a link."""
     return f"{code}.admin"
-
-
-async def check_issuer(documents: ServerDocuments, bearer: str, role: CallerRole, clock: Clock) -> None:
-    """Check that an admin's token may issue one of this role.
-
-    Raises Unauthenticated if it was revoked or has expired meanwhile, Forbidden if it is a browser's session and the role
-    is admin: a stolen session could otherwise outlive itself.
-    """
-    token = await find_valid_token(documents, digest(bearer), clock)
-    if token is None:
-        raise Unauthenticated
-    if token.session_of is not None and role == "admin":
-        raise Forbidden(
-            "this browser's session can't create tokens for admins; use an API key, or run: mail token create --role admin"
-        )
 
 
 async def sign_in(

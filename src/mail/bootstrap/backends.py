@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
@@ -70,6 +71,16 @@ def find_database(storage: StorageConfig, swarm: str | None) -> StorageConfig:
 async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
     """Create the tables that the configured database lacks; return the names of all. Raises ConfigurationError."""
     return await _database(storage).create_tables()
+
+
+def back_up(storage: StorageConfig, file: Path) -> None:
+    """Copy the configured database into a new file, also while a server runs on it. Raises ConfigurationError."""
+    _database(storage).back_up(file)
+
+
+def restore(storage: StorageConfig, file: Path) -> Path | None:
+    """Replace the configured database by a backup; see `Database.restore`. Raises ConfigurationError."""
+    return _database(storage).restore(file)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from mail.adapters.shared.backend import Backend, WorkQueue
 from mail.auth.keys import Authenticator, CachedAuthenticator
-from mail.auth.tokens import TokenAuthenticator
+from mail.auth.tokens import CACHE_SECONDS, TokenAuthenticator
 from mail.bootstrap import peers
 from mail.bootstrap.telemetry import Telemetry
 from mail.config import ServerConfig, SwarmConfig
@@ -108,6 +108,7 @@ class System[Q: TurnQueue]:
             lease_seconds=config.settings.lease_seconds,
             peers=router,
             hop_limit=config.interswarm.hop_limit,
+            entrypoints_only=config.interswarm.entrypoints_only,
             unreachable_seconds=config.interswarm.unreachable_seconds,
             quotas=Quotas(
                 limits.running_tasks or None, limits.mailbox_depth or None, limits.task_bytes or None
@@ -121,7 +122,9 @@ class System[Q: TurnQueue]:
         self.on_unfinished: Callable[[int], object] | None = None
         self._backend = backend
         self._resources = AsyncExitStack()
-        self.authenticator = self._make_authenticator(auth_endpoints)
+        known_keys = self._make_authenticator(auth_endpoints)
+        self.authenticator: Authenticator = known_keys
+        self.forget_keys = known_keys.forget
         self._workers: LocalWorkers | None = None
         self._warming: asyncio.Task[None] | None = None
         self._is_embedded = is_embedded
@@ -231,9 +234,9 @@ class System[Q: TurnQueue]:
     ) -> None:
         await self.stop()
 
-    def _make_authenticator(self, endpoints: tuple[str, str] | None) -> Authenticator:
+    def _make_authenticator(self, endpoints: tuple[str, str] | None) -> CachedAuthenticator:
         if endpoints is None:
-            return CachedAuthenticator(TokenAuthenticator(self.documents, self.clock))
+            return CachedAuthenticator(TokenAuthenticator(self.documents, self.clock), seconds=CACHE_SECONDS)
         import httpx2
 
         from mail.auth.service import AuthService

@@ -45,6 +45,8 @@ SECTIONS = {
         "dead-letter": "mail.cli.dead_letters",
         "db-init": "mail.cli.database",
         "db-import": "mail.cli.database",
+        "backup": "mail.cli.database",
+        "restore": "mail.cli.database",
         "register": "mail.cli.register",
         "version": "mail.cli.version",
     },

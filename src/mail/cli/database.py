@@ -1,8 +1,10 @@
-"""`mail db-init` and `mail db-import`."""
+"""`mail db-init`, `mail db-import`, `mail backup` and `mail restore`."""
 
 import sys
+import time
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import click
@@ -99,3 +101,47 @@ def db_import(source: str | None, dry_run: bool, as_json: bool, **storage: Any) 
     counts = {outcome.value: outcomes[outcome] for outcome in Outcome}
     output.result({**counts, "swarms": swarms, "failures": failures, "dry_run": dry_run}, show)
     return int(bool(failures))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@on_database
+@as_json
+def backup(file: Path | None, as_json: bool, **storage: Any) -> None:
+    """Copy the configured SQLite file into FILE, also while a server runs on it.
+
+    FILE must not exist. By default its name has the date and the time. It has everything: tasks, tokens, webhooks and
+    other swarms.
+    """
+    from mail.bootstrap.backends import back_up
+
+    source = load_storage(**storage)
+    target = file or Path(f"mail-backup-{time.strftime('%Y%m%d-%H%M%S')}.db")
+    back_up(source, target)
+    size = target.stat().st_size
+    output = Output(sys.stdout, as_json)
+    answer = {"database": source.shown, "backup": str(target), "bytes": size}
+    output.result(answer, lambda: output.text(f"copied {source.shown} to {target}, {size / 1024**2:.1f} MiB"))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@on_database
+@as_json
+def restore(file: Path, as_json: bool, **storage: Any) -> None:
+    """Replace the configured SQLite file by the backup FILE, while no server runs on it.
+
+    The present file is kept under another name. Tasks that were running when the backup was made resume with the next start.
+    """
+    from mail.bootstrap.backends import restore as restore_backup
+
+    target = load_storage(**storage)
+    replaced = restore_backup(target, file)
+    output = Output(sys.stdout, as_json)
+
+    def show() -> None:
+        kept = f"; the file of before is {replaced}" if replaced else ""
+        output.text(f"restored {target.shown} from {file}{kept}")
+
+    answer = {"database": target.shown, "backup": str(file), "replaced": replaced and str(replaced)}
+    output.result(answer, show)

@@ -33,6 +33,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail db-import --dry-run",
         "mail db-import --from postgresql://user@host/database",
     ),
+    "backup": ("mail backup", "mail backup before-upgrade.db --database tasks.db"),
+    "restore": ("mail restore before-upgrade.db",),
     "register": ("mail register", "mail register --steps macos"),
     "usage": (
         "mail usage",
@@ -57,7 +59,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail task approve trip --call call_1 --arguments '{\"amount\": 5}'",
     ),
     "task reject": ("mail task reject trip", 'mail task reject trip --reason "too expensive"'),
-    "task fork": ('mail task fork trip --at 5 --message "and by train?"', "mail task fork trip --run"),
+    "task fork": (
+        'mail task fork trip --at 5 --message "and by train?"',
+        "mail task fork trip --run --actions ask",
+    ),
     "dead-letter list": ("mail dead-letter list", "mail dead-letter list --task trip --json"),
     "dead-letter redrive": ("mail dead-letter redrive trip 5", "mail dead-letter redrive --all"),
     "dead-letter discard": ("mail dead-letter discard trip", "mail dead-letter discard --all"),

@@ -140,6 +140,11 @@ COMMANDS = (
     ),
     Command(name="ping", summary="Show the server's name, version and swarm.", handler=show_server),
     Command(
+        name="live",
+        summary="Show whether the server's process answers, without its database.",
+        operation="get_live",
+    ),
+    Command(
         name="health",
         summary="Show the swarm's health.",
         handler=health,

@@ -66,7 +66,11 @@ async def watch(session: Session, given: Namespace) -> None:
 async def fork(session: Session, given: Namespace) -> None:
     """Fork a task; with a message, resume the fork with it and print its events."""
     forked = await session.client.fork_task(
-        given.task_id, given.at, run=given.run, idempotency_key=given.idempotency_key
+        given.task_id,
+        given.at,
+        run=given.run,
+        actions=given.actions,
+        idempotency_key=given.idempotency_key,
     )
     session.memory.add_task(forked["task_id"])
     session.output.result(forked, lambda: show_forked(forked, session.output))
@@ -135,7 +139,15 @@ def show_forked(answer: Mapping[str, Any], output: Output) -> None:
     """Print which task was forked into which, and the fork's status."""
     mail = f"; waiting mail: {answer['waiting']}" if answer["waiting"] else ""
     fork = f"task {answer['task_id']} is a fork of {answer['forked_from']} at {answer['at']}"
-    output.text(one_line(f"{fork}: {answer['status']}{mail}"))
+    output.text(
+        one_line(f"{fork}: {answer['status']}{mail}{_FORK_ACTIONS.get(answer.get('actions', ''), '')}")
+    )
+
+
+_FORK_ACTIONS = {
+    "ask": "; actions wait for approval",
+    "refuse": "; only read-only actions run",
+}
 
 
 COMMANDS = (
@@ -264,6 +276,12 @@ COMMANDS = (
                 help="Fork the task as of the event with this id. [default: now]",
             ),
             switch("--run", help="Run the fork immediately, if the task was running then."),
+            option(
+                "--actions",
+                type=click.Choice(["run", "ask", "refuse"]),
+                help="Whether actions that are not read-only run, wait for your approval, or are refused. "
+                "[default: as in the task; run if it is not a fork]",
+            ),
             option(
                 "-m",
                 "--message",

@@ -80,7 +80,7 @@ def list_tokens(as_json: bool, **storage: Any) -> None:
 @click.argument("number", help="The token's number, as `mail token list` shows it.")
 @on_database
 def revoke(number: str, **storage: Any) -> None:
-    """Revoke a token. Running servers refuse it within a minute."""
+    """Revoke a token. Running servers refuse it within five seconds."""
     run(_revoke(token_storage(**storage), number))
 
 

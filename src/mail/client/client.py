@@ -65,6 +65,10 @@ class MAILClient(Messaging):
             self.api_key = before
             raise
 
+    async def get_live(self) -> JSONObject:
+        """Return that the server's process answers, whatever its database does."""
+        return await self._ask("get_live")
+
     async def get_health(self) -> JSONObject:
         """Return the swarm's health."""
         return await self._ask("get_health")
@@ -166,15 +170,23 @@ class MAILClient(Messaging):
         )
 
     async def fork_task(
-        self, task_id: str, at: int | None = None, *, run: bool = False, idempotency_key: str | None = None
+        self,
+        task_id: str,
+        at: int | None = None,
+        *,
+        run: bool = False,
+        actions: Literal["run", "ask", "refuse"] | None = None,
+        idempotency_key: str | None = None,
     ) -> JSONObject:
         """Create a new task from the state of another one at an event (None: now), and return its `task_id`.
 
-        If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately. With an
-        `idempotency_key`, there is one fork however often this is called, and the request is sent again if the connection
-        breaks.
+        If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately.
+        `actions` says what happens to calls of actions that are not declared read-only: they `run`, each waits for an
+        approval (`ask`), or the agent reads that it was not run (`refuse`); None for what the original has, which is `run`
+        for a task that is not a fork. With an `idempotency_key`, there is one fork however often this is called, and the
+        request is sent again if the connection breaks.
         """
-        request = {"task_id": task_id, "at": at, "run": run}
+        request = {"task_id": task_id, "at": at, "run": run, "actions": actions}
         if idempotency_key is None:
             return await self._ask("fork_task", **request)
         headers = {IDEMPOTENCY_KEY: idempotency_key}

@@ -94,7 +94,7 @@ class ConnectionsConfig(Table):
         total: the number of open connections; fewer if the process may not open as many files.
         per_address: the number of open connections from one address.
         head_seconds: the time for the head of a request.
-        body_seconds: the time for its body, besides a second for each 8 KiB that has arrived.
+        body_seconds: the time by which its body may be late, at a rate of 8 KiB per second.
         idle_seconds: the time between two requests.
         stall_seconds: the time that a client may stop reading a response.
     """
@@ -177,6 +177,8 @@ class InterswarmConfig(Table):
         health_check_seconds: seconds between two health checks of other swarms.
         volatile_seconds: seconds after which a volatile registration expires.
         hop_limit: the number of swarms that a task may pass through.
+        entrypoints_only: whether other swarms may write only to agents with `enable_entrypoint`, and to those that wait
+            for their answer.
         unreachable_seconds: seconds after which an agent reads that its mail can't be delivered, if no connection to the
             other swarm can be made, and it has not answered for an hour.
     """
@@ -187,4 +189,5 @@ class InterswarmConfig(Table):
     health_check_seconds: float = Field(default=30.0, gt=0)
     volatile_seconds: float = Field(default=86_400.0, gt=0)
     hop_limit: int = Field(default=8, ge=1)
+    entrypoints_only: bool = False
     unreachable_seconds: float = Field(default=UNREACHABLE_SECONDS, ge=0)

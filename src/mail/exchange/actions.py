@@ -68,7 +68,7 @@ def exchange_actions(
             sequential=True,
         ),
         MAILAction.from_pydantic_model(
-            Nothing, look, f"{prefix}list_group", "List who is in the group besides you.", idempotent=True
+            Nothing, look, f"{prefix}list_group", "List who is in the group besides you.", read_only=True
         ),
     ]
 

@@ -1,6 +1,5 @@
 """Access to routes by role: `caller: AdminOrUser` in a route's signature checks and documents it."""
 
-import logging
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -11,13 +10,21 @@ from mail.auth.fastapi import identify
 from mail.auth.keys import Caller
 from mail.core.protocol.address import Principal
 from mail.core.task.documents import CallerRole
-from mail.errors import BadRequest, Forbidden
+from mail.errors import BadRequest, Forbidden, RateLimited
 from mail.http.service import service_of
-
-logger = logging.getLogger(__name__)
 
 OTHER_OWNER = "The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins."
 """Documentation of a parameter with which admins name the task of another caller."""
+
+
+CALLER = "mail.caller"
+"""The caller of a request, in its scope."""
+
+RESERVED = "mail.reserved"
+"""A function in the scope of requests on connections that are kept for callers with few: it returns how many of a caller's are busy."""
+
+FEW = 10
+"""Busy connections with which a caller may use one of those."""
 
 
 _BEARER = HTTPBearer(
@@ -36,6 +43,13 @@ class RoleGate(SecurityBase):
 
     async def __call__(self, request: Request) -> Caller:
         caller = await identify(request, *self.roles)
+        scope = request.scope
+        scope[CALLER] = caller
+        if RESERVED in scope and (busy := scope[RESERVED](caller)) > FEW:
+            raise RateLimited(
+                f"{busy} of your requests are under way, and the last connections of this server are kept for callers with "
+                f"{FEW} or fewer; end some of them, or try again later"
+            )
         rates = service_of(request).rates
         if rates is not None:
             rates.admit(caller)
@@ -72,10 +86,3 @@ def named_instance(caller: Caller, whose: str | None, swarm: str) -> str:
     """
     own = str(caller.principal(swarm))
     return own if whose is None else chosen_instance(caller, whose, swarm) or own
-
-
-def audit(caller: Caller, swarm: str, instance: str, action: str, *about: str) -> None:
-    """Log what an admin does to something of another caller; for callers' own things there is no line."""
-    own = str(caller.principal(swarm))
-    if instance != own:
-        logger.warning(f"%s {action} of %s", own, *about, instance)

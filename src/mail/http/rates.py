@@ -4,7 +4,8 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import TYPE_CHECKING
 
 from mail.auth.keys import Caller
 from mail.errors import RateLimited
@@ -15,9 +16,8 @@ if TYPE_CHECKING:
 KNOWN_CALLERS = 4096
 """Buckets that are kept; the least recently used is dropped, and its caller starts with a full one again."""
 
-
-STRANGERS: Final = "strangers"
-"""Everybody who signs in, counted as one caller."""
+NETWORK_BITS = 64
+"""The length of the prefix of an IPv6 address that its owner can't change."""
 
 
 class RateLimiter:
@@ -30,9 +30,18 @@ class RateLimiter:
         self._per_second = per_second
         self._burst = max(1, burst)
         self._clock = clock
-        self._buckets: OrderedDict[Caller | Literal["strangers"], tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[Caller | str, tuple[float, float]] = OrderedDict()
 
-    def admit(self, caller: Caller | Literal["strangers"]) -> None:
+    def admit_stranger(self, address: str) -> None:
+        """Count a request without a key by its address; an IPv6 address by its network. Raises RateLimited."""
+        try:
+            if isinstance(ip_address(address), IPv6Address):
+                address = str(ip_network(f"{address}/{NETWORK_BITS}", strict=False))
+        except ValueError:
+            address = ""
+        self.admit(address)
+
+    def admit(self, caller: Caller | str) -> None:
         """Count a request. Raises RateLimited, with the seconds until the next one is allowed."""
         now = self._clock()
         left, since = self._buckets.pop(caller, (float(self._burst), now))

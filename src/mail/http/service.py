@@ -155,6 +155,7 @@ class Service:
     documents: ServerDocuments
     authenticator: Authenticator
     started: float
+    forget_keys: Callable[[], None] = lambda: None
     max_body_bytes: int = 4 * 1024 * 1024
     heartbeat: float = 15.0
     debug: bool = False
@@ -201,6 +202,11 @@ def service_of(request: Request) -> Service:
     """Return the service of the app that handles a request."""
     service: Service = request.scope["app"].service
     return service
+
+
+def address_of(request: Request) -> str:
+    """Return the address of the client; behind a proxy that uvicorn trusts, the one that the proxy names."""
+    return request.client.host if request.client else ""
 
 
 def header(request: Request, name: bytes) -> str | None:

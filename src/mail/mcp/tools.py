@@ -111,7 +111,8 @@ class MCPTools:
 
     def _action(self, name: str, server: ToolServer, tool: "Tool") -> ActionCore:
         hints = tool.annotations
-        idempotent = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+        read_only = hints is not None and bool(hints.read_only_hint)
+        idempotent = read_only or (hints is not None and bool(hints.idempotent_hint))
 
         async def call(arguments: dict[str, object]) -> str:
             return await self._sessions.get(server).call(tool.name, arguments, idempotent=idempotent)
@@ -122,6 +123,7 @@ class MCPTools:
             description=cut(tool.description or tool.title or "", MAX_DESCRIPTION),
             parameters=tool.input_schema,
             idempotent=idempotent,
+            read_only=read_only,
             needs_approval=self._approve
             if isinstance(self._approve, bool)
             else not names_of(server, tool.name).isdisjoint(self._approve),

@@ -77,6 +77,7 @@ def make_service(
         runtime=system.runtime,
         documents=system.documents,
         authenticator=system.authenticator,
+        forget_keys=system.forget_keys,
         started=system.clock.now().timestamp(),
         max_body_bytes=config.settings.max_body_bytes,
         debug=config.debug,

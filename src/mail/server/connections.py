@@ -4,6 +4,8 @@ A connection *waits* while no request of it is complete: before its first reques
 the head of one. Waiting connections are closed after some seconds. Where all connections are in use, a new one takes the
 place of the one that has waited longest; only if none waits, it is refused with 503. Answers may take any time, streams
 too, as long as the client reads them.
+
+The last places are a *reserve*: on a connection that takes one, a caller who has several others open is refused.
 """
 
 import asyncio
@@ -11,9 +13,11 @@ import logging
 import math
 from collections import OrderedDict
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
+from mail.auth.keys import Caller
 from mail.config import ConnectionsConfig
+from mail.http.access import CALLER
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +26,12 @@ SWEEP_SECONDS = 0.5
 
 MAX_DESCRIPTORS = 65_536
 """The number of open files and connections that a server asks the system for."""
+
+RESERVE = 8
+"""One place in so many is kept for callers with few connections."""
+
+REFUSED_AT_ONCE = 64
+"""Connections without a place that are read for a moment before they are refused, as they may ask for `GET /live`."""
 
 MIN_RESERVE, MAX_RESERVE = 48, 1024
 """Descriptors that connections must leave for the database and for requests to models, webhooks and other swarms."""
@@ -38,7 +48,9 @@ class Phase(Enum):
     IDLE = auto()
     """Between two requests."""
     LINGER = auto()
-    """The response is complete, but not the request's body, which nobody reads."""
+    """The response is complete, but not the request's body; what comes of it is discarded."""
+    REFUSED = auto()
+    """There is no place for the connection; it may ask for `GET /live`."""
 
 
 WAITING = (Phase.HEAD, Phase.IDLE, Phase.LINGER)
@@ -60,6 +72,7 @@ class Connection(Protocol):
 
     transport: asyncio.Transport
     phase: Phase
+    scope: Any  # of its request (ASGI); None before the first
 
     @property
     def address(self) -> str:
@@ -86,6 +99,8 @@ class Connections:
             self._total.limit = min(self._total.limit, max(1, descriptors - reserve))
         self._open: dict[Connection, tuple[_Share, ...]] = {}
         self._addresses: dict[str, _Share] = {}
+        self._reserved: set[Connection] = set()
+        self._refused: set[Connection] = set()
 
     @property
     def limit(self) -> float:
@@ -93,10 +108,14 @@ class Connections:
         return self._total.limit
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection; return False if it must be refused."""
+        """Give a new connection a place; return False if there is none."""
         address = connection.address
         by_address = self._addresses.get(address) or _Share(self.config.per_address)
         shares = (by_address, self._total)
+        if any(
+            share.count >= share.limit - share.limit // RESERVE for share in shares if share.limit < math.inf
+        ):
+            self._reserved.add(connection)
         for share in shares:
             if share.count >= share.limit:
                 longest = next(iter(share.waiting), None)
@@ -107,6 +126,7 @@ class Connections:
                     "no other is accepted" if longest is None else "those that wait longest are closed",
                 )
                 if longest is None:
+                    self._reserved.discard(connection)
                     return False
                 self.release(longest)
                 longest.transport.abort()
@@ -118,12 +138,32 @@ class Connections:
 
     def release(self, connection: Connection) -> None:
         """Forget a connection, if it is known."""
+        self._reserved.discard(connection)
+        self._refused.discard(connection)
         shares = self._open.pop(connection, ())
         for share in shares:
             share.count -= 1
             share.waiting.pop(connection, None)
         if shares and not shares[0].count:
             del self._addresses[connection.address]
+
+    def hear_out(self, connection: Connection) -> bool:
+        """Return whether a connection without a place may say what it wants, and count it if so."""
+        if len(self._refused) >= REFUSED_AT_ONCE:
+            return False
+        self._refused.add(connection)
+        return True
+
+    def is_reserved(self, connection: Connection) -> bool:
+        """Return whether a connection has one of the places that are kept for callers with few."""
+        return connection in self._reserved
+
+    def answering(self, caller: Caller) -> int:
+        """Return how many connections have a request of a caller under way."""
+        return sum(
+            each.phase in (Phase.BODY, Phase.RESPONSE) and each.scope.get(CALLER) == caller
+            for each in self._open
+        )
 
     def set_waiting(self, connection: Connection, is_waiting: bool) -> None:
         """Put a connection at the end of those that wait, or take it out."""
@@ -136,7 +176,7 @@ class Connections:
 
     def close_overdue(self, now: float) -> None:
         """Close the connections whose deadline has passed; `now` is a time of the event loop."""
-        for connection in list(self._open):
+        for connection in [*self._open, *self._refused]:
             connection.check(now)
 
     def abort_unanswered(self) -> None:

@@ -21,7 +21,9 @@ from uvicorn.server import ServerState
 from uvicorn.supervisors.statreload import StatReload
 
 from mail.config import ConnectionsConfig
+from mail.http.access import RESERVED
 from mail.http.app import MAILApp
+from mail.http.routes.health import LIVE
 from mail.http.service import StopSignal
 from mail.server.connections import SWEEP_SECONDS, WAITING, Connections, Phase, descriptor_limit
 
@@ -29,7 +31,16 @@ CHECKED = ("0.54", "0.55")
 """The first version of uvicorn that was checked, and the first that was not."""
 
 BODY_BYTES_PER_SECOND = 8 * 1024
-"""A body may take a second more for so many bytes that have arrived."""
+"""The rate at which a body must arrive, besides the seconds that it may take."""
+
+CHUNK_OVERHEAD = 4 * 1024
+"""The bytes around the chunks of a body that may come before others have made up for them."""
+
+CARRIED_PER_OVERHEAD = 8
+"""The bytes of a body that make up for one around its chunks."""
+
+LINGER_SECONDS = 1.0
+"""For how long what comes of a body that nobody reads is discarded, so that the client gets the answer."""
 
 HEAD_BYTES = 16 * 1024
 """The size of a request's head, at which uvicorn refuses it; about twice as much is accepted in one piece."""
@@ -51,25 +62,28 @@ NO_LIMIT_SECONDS = 24 * 3600
 INVALID_REQUEST = "Invalid HTTP request received."
 
 
-def _response(status: str, detail: str, *headers: str) -> bytes:
-    body = f'{{"detail":"{detail}"}}'
+def _response(status: str, body: bytes, *headers: str) -> bytes:
     lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close", *headers)
-    return "\r\n".join((f"HTTP/1.1 {status}", *lines, "", body)).encode()
+    return "\r\n".join((f"HTTP/1.1 {status}", *lines, "", "")).encode() + body
 
 
 REFUSAL = _response(
     "503 Service Unavailable",
-    "the server has too many connections; try again later",
+    b'{"detail":"the server has too many connections; try again later"}',
     f"Retry-After: {RETRY_AFTER}",
 )
-TIMED_OUT = _response("408 Request Timeout", "the request did not arrive in time")
+TIMED_OUT = _response("408 Request Timeout", b'{"detail":"the request did not arrive in time"}')
+TINY_CHUNKS = _response(
+    "400 Bad Request", b'{"detail":"the chunks of the body are too small; send larger ones"}'
+)
+ALIVE = _response("200 OK", LIVE)
 
 
 class LimitedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol with deadlines, as one of `Connections`.
 
     It closes the connection after a request whose length is stated twice (RFC 9112, section 6.1), and refuses heads that
-    have bare line feeds or are too long.
+    have bare line feeds or are too long, and bodies in tiny chunks, which take long to parse.
     """
 
     def __init__(
@@ -85,6 +99,7 @@ class LimitedProtocol(H11Protocol):
         self.phase = Phase.HEAD
         self._deadline = math.inf
         self._tail = b""
+        self._is_chunked, self._overhead = False, 0
         self._unsent, self._stalled_since = 0, math.inf
 
     @property
@@ -99,9 +114,10 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         if self._all.admit(self):
             self._enter(Phase.HEAD)
+        elif self._all.hear_out(self):
+            self._enter(Phase.REFUSED)
         else:
-            transport.write(REFUSAL)
-            transport.close()
+            self._refuse(REFUSAL)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -109,9 +125,15 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read part of a request; a head in pieces, so that its size is checked."""
+        """Read part of a request in pieces: a head so that its size is checked, a body so that its chunks are."""
+        if self.phase is Phase.REFUSED:
+            self._refuse(ALIVE if data.startswith(b"GET /live ") else REFUSAL)
+            return
         start = 0
-        while start < len(data) and not self.transport.is_closing():
+        while start < len(data) and self.phase is not Phase.LINGER and not self.transport.is_closing():
+            if self._is_chunked and self.conn.their_state is h11.SEND_BODY:
+                start += self._read_chunks(data[start : start + CHUNK_OVERHEAD - self._overhead])
+                continue
             piece = data[start:]
             if self.conn.their_state is h11.IDLE:
                 piece = piece[:HEAD_BYTES]
@@ -119,9 +141,28 @@ class LimitedProtocol(H11Protocol):
                     self.logger.warning(INVALID_REQUEST)
                     self.send_400_response(INVALID_REQUEST)
                     return
+                end = piece.find(b"\r\n\r\n")
+                piece = piece if end < 0 else piece[: end + CHUNK_OVERHEAD]
             super().data_received(piece)
             start += len(piece)
         self._look(len(data))
+
+    def _read_chunks(self, data: bytes) -> int:
+        """Read a piece of a chunked body, and return its length; end the connection if the chunks are tiny."""
+        cycle, before = self.cycle, len(self.cycle.body)
+        super().data_received(data)
+        if cycle is self.cycle:  # else the next request has begun
+            carried = len(cycle.body) - before
+            overhead = len(data) - carried - carried // CARRIED_PER_OVERHEAD
+            self._overhead = max(self._overhead + overhead, -CHUNK_OVERHEAD)
+        if self._overhead >= CHUNK_OVERHEAD:
+            self._refuse(b"" if cycle.response_started else TINY_CHUNKS)
+        return len(data)
+
+    def _refuse(self, answer: bytes) -> None:
+        """Answer without the application, and close the connection."""
+        self.transport.write(answer)
+        self.transport.close()
 
     # ---------------------------------------------------------------------------------------- events of uvicorn
 
@@ -130,14 +171,21 @@ class LimitedProtocol(H11Protocol):
         last = self.cycle
         super().handle_events()
         if self.cycle is not last:
+            self._overhead = 0
+            if self._all.is_reserved(self):
+                scope: Any = self.scope
+                scope[RESERVED] = self._all.answering
             names = {name for name, _ in self.headers}
-            if b"content-length" in names and b"transfer-encoding" in names:
+            self._is_chunked = b"transfer-encoding" in names
+            if self._is_chunked and b"content-length" in names:
                 self.headers.append(CLOSE_HEADER)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of this one."""
+        """Wait for the next request; if the body of this one is not complete, end the connection soon, and read no more of it."""
         super().on_response_complete()
         self._look()
+        if self.phase is Phase.LINGER and self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
 
     # --------------------------------------------------------------------------------------------- deadlines
 
@@ -152,6 +200,8 @@ class LimitedProtocol(H11Protocol):
             self.transport.abort()
         if self.flow.read_paused and self.phase is Phase.BODY:
             self._enter(Phase.BODY)  # it is the app that doesn't read
+        elif now > self._deadline and self.phase is Phase.REFUSED:
+            self._refuse(REFUSAL)
         elif now > self._deadline:
             is_half_sent = (
                 not self.cycle.response_started
@@ -176,7 +226,8 @@ class LimitedProtocol(H11Protocol):
         if phase is not self.phase:
             self._enter(phase)
         if phase is Phase.BODY:
-            self._deadline += received / BODY_BYTES_PER_SECOND
+            latest = self.loop.time() + (self._seconds(phase) or math.inf)
+            self._deadline = min(self._deadline + received / BODY_BYTES_PER_SECOND, latest)
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
@@ -187,6 +238,8 @@ class LimitedProtocol(H11Protocol):
     def _seconds(self, phase: Phase) -> float:
         """Return how long the connection may be in a phase; 0 for no limit."""
         config = self._all.config
+        if phase in (Phase.LINGER, Phase.REFUSED):
+            return LINGER_SECONDS
         if phase is Phase.HEAD:
             return config.head_seconds
         return config.body_seconds if phase is Phase.BODY else config.idle_seconds

@@ -275,6 +275,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
                 description=action.description,
                 parameters=dict(action.parameters),
                 idempotent=action.idempotent,
+                read_only=action.read_only,
                 sequential=action.sequential,
             )
             for action in swarm.actions.values()
@@ -419,6 +420,7 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
         description=action.description,
         parameters=action.parameters,
         idempotent=action.idempotent,
+        read_only=action.read_only,
         sequential=action.sequential,
         needs_approval=_needs_approval(action, resolve, where),
         approval_timeout=action.approval_timeout,
@@ -434,6 +436,7 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
             parameters=action.parameters if states_parameters else core.parameters,
             model=None if states_parameters else core.model,
             idempotent=declared.idempotent if "idempotent" in given else core.idempotent,
+            read_only=declared.read_only if "read_only" in given else core.read_only,
             sequential=declared.sequential if "sequential" in given else core.sequential,
             needs_approval=declared.needs_approval if "needs_approval" in given else core.needs_approval,
             approval_timeout=declared.approval_timeout

@@ -92,6 +92,12 @@ class ActionSpec(Spec):
     idempotent: bool = Field(
         default=False, description="Whether it may be repeated when a crash leaves its outcome unknown."
     )
+    read_only: bool = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Whether it changes nothing and costs nothing. Such an action may be repeated, too, and runs in "
+        "every fork.",
+    )
     sequential: bool = Field(
         default=False,
         description="Whether it runs alone: after the calls before it in its turn, and before those after it. Other "

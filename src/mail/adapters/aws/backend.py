@@ -32,6 +32,10 @@ class DynamoDB(Database):
         "by the functions of template.yaml (docs/deploy.md)",
     )
     mailbox_options = ("exchange", "region", "endpoint_url")
+    backup_tools = (
+        "`mail` copies SQLite files; a DynamoDB table is restored, to any second of the last 35 days, with "
+        "aws dynamodb restore-table-to-point-in-time (docs/going-back.md)"
+    )
 
     @property
     def table(self) -> str:

@@ -32,6 +32,10 @@ class PostgreSQL(Database):
         "program": "a swarm inside a program keeps its tasks in SQLite; those in PostgreSQL are served by "
         "`mail server` (docs/postgres.md)"
     }
+    backup_tools = (
+        "`mail` copies SQLite files; for PostgreSQL use pg_dump --format=custom --schema=mail --file=mail.dump URL, and "
+        "pg_restore --clean --if-exists --dbname=URL mail.dump while no server runs (docs/going-back.md)"
+    )
 
     def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
         prepare(self.place)

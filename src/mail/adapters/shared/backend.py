@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from mail.core.protocol.clock import Clock
@@ -11,6 +12,7 @@ from mail.core.protocol.values import value
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Documents, LiveLink, Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
+from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mail.core.task.exchange import MailboxStore
@@ -97,10 +99,12 @@ class Database(ABC):
     Attributes:
         not_for: the uses that it is refused for, and why.
         mailbox_options: the options of a URL of an exchange; None if exchanges are not supported.
+        backup_tools: the commands that copy and restore the database, if `mail` can't.
     """
 
     not_for: ClassVar[Mapping[Literal["server", "program"], str]] = {}
     mailbox_options: ClassVar[tuple[str, ...] | None] = None
+    backup_tools: ClassVar[str] = ""
 
     def __init__(self, place: str, *, synchronous: Literal["normal", "full"] = "normal") -> None:
         self.place = place
@@ -117,6 +121,17 @@ class Database(ABC):
     @abstractmethod
     async def create_tables(self) -> tuple[str, ...]:
         """Create the tables that are missing; return the names of all. Raises ConfigurationError."""
+
+    def back_up(self, file: Path) -> None:
+        """Copy the database into a new file, also while a server runs on it. Raises ConfigurationError."""
+        raise ConfigurationError(self.backup_tools)
+
+    def restore(self, file: Path) -> Path | None:
+        """Replace the database by a backup, while no server runs on it. Return the file that now has the replaced one.
+
+        Raises ConfigurationError, and changes nothing, if that is not possible.
+        """
+        raise ConfigurationError(self.backup_tools)
 
     @abstractmethod
     def open_documents(self) -> AbstractAsyncContextManager[Documents]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.shared.documents import SQLDocuments
+from mail.adapters.sqlite.backups import back_up, restore
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
 from mail.adapters.sqlite.store import SQLiteStore
@@ -59,6 +60,16 @@ class SQLite(Database):
         with self._open(own=False):
             return TABLES
 
+    def back_up(self, file: Path) -> None:
+        back_up(self._file, file)
+
+    def restore(self, file: Path) -> Path | None:
+        return restore(file, self._file)
+
+    @property
+    def _file(self) -> str:
+        return find_default_file() if self.place == AUTO else self.place
+
     @asynccontextmanager
     async def open_documents(self) -> AsyncIterator[Documents]:
         with self._open(own=False) as database:
@@ -73,8 +84,7 @@ class SQLite(Database):
 
     def _open(self, *, own: bool) -> SQLiteDatabase:
         try:
-            place = find_default_file() if self.place == AUTO else self.place
-            return SQLiteDatabase(place, own=own, synchronous=self.synchronous)
+            return SQLiteDatabase(self._file, own=own, synchronous=self.synchronous)
         except OSError as error:
             file = Path(self.place)
             what = "the file" if file.exists() else f"the folder {file.parent}"

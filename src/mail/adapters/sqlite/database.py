@@ -171,7 +171,7 @@ class SQLiteDatabase:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             Path(self.path).touch(mode=0o600)
             if own:
-                self._claim = _claim(self.path)
+                self._claim = claim(self.path)
         try:
             # one thread uses it at a time, but not always the one that opened it
             self.connection = self._connect(OPEN_SECONDS)
@@ -209,6 +209,11 @@ class SQLiteDatabase:
                 "use another database file or another version of this program"
             )
         if steps:
+            if version and self.path != IN_MEMORY:
+                path = Path(self.path)
+                copy = path.with_name(f"{path.stem}-schema-{version}{path.suffix}")
+                copy_into(self.connection, copy)
+                logger.info("copied %s to %s before its migration to schema %d", path, copy, SCHEMA_VERSION)
             script = "\n".join(map(str, steps))
             self.connection.executescript(
                 f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
@@ -312,7 +317,7 @@ def unavailable(error: sqlite3.Error) -> StoreUnavailable:
     return StoreUnavailable()
 
 
-def _claim(path: str) -> sqlite3.Connection:
+def claim(path: str) -> sqlite3.Connection:
     """Take an exclusive lock beside the database; it ends with the process."""
     file = os.path.realpath(path)  # the claim is on the file, by whatever name it is opened
     _make_private(Path(f"{file}.lock"))
@@ -327,6 +332,20 @@ def _claim(path: str) -> sqlite3.Connection:
             ) from None
         raise ConfigurationError(f"{path}.lock can't be used as a lock: {error}") from None
     return lock
+
+
+def copy_into(connection: sqlite3.Connection, target: Path) -> None:
+    """Write a consistent copy of a database to a file, which appears, or is replaced, when it is complete and on the disk."""
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    try:
+        connection.execute("VACUUM INTO ?", (str(part),))
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _make_private(lock: Path) -> None:

@@ -18,7 +18,7 @@ details = logging.getLogger("mail.activity.details")
 QUICK_SECONDS = 0.01
 """Turns without a model that take less time are details."""
 
-PROBES = frozenset({"/health", "/metrics"})
+PROBES = frozenset({"/health", "/live", "/metrics"})
 """Routes that are requested all the time; they are logged only if something is wrong."""
 
 

@@ -2,7 +2,8 @@
 
 Pure functions. A fork takes the agents' histories and mail, but nothing that involves other swarms or the first task's
 callers: mail for other swarms, requests to or from them, pending answers. Agents that wait for any of it are notified.
-A fork of a running task is paused unless `run` is given; its mail is processed when it is resumed.
+A fork of a running task is paused unless `run` is given; its mail is processed when it is resumed. Its actions run as
+`actions` says, from the first turn to the last.
 """
 
 from collections import defaultdict
@@ -24,9 +25,15 @@ from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import Generation, Task, TaskStatus
+from mail.core.task.task import ForkActions, Generation, Task, TaskStatus
 from mail.core.task.turn_state import Breakpoint
 from mail.errors import BadRequest, Subject
+
+_ACTIONS = {
+    ForkActions.RUN: "",
+    ForkActions.ASK: "; actions that are not read-only wait for approval",
+    ForkActions.REFUSE: "; actions that are not read-only are refused",
+}
 
 
 def fork(
@@ -38,11 +45,12 @@ def fork(
     clock: Clock,
     *,
     run: bool = False,
+    actions: ForkActions | None = None,
     ceiling: Budget = NO_BUDGET,
 ) -> TaskChange:
     """Make a task for the caller from a snapshot; `histories` are the agents' histories at that time.
 
-    With `run` it runs immediately, within the caller's `ceiling`. Raises BadRequest if the task was not running then,
+    With `run` it runs immediately, within the caller's `ceiling`. `actions` defaults to what the first task has. Raises BadRequest if the task was not running then,
     and BadClientTools if its client tools clash with the swarm's.
     """
     task = snapshot.task
@@ -54,6 +62,8 @@ def fork(
     if task.generation.client_tools is not None:
         task.generation.client_tools.check({*swarm.actions, *swarm.breakpoint_tools})
     new = _begin(snapshot, swarm, caller, task_id, clock, run=run)
+    if actions is not None:
+        new = replace(new, actions=actions)
     if run:
         budget = new.limits.budget.tightened(ceiling)
         new = replace(new, limits=new.limits.within(budget, clock.now().timestamp()))
@@ -96,6 +106,7 @@ def _begin(
             output_schema=task.generation.output_schema,
         ),
         manual=task.manual,
+        actions=task.actions,
         cancellation=cancelled and replace(cancelled, seq=0),
     )
 
@@ -129,8 +140,12 @@ class _Fork:
         draft, old = self._draft, self._from
         draft.emit(
             EventKind.TASK_FORKED,
-            f"this task is a fork of task {old.task_id}, as it was at {old.seq}",
-            ForkExtra(forked_from=old.task_id, at=old.seq),
+            f"this task is a fork of task {old.task_id}, as it was at {old.seq}{_ACTIONS[draft.before.actions]}",
+            ForkExtra(
+                forked_from=old.task_id,
+                at=old.seq,
+                actions="" if draft.before.actions is ForkActions.RUN else draft.before.actions.value,
+            ),
         )
         for agent, history in histories.items():
             if history and agent in self._swarm.agents:

@@ -43,7 +43,7 @@ from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskKey, TaskStatus, Transition
-from mail.errors import BadRequest, Subject, TaskNotFound
+from mail.errors import BadRequest, Forbidden, Subject, TaskNotFound
 
 FINGERPRINT = 12
 """The length of a message's fingerprint, in hexadecimal digits."""
@@ -97,19 +97,38 @@ def may_reach(
     return is_known and message.source_swarm in task.peers
 
 
-def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, clock: Clock) -> TaskChange | None:
-    """Decide the effect of a message on its task; None for a duplicate. Raises BadRequest."""
+def receive(
+    task: Task,
+    swarm: SwarmCore,
+    message: MAILInterswarmMessage,
+    clock: Clock,
+    *,
+    entrypoints_only: bool = False,
+) -> TaskChange | None:
+    """Decide the effect of a message on its task; None for a duplicate. Raises BadRequest, Forbidden.
+
+    With `entrypoints_only`, other swarms reach only agents that people may write to, and those that wait for their answer.
+    """
     if task.owner != message.task_owner:
         raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
     if _fingerprint(message) in task.received:
         return None
-    return _Reception(task, swarm, message, clock).decide()
+    return _Reception(task, swarm, message, clock, entrypoints_only=entrypoints_only).decide()
 
 
 def begin(
-    swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, clock: Clock, *, hop_limit: int
+    swarm: SwarmCore,
+    key: TaskKey,
+    message: MAILInterswarmMessage,
+    clock: Clock,
+    *,
+    hop_limit: int,
+    entrypoints_only: bool = False,
 ) -> TaskChange:
-    """Decide the effect of a message that begins a task. Raises BadRequest, or TaskNotFound if it reports an end."""
+    """Decide the effect of a message that begins a task.
+
+    Raises BadRequest, Forbidden as `receive`, or TaskNotFound if the message reports an end.
+    """
     if is_end(message):
         raise TaskNotFound(f"there is no task {key.task_id!r}")
     hops = _number(message.payload, HOPS) or 1
@@ -129,7 +148,7 @@ def begin(
         parent_swarm=message.source_swarm,
         hops=hops,
     )
-    return _Reception(task, swarm, message, clock, is_new=True).decide()
+    return _Reception(task, swarm, message, clock, is_new=True, entrypoints_only=entrypoints_only).decide()
 
 
 class _Reception:
@@ -143,6 +162,7 @@ class _Reception:
         clock: Clock,
         *,
         is_new: bool = False,
+        entrypoints_only: bool,
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -150,6 +170,7 @@ class _Reception:
         self.payload = message.payload
         self.source = message.source_swarm
         self.is_new = is_new
+        self.entrypoints_only = entrypoints_only
         self.draft = Draft(task, swarm, clock, is_new=is_new)
 
     def decide(self) -> TaskChange:
@@ -321,16 +342,25 @@ class _Reception:
         draft.limits = draft.limits.within(budget, draft.clock.now().timestamp())
 
     def _recipients(self) -> list[str]:
-        """Return the agents of this swarm that the message addresses. Raises BadRequest for none, or an unknown one."""
+        """Return the agents of this swarm that the message addresses.
+
+        Raises BadRequest for none, or an unknown one; Forbidden for one that other swarms can't reach.
+        """
         found: dict[str, None] = {}
+        reachable = self._reachable()
         for recipient in self.payload.recipients:
             name, where = parse_agent_address(recipient.address)
             if where not in (None, self.swarm.name):
                 continue
             if name == EVERYONE:
-                found |= dict.fromkeys(self.swarm.agents)
-            elif name in self.swarm.agents:
+                found |= dict.fromkeys(reachable)
+            elif name in reachable:
                 found[name] = None
+            elif name in self.swarm.agents:
+                raise Forbidden(
+                    f"agent {name!r} of swarm {self.swarm.name!r} takes no messages of other swarms; write to one of: "
+                    f"{', '.join(reachable)}"
+                )
             else:
                 raise BadRequest(
                     f"swarm {self.swarm.name!r} has no agent {name!r}{did_you_mean(name, self.swarm.agents)}"
@@ -338,6 +368,15 @@ class _Reception:
         if not found:
             raise BadRequest(f"no recipient of the message is in swarm {self.swarm.name!r}")
         return list(found)
+
+    def _reachable(self) -> list[str]:
+        """Return the agents that the other swarm may write to."""
+        if not self.entrypoints_only:
+            return list(self.swarm.agents)
+        waiting = {each.sender for each in self.draft.requests if each.recipient_swarm == self.source}
+        return [
+            name for name, agent in self.swarm.agents.items() if agent.enable_entrypoint or name in waiting
+        ]
 
     def _sender(self) -> MAILAddress:
         """Return the sender as `name@swarm`, with the swarm that sent the message. Raises BadRequest."""

@@ -86,6 +86,7 @@ class SubmissionChanges(TypedDict, total=False):
     """The fields of a submission that are filled in after it was built."""
 
     body: str
+    entrypoint: str
     resume_from: ResumeFrom
     breakpoint_tool_call_result: object
     ceiling: Budget
@@ -105,7 +106,7 @@ class Submission(Value):
         drop_question: whether a message to a paused task drops the question that the task asks. `user_response` does.
         approvals: decisions on calls that need approval; the task resumes there.
         message: a complete message, instead of `body`, `subject`, `msg_type` and `entrypoint`.
-        is_direct: whether the entrypoint may be any agent of the swarm. If it can't complete tasks, its response does.
+        is_direct: whether a response of the entrypoint, if that can't complete tasks, completes this one.
         targets: agents of other swarms, as `agent@swarm`, to write to instead of an entrypoint.
         routing_info: the `routing_info` of the message to those.
         continues: the generation whose answer this continues; None for any.
@@ -168,15 +169,15 @@ def admit(
     elif submission.targets:
         _check_targets(swarm, submission)
     elif submission.entrypoint is not None:
-        agent = swarm.agents.get(submission.entrypoint)
-        if agent is None and submission.is_direct:
+        open_agents = swarm.entrypoints
+        if submission.entrypoint not in open_agents:
+            word = "target" if submission.is_direct else "entrypoint"
             raise UnknownEntrypoint(
-                f"swarm {swarm.name!r} has no agent {submission.entrypoint!r}"
-                f"{did_you_mean(submission.entrypoint, swarm.agents)}"
+                f"{word} must be one of: {', '.join(open_agents)}; not {submission.entrypoint!r}"
+                f"{did_you_mean(submission.entrypoint, open_agents)}"
             )
-        if agent is None or not (agent.enable_entrypoint or submission.is_direct):
-            choices = ", ".join(name for name, core in swarm.agents.items() if core.enable_entrypoint)
-            raise UnknownEntrypoint(f"entrypoint must be one of: {choices}; not {submission.entrypoint!r}")
+    elif task is not None and task.entrypoint not in swarm.entrypoints and not task.manual:
+        submission = submission.evolve(entrypoint=swarm.entrypoint)
     if submission.approvals and submission.resume_from is ResumeFrom.USER_RESPONSE:
         raise BadRequest("approvals decide on calls that wait: leave out resume_from, or the approvals")
     if submission.approvals and submission.resume_from is None:
@@ -394,7 +395,7 @@ def _output_schema(submission: Submission, given: dict[str, Any] | None) -> dict
 
 
 def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
-    """Send the person's message to the entrypoint, or a broadcast to every agent."""
+    """Send the person's message to the entrypoint, or a broadcast to all agents that people may write to."""
     if submission.message is not None:
         draft.send(submission.message, _mailboxes(draft, submission.message))
         return
@@ -402,7 +403,10 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         _send_to_targets(draft, caller, submission)
         return
     target = submission.entrypoint or draft.before.entrypoint
-    to_all = submission.msg_type == "broadcast" and not submission.is_direct
+    readers = [target]
+    if submission.msg_type == "broadcast" and not submission.is_direct:
+        readers = list(draft.swarm.agents if submission.manual else draft.swarm.entrypoints)
+    names = [EVERYONE] if len(readers) == len(draft.swarm.agents) > 1 else readers
     request_id = draft.clock.new_id()
     if _asks_agents(draft.swarm, submission):
         draft.open_request(OpenRequest(request_id=request_id, sender="", recipient=target))
@@ -410,13 +414,13 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         submission.msg_type,
         task_id=draft.task_id,
         sender=caller.address,
-        recipients=[create_agent_address(EVERYONE if to_all else target)],
+        recipients=[create_agent_address(name) for name in names],
         subject=submission.subject,
         body=submission.body,
         clock=draft.clock,
         request_id=request_id,
     )
-    draft.send(message, list(draft.swarm.agents) if to_all else [target])
+    draft.send(message, readers)
 
 
 def _send_to_targets(draft: Draft, caller: Principal, submission: Submission) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import ActionCore
+from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.turns.activity import ActionRun, TurnActivity
 from mail.core.turns.context import begin_call
@@ -23,9 +24,13 @@ UNKNOWN_OUTCOME = (
     "Check whether it took effect before you call it again."
 )
 
-
 NOBODY_APPROVES = (
     "it was not run: a person must approve this call, and nobody here can: the task belongs to another swarm"
+)
+
+FORK_REFUSES = (
+    "it was not run: this task is a fork in which only read-only actions run. Continue without it, and say in your "
+    "answer what you would have done."
 )
 
 
@@ -36,6 +41,7 @@ class ActionRunner:
         find: returns the action that runs for a tool; None for a tool that is no action.
         sequential: whether all actions of the agent run one after the other.
         keep: stores a checkpoint. Raises TaskFull or StoreError.
+        mode: whether actions that are not read-only run, wait for approval, or are refused.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
     """
 
@@ -45,6 +51,7 @@ class ActionRunner:
         keep: Callable[[Checkpoint], Awaitable[None]],
         *,
         sequential: bool,
+        mode: ForkActions,
         has_person: bool,
         meter: UsageMeter,
         tracer: Tracer,
@@ -53,6 +60,7 @@ class ActionRunner:
         self._find = find
         self._keep = keep
         self._sequential = sequential
+        self._mode = mode
         self._has_person = has_person
         self._meter = meter
         self._tracer = tracer
@@ -70,13 +78,15 @@ class ActionRunner:
             is_begun = receipt is not None and receipt.state is Receipt.State.STARTED
             if (receipt is not None and not is_begun) or (action is None and not is_begun):
                 continue
-            if action is not None and receipt is None and action.needs_approval is not False:
+            if action is not None and receipt is None and self._may_hold(action):
                 refusal = await self._hold(action, call)
                 if refusal is not None:
                     checkpoint = self._with(checkpoint, index, refusal)
                     continue
             is_changed = True
-            if action is None or (is_begun and not action.idempotent):  # None: its provider lacks it now
+            if action is None or (
+                is_begun and not (action.idempotent or action.read_only)
+            ):  # None: its provider lacks it now
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
                 checkpoint = self._with(checkpoint, index, unknown)
             elif self._sequential or action.sequential:
@@ -95,9 +105,15 @@ class ActionRunner:
         spent, models = self._meter.spent, self._meter.spent_by_model
         return replace(checkpoint.with_receipt(index, receipt), usage=spent, models=models)
 
+    def _may_hold(self, action: ActionCore) -> bool:
+        return action.needs_approval is not False or self._mode is not ForkActions.RUN
+
     async def _hold(self, action: ActionCore, call: AgentToolCall) -> Receipt | None:
-        """Return the receipt of a call that may not run before a person has approved it; None if it may."""
-        if not await _needs_approval(action, call):
+        """Return the receipt of a call that may not run, or not before a person has approved it; None if it may."""
+        is_free = self._mode is ForkActions.RUN or action.read_only
+        if self._mode is ForkActions.REFUSE and not is_free:
+            return Receipt(state=Receipt.State.FAILED, content=FORK_REFUSES)
+        if is_free and not await _needs_approval(action, call):
             return None
         if problem := action.find_problem(call.tool_args):
             text = f"{action.name} was not run, its arguments are wrong: {problem}"
@@ -115,11 +131,10 @@ class ActionRunner:
         await self._keep(checkpoint)
         if len(group) == 1:
             ((index, action),) = group
-            receipt = await self._run_action(action, checkpoint.calls[index])
+            receipt = await self._run_action(action, checkpoint, index)
             return self._with(checkpoint, index, receipt)
         running = {
-            asyncio.create_task(self._run_action(action, checkpoint.calls[index])): index
-            for index, action in group
+            asyncio.create_task(self._run_action(action, checkpoint, index)): index for index, action in group
         }
         try:
             while running:
@@ -143,7 +158,9 @@ class ActionRunner:
             await asyncio.gather(*running, return_exceptions=True)
         return checkpoint
 
-    async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
+    async def _run_action(self, action: ActionCore, checkpoint: Checkpoint, index: int) -> Receipt:
+        call = checkpoint.calls[index]
+        begin_call(call.tool_call_id, f"{'approved' if checkpoint.approved else 'called'} {index}")
         with ActionRun(self._activity, call) as run:
             receipt = await self._call(action, call)
             if receipt.state is Receipt.State.FAILED:
@@ -151,7 +168,6 @@ class ActionRunner:
         return self._activity.timed(receipt, run)
 
     async def _call(self, action: ActionCore, call: AgentToolCall) -> Receipt:
-        begin_call(call.tool_call_id)
         try:
             with self._tracer.action(call):
                 content = await action.function(deepcopy(call.tool_args))

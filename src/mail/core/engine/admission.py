@@ -28,7 +28,7 @@ from mail.core.task.extras import ForkExtra
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.limits import Budget
 from mail.core.task.ports import wake_ups
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Webhook
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound
@@ -166,9 +166,18 @@ class Admission:
 
         def decide(task: Task | None) -> TaskChange | None:
             if task is None:
-                first = begin(wiring.swarm, keys[-1], message, wiring.clock, hop_limit=wiring.hop_limit)
+                first = begin(
+                    wiring.swarm,
+                    keys[-1],
+                    message,
+                    wiring.clock,
+                    hop_limit=wiring.hop_limit,
+                    entrypoints_only=wiring.entrypoints_only,
+                )
                 return self._traced(first, traceparent)
-            change = receive(task, wiring.swarm, message, wiring.clock)
+            change = receive(
+                task, wiring.swarm, message, wiring.clock, entrypoints_only=wiring.entrypoints_only
+            )
             return None if change is None else self._traced(change, traceparent)
 
         task = await load()
@@ -230,6 +239,7 @@ class Admission:
         *,
         at: int | None,
         run: bool,
+        actions: ForkActions | None,
         ceiling: Budget,
         new_id: str | None,
     ) -> Forked:
@@ -252,8 +262,9 @@ class Admission:
             if existing is not None and existing.key == made:
                 return None
             fork_id, clock = new_id or wiring.clock.new_id(), wiring.clock
+            to_whom = (wiring.swarm, caller, fork_id, clock)
             return self._traced(
-                fork(snapshot, histories, wiring.swarm, caller, fork_id, clock, run=run, ceiling=ceiling)
+                fork(snapshot, histories, *to_whom, run=run, actions=actions, ceiling=ceiling)
             )
 
         change = await self.adopt(None, decide)

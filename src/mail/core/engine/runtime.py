@@ -28,7 +28,7 @@ from mail.core.task.leases import Lease
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.live import LiveEvent
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.turns.activity import Working, describe
 
 
@@ -88,15 +88,18 @@ class Runtime(Wiring):
         *,
         at: int | None = None,
         run: bool = False,
+        actions: ForkActions | None = None,
         ceiling: Budget = NO_BUDGET,
         new_id: str | None = None,
     ) -> Forked:
         """Fork a caller's task as it was at an event, by default its last (`mail.core.decisions.fork`).
 
-        `new_id` is the id of the fork; if there is such a task, it is the fork that the same request has made before. Raises
+        `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the fork; if there is such a task, it is the fork that the same request has made before. Raises
         TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
         """
-        return await self.admission.fork(caller, task_id, at=at, run=run, ceiling=ceiling, new_id=new_id)
+        return await self.admission.fork(
+            caller, task_id, at=at, run=run, actions=actions, ceiling=ceiling, new_id=new_id
+        )
 
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
         """Remove a webhook from a task; return whether the task had it."""

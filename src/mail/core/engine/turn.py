@@ -41,7 +41,7 @@ from mail.core.task.swarm import (
     ToolChoice,
     ToolSource,
 )
-from mail.core.task.task import Task
+from mail.core.task.task import ForkActions, Task
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
 from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
@@ -304,6 +304,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             TurnContext(
                 agent=mailbox,
                 message_id=self.turn.entry.message.id,
+                message_seq=self.turn.entry.seq,
                 caller=task.instance,
                 deadline=self.activity.begin + seconds,
                 tools=task.turn_tools(mailbox),
@@ -346,6 +347,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             partial(self._action, agent),
             self._keep,
             sequential=agent.sequential,
+            mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             has_person=self.turn.task.parent_swarm is None,
             meter=self._meter,
             tracer=self._tracer,

@@ -28,6 +28,7 @@ class Wiring:
         lease_seconds: seconds after which other workers run the turn of a worker that is dead, frozen or cut off.
         peers: the connection to other swarms; without it, mail for them returns to its sender.
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
+        entrypoints_only: whether other swarms may write only to agents that people may write to.
         unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an hour.
         quotas: the limits on what callers keep busy.
         observers: observe what happens.
@@ -47,6 +48,7 @@ class Wiring:
     lease_seconds: float = LEASE_SECONDS
     peers: Peers | None = None
     hop_limit: int = HOP_LIMIT
+    entrypoints_only: bool = False
     unreachable_seconds: float = UNREACHABLE_SECONDS
     quotas: Quotas = NO_QUOTAS
     observers: Observers = ()

@@ -6,19 +6,22 @@ invalid values are refused. `output_schema` checks answers by the whole of JSON 
 """
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from keyword import iskeyword
 from operator import or_
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, create_model
 from pydantic.errors import PydanticUserError
-from pydantic_core import SchemaError
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from mail.core.protocol.error_text import did_you_mean
 from mail.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 SHOWN_CHARACTERS = 200
 """Characters of a reference that errors show."""
@@ -277,20 +280,39 @@ def _constraints(schema: Mapping[str, Any], kind: str, name: str) -> list[Any]:
 
 
 def _pattern(schema: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the constraint for a `pattern`; none if Python can't compile it, as JSON Schema has another dialect."""
+    """Return the constraint for a `pattern`; none if it can't be checked in bounded time."""
     pattern = schema.get("pattern", "")
     if not isinstance(pattern, str):
         raise _Flaw(f"{name}: pattern can't be {pattern!r}")
-    try:
-        expression = re.compile(pattern)
-    except re.error:
-        return []
-    if not expression.pattern:
+    checker = _supported(pattern)
+    if not pattern or checker is None:
         return []
 
     def check(text: str) -> str:
-        if expression.search(text) is None:
-            raise ValueError(f"must match the pattern {expression.pattern!r}")
+        if not checker.isinstance_python(text):
+            raise ValueError(f"must match the pattern {pattern!r}")
         return text
 
     return [AfterValidator(check)]
+
+
+@lru_cache(maxsize=256)
+def _supported(pattern: str) -> SchemaValidator | None:
+    """Return the check of a pattern. If there is none, warn once."""
+    try:
+        return pattern_check(pattern)
+    except SchemaError:
+        logger.warning(
+            "values aren't checked against the pattern %.200r: it needs look-around, a backreference or too much memory",
+            pattern,
+        )
+        return None
+
+
+@lru_cache(maxsize=256)
+def pattern_check(pattern: str) -> SchemaValidator:
+    """Return the check of texts against a pattern, by Rust's `regex`, whose time grows linearly with the text.
+
+    Raises SchemaError for what that doesn't support: look-around, backreferences, and patterns too large to compile.
+    """
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

@@ -17,15 +17,13 @@ from pydantic import ValidationError as InvalidObject
 from pydantic_core import (
     PydanticSerializationError,
     SchemaError,
-    SchemaValidator,
     ValidationError,
-    core_schema,
     from_json,
     to_json,
 )
 
 from mail.core.protocol.error_text import explain
-from mail.core.protocol.json_schema import SHOWN_CHARACTERS, resolve, whole
+from mail.core.protocol.json_schema import SHOWN_CHARACTERS, pattern_check, resolve, whole
 from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest, Subject, ToolCallFault
 
@@ -145,7 +143,7 @@ class _Walk:
             raise BadRequest(f"output_schema: $id is not supported, at {where}")
         if (pattern := schema.get("pattern")) is not None:
             try:
-                _pattern(pattern)
+                pattern_check(pattern)
             except SchemaError as error:
                 raise BadRequest(
                     f"output_schema: the pattern {_short(repr(pattern))} is not supported, at {where}; patterns have no "
@@ -355,7 +353,7 @@ def _check_pattern(
 
     if isinstance(instance, str):
         try:
-            _pattern(pattern).validate_python(instance)
+            pattern_check(pattern).validate_python(instance)
         except ValidationError:
             yield Mismatch(f"{instance[:40]!r} does not match {pattern!r}")
 
@@ -380,9 +378,3 @@ def _whole(value: Any) -> Any:
         case dict():
             return {name: _whole(item) for name, item in value.items()}
     return value
-
-
-@lru_cache(maxsize=256)
-def _pattern(pattern: str) -> SchemaValidator:
-    """Return the check of a pattern, by Rust's `regex`. Raises SchemaError if that doesn't support it."""
-    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

@@ -14,7 +14,13 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from mail.core.protocol.address import EVERYONE, MAILAddress
+from mail.core.protocol.address import (
+    EVERYONE,
+    MAILAddress,
+    create_agent_address,
+    create_user_address,
+    join_agent_address,
+)
 from mail.core.protocol.compose import read_message
 from mail.core.protocol.values import value
 
@@ -134,7 +140,7 @@ def _utc(timestamp: str) -> str:
 def render_message(message: MAILMessage, markup: Markup = MAIL) -> str:
     """Return the `<incoming_message>` element of a message; its timestamp is in UTC."""
     payload = message.message
-    sender = payload.sender
+    sender = _shown(payload.sender, payload.sender_swarm)
     recipients = "\n".join(
         [_address(each.address_type, each.address, "address") for each in payload.recipients]
     )
@@ -147,6 +153,15 @@ def render_message(message: MAILMessage, markup: Markup = MAIL) -> str:
         f"<body>{markup.escape(payload.body)}</body>\n"
         "</incoming_message>"
     )
+
+
+def _shown(sender: MAILAddress, swarm: str | None) -> MAILAddress:
+    """Return a sender as its reader sees it: the system and admins of another swarm are not those of this one."""
+    if swarm is not None and sender.address_type == "system":
+        return create_agent_address(join_agent_address("system", swarm))
+    if swarm is not None and sender.address_type == "admin":
+        return create_user_address(sender.address)
+    return sender
 
 
 def render_by_audience(messages: Iterable[MAILMessage]) -> Iterator[str]:

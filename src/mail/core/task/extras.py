@@ -197,10 +197,11 @@ class RemovedWebhookExtra(Extra):
 
 @value(kw_only=True, slots=False)
 class ForkExtra(Extra):
-    """Of a fork: the task and its last event that the fork has inherited."""
+    """Of a fork: the task and its last event that the fork has inherited; what its actions do, unless they run."""
 
     forked_from: str
     at: int
+    actions: str = ""
 
 
 @value(kw_only=True, slots=False)

@@ -120,6 +120,7 @@ class ActionCore:
     Attributes:
         parameters: the JSON Schema of the arguments.
         idempotent: whether it may be repeated if a crash leaves its outcome unknown.
+        read_only: whether it changes nothing and costs nothing: it may be repeated, too, and runs in every fork.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
@@ -133,6 +134,7 @@ class ActionCore:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     idempotent: bool = False
+    read_only: bool = False
     sequential: bool = False
     form: Form | None = None
     reads_mail: bool = False
@@ -305,6 +307,11 @@ class SwarmCore:
                 check_schema(self.output_schema)
             except BadRequest as error:
                 raise ConfigurationError(f"swarm {self.name!r}: {error.detail}") from error
+
+    @property
+    def entrypoints(self) -> list[str]:
+        """The names of the agents that people may write to."""
+        return [name for name, agent in self.agents.items() if agent.enable_entrypoint]
 
     async def warm_up(self) -> None:
         """Look for the tools of all agents' sources, so that first turns don't wait and problems are logged early."""

@@ -74,6 +74,14 @@ LIFECYCLE: dict[tuple[TaskStatus, Transition], TaskStatus] = {
 """The whole lifecycle; no other transition is possible."""
 
 
+class ForkActions(StrEnum):
+    """Whether the actions of a fork run, except those that are declared read-only."""
+
+    RUN = "run"
+    ASK = "ask"
+    REFUSE = "refuse"
+
+
 class TaskKey(NamedTuple):
     """The identity of a task: its caller's instance and its id, so that callers can't address each other's tasks."""
 
@@ -199,6 +207,7 @@ class Task:
         hops: how many swarms the task has passed through.
         received: fingerprints of recent messages from other swarms, to drop duplicates.
         manual: whether agents take turns only on request (`mail.core.decisions.manual`).
+        actions: whether actions that are not read-only run, wait for a person's approval, or are refused.
         cancellation: the last cancellation, if any.
         prepaid: per agent, what has been charged already for the turn that it will repeat.
         submitted: submissions accepted under idempotency keys that have not expired.
@@ -237,6 +246,7 @@ class Task:
     models: dict[str, Usage] = field(default_factory=dict)
     prepaid: dict[str, Prepaid] = field(default_factory=dict)
     manual: bool = False
+    actions: ForkActions = ForkActions.RUN
     cancellation: Cancellation | None = None
     submitted: tuple[Remembered, ...] = ()
     traceparent: str = ""

@@ -1,7 +1,9 @@
 """The context of the running code: its task, and what a running turn lends to the code that it calls."""
 
+import json
 from contextvars import ContextVar
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, cast
 
 from mail.core.protocol.values import value
@@ -26,19 +28,21 @@ class TurnContext:
 
     Attributes:
         agent: the mailbox of the turn.
-        message_id: the id of the message that the turn processes.
+        message_id, message_seq: the id and the seq of the message that the turn processes.
         caller: the instance (`TaskKey.instance`) that the turn works for; callers share threads fairly.
         deadline: when the turn times out, by the event loop's clock; models are not waited for longer than that.
         tools: the tools of the task's caller.
         provided: the tools that the agent gets from its `ToolSource`.
         meter: adds up the costs of models; None outside of turns.
         activity: notes the calls of models and actions; None outside of turns.
-        call_id: the id of the tool call that runs the current action. A repeated action has the same id.
+        call_id: the id of the tool call that runs the current action, as its model has chosen it.
+        call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
     """
 
     agent: str = ""
     message_id: str = ""
+    message_seq: int = 0
     caller: str = ""
     deadline: float | None = None
     tools: TurnTools = NO_CLIENT_TOOLS
@@ -46,6 +50,7 @@ class TurnContext:
     meter: UsageMeter | None = None
     activity: TurnActivity | None = None
     call_id: str = ""
+    call_place: str = ""
     deps: Any = None
 
 
@@ -64,7 +69,8 @@ class ActionContext[Deps]:
         task_id: the id of the task.
         agent: the name of the agent that calls the action.
         caller: the owner of the task, as `role:id@swarm`.
-        call_id: the id of the tool call. A repeated call has the same id: use it as an idempotency key.
+        call_id: the id of the tool call. Some models repeat their ids: it identifies the call only within its turn.
+        idempotency_key: a text that belongs to this call alone, and to each repetition of it (`idempotency_key`).
     """
 
     deps: Deps = cast("Deps", None)  # for contexts that tests make
@@ -72,6 +78,7 @@ class ActionContext[Deps]:
     agent: str = ""
     caller: str = ""
     call_id: str = ""
+    idempotency_key: str = ""
 
 
 def current_context() -> ActionContext[Any]:
@@ -83,12 +90,28 @@ def current_context() -> ActionContext[Any]:
         agent=turn.agent,
         caller=turn.caller,
         call_id=turn.call_id,
+        idempotency_key=idempotency_key(),
     )
 
 
-def begin_call(call_id: str) -> None:
-    """Note the tool call whose action runs from here."""
-    TURN.set(replace(TURN.get(), call_id=call_id))
+def begin_call(call_id: str, place: str) -> None:
+    """Note the tool call whose action runs from here, and its place among those of the turn."""
+    TURN.set(replace(TURN.get(), call_id=call_id, call_place=place))
+
+
+def idempotency_key() -> str:
+    """Return a text of 64 characters that belongs to the tool call of the running action; empty outside actions.
+
+    It is made from the swarm and the caller, the task, the turn and the call. So no other call has it, also not one with the
+    same id in another turn, task or fork, and a repetition of the call after a crash has the same. Pass it to the systems
+    that the action changes, so that a repeated call changes nothing.
+    """
+    turn = TURN.get()
+    if not turn.call_place:
+        return ""
+    message = (turn.agent, turn.message_seq, turn.message_id)
+    identity = (turn.caller, CURRENT_TASK.get(), *message, turn.call_place, turn.call_id)
+    return sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def lend_deps(deps: Any) -> None:

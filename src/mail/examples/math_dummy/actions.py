@@ -34,7 +34,7 @@ MAX_PRECISION = 12
         },
         "required": ["expression"],
     },
-    idempotent=True,
+    read_only=True,
 )
 async def calculate_expression(args: dict[str, Any]) -> str:
     """Return the value of an arithmetic expression, as text.

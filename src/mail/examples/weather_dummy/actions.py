@@ -26,7 +26,7 @@ MAX_DAYS_AHEAD = 14
         },
         "required": ["location"],
     },
-    idempotent=True,
+    read_only=True,
 )
 async def get_weather_forecast(args: dict[str, Any]) -> str:
     """Return the forecast for a location, as a JSON object.

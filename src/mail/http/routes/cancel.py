@@ -10,7 +10,8 @@ from pydantic import Field, StringConstraints
 from mail.core.decisions.cancel import MAX_REASON, StillRunning
 from mail.core.protocol.message import TaskId
 from mail.core.task.task import Task
-from mail.http.access import OTHER_OWNER, AdminOrUser, audit, named_instance
+from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, read_preference
@@ -85,8 +86,9 @@ async def cancel_task(
     await service.refresh()
     swarm = service.runtime.swarm.name
     instance = named_instance(caller, body.caller, swarm)
-    task = await service.runtime.cancel(caller.principal(swarm), body.task_id, body.reason, instance=instance)
-    audit(caller, swarm, instance, "cancelled task %s", body.task_id)
+    with audited(request, caller, Act.CANCEL_TASK, body.task_id, owner=instance):
+        principal = caller.principal(swarm)
+        task = await service.runtime.cancel(principal, body.task_id, body.reason, instance=instance)
     preferred = read_preference(request.headers.getlist("prefer")).wait
     limits = (TIMEOUT if preferred is None else preferred, service.wait_limit(request))
     seconds = min(limit for limit in limits if limit is not None)

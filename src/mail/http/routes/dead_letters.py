@@ -15,6 +15,7 @@ from mail.core.protocol.message import TaskId
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
@@ -159,13 +160,15 @@ async def get_dead_letters(
     instance = chosen_instance(caller, of, swarm)
     if task_id is not None:
         key = TaskKey(instance or str(caller.principal(swarm)), task_id)
-        task = await runtime.store.load(key)
-        if task is None:
-            owner = "you have" if of is None else f"{of} has"
-            raise TaskNotFound(f"{owner} no task {task_id!r}")
-        found = [_line(listed) for listed in await runtime.dead_letters.of(task)]
+        with audited(request, caller, Act.LIST_DEAD_LETTERS, task_id, owner=key.instance):
+            task = await runtime.store.load(key)
+            if task is None:
+                owner = "you have" if of is None else f"{of} has"
+                raise TaskNotFound(f"{owner} no task {task_id!r}")
+            found = [_line(listed) for listed in await runtime.dead_letters.of(task)]
         return JSON({"dead_letters": found, "next_cursor": None})
-    page = await runtime.dead_letters.page(instance, limit=limit, cursor=cursor)
+    with audited(request, caller, Act.LIST_DEAD_LETTERS, owner=instance):
+        page = await runtime.dead_letters.page(instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})
     return JSON(
         {"dead_letters": [_line(listed) for listed in page.dead_letters], "next_cursor": page.cursor},
@@ -203,7 +206,7 @@ async def redrive_dead_letters(
 
     A failed task continues with it. In tasks that stopped otherwise, messages for agents wait until the task is resumed.
     """
-    done = await _process(request, caller, body, dead_letters.DeadLetters.redrive)
+    done = await _process(request, caller, body, Act.REDRIVE, dead_letters.DeadLetters.redrive)
     redriven, failed = [], [_failure(key, reason) for key, reason in done.failures.items()]
     outcome: Redriven
     for key, outcomes in done.outcomes.items():
@@ -226,13 +229,15 @@ async def discard_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:
     """Take dead letters off the list without processing them; they stay in their tasks' timelines."""
-    done = await _process(request, caller, body, dead_letters.DeadLetters.discard)
+    done = await _process(request, caller, body, Act.DISCARD, dead_letters.DeadLetters.discard)
     discarded = [{**_of_task(key), "seq": seq} for key, seqs in done.outcomes.items() for seq in seqs]
     failed = [_failure(key, reason) for key, reason in done.failures.items()]
     return JSON({"discarded": discarded, "failed": failed, "next_cursor": done.cursor})
 
 
-async def _process(request: Request, caller: Caller, body: PostDeadLetters, work: Work) -> Sweep[Any]:
+async def _process(
+    request: Request, caller: Caller, body: PostDeadLetters, act: Act, work: Work
+) -> Sweep[Any]:
     """Apply `work` to the dead letters that the body names. Raises BadRequest if it names none."""
     if (body.task_id is None) is not body.all:
         raise BadRequest('name a task by task_id (and one of its dead letters by seq), or send "all": true')
@@ -244,14 +249,16 @@ async def _process(request: Request, caller: Caller, body: PostDeadLetters, work
     principal = caller.principal(runtime.swarm.name)
     instance = chosen_instance(caller, body.caller, runtime.swarm.name)
     if body.task_id is None:
-        return await runtime.dead_letters.sweep(
-            lambda caller, key: work(runtime.dead_letters, caller, key, None),
-            principal,
-            instance,
-            body.cursor,
-        )
+        with audited(request, caller, act, owner=instance):
+            return await runtime.dead_letters.sweep(
+                lambda caller, key: work(runtime.dead_letters, caller, key, None),
+                principal,
+                instance,
+                body.cursor,
+            )
     key = TaskKey(instance or str(principal), body.task_id)
-    return Sweep({key: await work(runtime.dead_letters, principal, key, body.seq)}, {}, None)
+    with audited(request, caller, act, body.task_id, owner=key.instance):
+        return Sweep({key: await work(runtime.dead_letters, principal, key, body.seq)}, {}, None)
 
 
 def _of_task(key: TaskKey) -> dict[str, str]:

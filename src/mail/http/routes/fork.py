@@ -7,7 +7,8 @@ from pydantic import Field
 
 from mail.core.engine.admission import Forked
 from mail.core.protocol.message import TaskId
-from mail.core.task.task import TaskStatus
+from mail.core.protocol.values import is_none
+from mail.core.task.task import ForkActions, TaskStatus
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
@@ -30,6 +31,13 @@ class PostFork(Given):
         description="Whether the fork of a task that was running continues immediately; otherwise it is paused until "
         "it gets a message.",
     )
+    actions: ForkActions | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="Whether actions of the fork run that are not declared read-only: `run`; `ask` for a person's approval of "
+        "each call; or `refuse`, which the agent reads as the call's result. The default is that of the original task, "
+        "`run` for one that is not a fork. It holds as long as the fork exists, and for its forks.",
+    )
 
 
 class ForkedTask(Answered):
@@ -42,6 +50,7 @@ class ForkedTask(Answered):
     generation: int = Field(description="0 until it is resumed for the first time.")
     seq: int = Field(description="The last event of the new task so far.")
     waiting: int = Field(description="How many messages wait in its mailboxes.")
+    actions: ForkActions = Field(description="Whether its actions run that are not declared read-only.")
 
 
 router = make_router("tasks")
@@ -69,7 +78,13 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     async with claimed(request, principal, body) as claim:
         new_id = None if claim is None else claim.task_id
         forked = await service.runtime.fork(
-            principal, body.task_id, at=body.at, run=body.run, ceiling=ceiling, new_id=new_id
+            principal,
+            body.task_id,
+            at=body.at,
+            run=body.run,
+            actions=body.actions,
+            ceiling=ceiling,
+            new_id=new_id,
         )
     return JSON(_describe_fork(forked, body.task_id), status_code=201)
 
@@ -84,4 +99,5 @@ def _describe_fork(forked: Forked, forked_from: str) -> dict[str, Any]:
         "generation": task.generation.number,
         "seq": task.seq,
         "waiting": sum(map(sum, task.pending.values())),
+        "actions": task.actions.value,
     }

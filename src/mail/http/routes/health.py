@@ -1,4 +1,4 @@
-"""What other swarms request when they register this swarm, and for health checks: its identity and its health."""
+"""What other swarms request when they register this swarm, and health checks: its identity, liveness and health."""
 
 from typing import Annotated, Literal
 
@@ -7,11 +7,15 @@ from pydantic import Field, StringConstraints
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.access import Admin
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
 from mail.http.service import Service, service_of
 
 DEFAULT_HEALTH = "healthy"
+
+LIVE = b'{"status":"live"}'
+"""The answer to `GET /live`, which a server without room for further connections sends, too."""
 
 
 class SwarmInfo(Answered):
@@ -33,6 +37,12 @@ class Root(Answered):
     protocol_version: str
     swarm: SwarmInfo
     uptime: float = Field(description="Seconds since the server started.")
+
+
+class Live(Answered):
+    """The process answers requests."""
+
+    status: Literal["live"]
 
 
 class PostHealth(Given):
@@ -76,6 +86,12 @@ async def get_root(request: Request) -> JSON:
     )
 
 
+@router.get("/live", summary="Liveness of the process", response_model=Live, responses=problems(*PUBLIC))
+async def get_live() -> JSON:
+    """Return that the process answers requests. Needs no key and no database, and no place among the connections."""
+    return JSON(LIVE)
+
+
 @router.get("/health", summary="Health of the swarm", response_model=Health, responses=problems(*PUBLIC))
 async def get_health(request: Request) -> JSON:
     """Return the status that an admin has set, `healthy` by default. Needs no key."""
@@ -94,7 +110,8 @@ async def post_health(
 ) -> JSON:
     """Set the status that other swarms see. Only for admins."""
     service = service_of(request)
-    await service.documents.set_health(body.status)
+    with audited(request, caller, Act.SET_HEALTH, body.status):
+        await service.documents.set_health(body.status)
     return _health(service, body.status)
 
 

@@ -21,6 +21,7 @@ from mail.core.task.limits import Budget
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import AdminOrUser
+from mail.http.audit import refuse_session
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody, Problem, ignored_fields
 from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, make_router, problems
@@ -319,6 +320,8 @@ async def post_message(
     A client that disconnects never cancels the task.
     """
     body, given = sent
+    if body.webhook is not None:
+        refuse_session(caller, "mail webhook register URL")
     service = service_of(request)
     await service.refresh()
     warnings = _warnings(given)

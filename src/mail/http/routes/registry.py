@@ -7,6 +7,7 @@ from pydantic import Field
 
 from mail.errors import SwarmNotFound
 from mail.http.access import Admin, RoleGate
+from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import Registry, Service, service_of
@@ -143,17 +144,19 @@ async def post_swarms(
     """Let agents write to `agent@name`; replaces a swarm registered under that name. Only for admins.
 
     The swarm's description is read from its `/`, or later if the swarm is down. If a swarm of another name answers
-    there, the registration is refused.
+    there, the registration is refused. A browser's session can't register one.
     """
-    done = await _registry(request).register_swarm(
-        body.name,
-        body.base_url,
-        body.auth_token,
-        body.metadata,
-        body.volatile,
-        auth=body.auth or "bearer",
-        caller_id=body.caller_id or "",
-    )
+    with audited(request, caller, Act.REGISTER_SWARM, body.name):
+        refuse_session(caller, "mail client, and in it: swarm-register NAME URL")
+        done = await _registry(request).register_swarm(
+            body.name,
+            body.base_url,
+            body.auth_token,
+            body.metadata,
+            body.volatile,
+            auth=body.auth or "bearer",
+            caller_id=body.caller_id or "",
+        )
     return JSON({"status": "registered", "swarm_name": body.name, "notes": done["notes"]})
 
 
@@ -167,8 +170,9 @@ async def delete_swarm(
     request: Request, caller: Admin, name: Annotated[str, Path(description="The name of the swarm.")]
 ) -> JSON:
     """Remove a swarm from the registry, so that agents can no longer write to it. Only for admins."""
-    if not await _registry(request).unregister_swarm(name):
-        raise SwarmNotFound(f"no swarm {name!r} is registered here")
+    with audited(request, caller, Act.REMOVE_SWARM, name):
+        if not await _registry(request).unregister_swarm(name):
+            raise SwarmNotFound(f"no swarm {name!r} is registered here")
     return JSON({"status": "unregistered", "swarm_name": name})
 
 

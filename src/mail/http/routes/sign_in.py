@@ -15,14 +15,14 @@ from fastapi import Depends, Request
 from pydantic import Field, StringConstraints
 
 from mail.auth import tokens
-from mail.auth.keys import find_bearer
+from mail.auth.keys import Caller, find_bearer
 from mail.core.task.documents import CallerRole
 from mail.http.access import AdminOrUser
+from mail.http.audit import Act, audited, log, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
-from mail.http.rates import STRANGERS
 from mail.http.routes.tokens import NO_STORE, issuing_service
-from mail.http.service import service_of
+from mail.http.service import address_of, service_of
 
 
 class SignInLink(Answered):
@@ -77,20 +77,22 @@ async def post_sign_in_link(request: Request, caller: AdminOrUser) -> JSON:
     """
     service = issuing_service(request)
     clock = service.runtime.clock
-    if caller.is_local:
-        link = await tokens.issue_operator_link(service.documents, clock)
-    else:
-        bearer = find_bearer(request.headers)
-        link = await tokens.issue_link(service.documents, caller, clock, bearer=bearer)
+    with audited(request, caller, Act.MAKE_LINK):
+        refuse_session(caller, "mail ui")
+        if caller.is_local:
+            link = await tokens.issue_operator_link(service.documents, clock)
+        else:
+            bearer = find_bearer(request.headers)
+            link = await tokens.issue_link(service.documents, caller, clock, bearer=bearer)
     answer = {"code": link.code, "expires": tokens.expiry_of(link)}
     return JSON(answer, status_code=201, headers=NO_STORE)
 
 
 async def _admit(request: Request) -> None:
-    """Count a request of a stranger. Raises RateLimited."""
+    """Count a request of a stranger, by its address. Raises RateLimited."""
     rates = service_of(request).rates
     if rates is not None:
-        rates.admit(STRANGERS)
+        rates.admit_stranger(address_of(request))
 
 
 @router.post(
@@ -105,6 +107,8 @@ async def post_sign_in(
     """Exchange the code of a sign-in link, which works once, for a token of its caller that expires. Needs no key."""
     service = issuing_service(request)
     session, admin = await tokens.sign_in(service.documents, body.code, service.runtime.clock)
+    for token in (each.stored for each in (session, admin) if each is not None):
+        log(request, Caller(token.role, token.id), Act.SIGN_IN, tokens.number_of(token))
     stored = session.stored
     return JSON(
         {
@@ -120,7 +124,10 @@ async def post_sign_in(
 
 @router.post("/sign-out", summary="End a session", response_model=SignedOut, responses=problems(*PROTECTED))
 async def post_sign_out(request: Request, caller: AdminOrUser) -> JSON:
-    """Revoke the token of this request if a sign-in link was exchanged for it. Servers refuse it within a minute."""
+    """Revoke the token of this request if a sign-in link was exchanged for it."""
     service = service_of(request)
     revoked = service.issues_tokens and await tokens.sign_out(service.documents, find_bearer(request.headers))
+    if revoked:
+        service.forget_keys()
+        log(request, caller, Act.SIGN_OUT)
     return JSON({"status": "signed out", "revoked": revoked})

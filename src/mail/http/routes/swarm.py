@@ -8,6 +8,7 @@ from pydantic import Field
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, Forbidden, SwarmFixed, SwarmInvalid
 from mail.http.access import Admin, AdminOrUser
+from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
@@ -110,7 +111,7 @@ _load_body = JSONBody(PostSwarmsLoad)
 
 
 @router.get(
-    "/swarm", summary="Describe the swarm", response_model=SwarmAgents, responses=problems(*PROTECTED)
+    "/swarm", summary="Describe the swarm", response_model=SwarmAgents, responses=problems(400, *PROTECTED)
 )
 async def get_swarm(
     request: Request,
@@ -172,7 +173,8 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
     """Write the running swarm to the server's log, without values that look like secrets, and return it. Only for admins."""
     served = _served(request)
     await served.refresh()
-    swarm = served.dump()
+    with audited(request, caller, Act.DUMP_SWARM, served.entry.name):
+        swarm = served.dump()
     return JSON({"status": "dumped", "swarm_name": served.entry.name, "swarm": swarm})
 
 
@@ -211,9 +213,12 @@ async def load_swarm(
 ) -> JSON:
     """Replace the swarm with another version, for all tasks from their next turns on. Only for admins.
 
-    It may refer to modules that the server's settings allow, and to public URLs.
+    It may refer to modules that the server's settings allow, and to public URLs. A browser's session can't load one.
     """
-    entry = await _served(request).load(body.swarm)
+    with audited(request, caller, Act.LOAD_SWARM) as line:
+        refuse_session(caller, "mail client, and in it: swarm-load-from-json @FILE")
+        entry = await _served(request).load(body.swarm)
+        line.on = f"{entry.name} {entry.version}".strip()
     return JSON({"status": "success", "swarm_name": entry.name})
 
 

@@ -9,6 +9,7 @@ from mail.core.protocol.message import TaskId
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
 from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Given, JSONBody
 from mail.http.large_answers import answer
 from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
@@ -107,7 +108,8 @@ async def get_tasks(
         instance = None
     if instance != own and fields is None:
         raise BadRequest("other callers' tasks are available only as summaries: add fields=summary")
-    page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
+    with audited(request, caller, Act.LIST_TASKS, owner=instance):
+        page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
     query |= {"all": "true"} if every else {"caller": whose} if whose else {}
     if instance != own:

@@ -10,6 +10,7 @@ from mail.auth.keys import Caller, digest, find_bearer
 from mail.core.task.documents import CallerRole, StoredToken
 from mail.errors import TokensElsewhere
 from mail.http.access import Admin
+from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import Service, service_of
@@ -60,7 +61,7 @@ class NewToken(Token):
 
 
 class TokenRevoked(Answered):
-    """The token is deleted; a running server may accept it for another minute."""
+    """The token is deleted; other processes of the server may accept it for another five seconds."""
 
     status: Literal["revoked"]
     number: str
@@ -101,14 +102,17 @@ def _describe(token: StoredToken, mine: str) -> dict[str, object]:
 async def post_token(request: Request, caller: Admin, body: Annotated[PostTokens, Depends(_body)]) -> JSON:
     """Create a token for any caller. The answer is the only place where its text is shown. Only for admins.
 
-    A browser's session can't create a token for an admin.
+    A browser's session can't create one.
     """
     service = issuing_service(request)
     clock = service.runtime.clock
-    if not caller.is_local:
-        await tokens.check_issuer(service.documents, find_bearer(request.headers), body.role, clock)
-    expires = None if body.expires_in is None else clock.now().timestamp() + body.expires_in
-    issued = await tokens.issue(service.documents, Caller(body.role, body.id), clock, expires=expires)
+    with audited(request, caller, Act.CREATE_TOKEN, f"{body.role}:{body.id}") as entry:
+        refuse_session(caller, f"mail token create --role {body.role} --id ID")
+        if not caller.is_local:
+            await tokens.check_token(service.documents, find_bearer(request.headers), clock)
+        expires = None if body.expires_in is None else clock.now().timestamp() + body.expires_in
+        issued = await tokens.issue(service.documents, Caller(body.role, body.id), clock, expires=expires)
+        entry.on += f" {tokens.number_of(issued.stored)}"
     return JSON({**_describe(issued.stored, ""), "token": issued.text}, status_code=201, headers=NO_STORE)
 
 
@@ -123,9 +127,13 @@ async def delete_token(
 ) -> JSON:
     """Revoke a token, and all sessions that began with a sign-in link made with it. Only for admins.
 
-    Servers refuse it within a minute.
+    It is refused immediately, and by other processes of the server within five seconds.
     """
-    await tokens.revoke_token(issuing_service(request).documents, number)
+    service = issuing_service(request)
+    with audited(request, caller, Act.REVOKE_TOKEN, number) as entry:
+        token = await tokens.revoke_token(service.documents, number)
+        entry.on = f"{token.role}:{token.id} {number}"
+    service.forget_keys()
     return JSON({"status": "revoked", "number": number})
 
 

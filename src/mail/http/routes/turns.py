@@ -13,7 +13,8 @@ from mail.auth.keys import Caller
 from mail.core.engine.past_turn import PastTurn, read_turn, summarize_turns
 from mail.core.protocol.message import TaskId
 from mail.core.task.costs import Usage
-from mail.http.access import OTHER_OWNER, AdminOrUser, audit
+from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
+from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered
 from mail.http.large_answers import answer
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
@@ -147,9 +148,10 @@ async def get_turns(
     For admins, also those of other callers' tasks; the server's log then names them.
     """
     service = service_of(request)
-    task = await load_task(service, caller, task_id, of)
     runtime = service.runtime
-    audit(caller, runtime.swarm.name, task.instance, "read the turns of task %s", task_id)
+    owner = named_instance(caller, of, runtime.swarm.name)
+    with audited(request, caller, Act.READ_TURNS, task_id, owner=owner):
+        task = await load_task(service, caller, task_id, of)
     events = await runtime.store.read_events(task.key, after=cursor, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else task.seq
     query = {"task_id": task_id} | ({"caller": of} if of else {})

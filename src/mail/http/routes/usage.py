@@ -19,6 +19,7 @@ from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.audit import Act, log
 from mail.http.bodies import JSON, Answered
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import Service, service_of
@@ -104,6 +105,8 @@ async def get_usage(
     period = Period(_read_time(since, "since"), _read_time(until, "until"))
     bill = Bill(itemized=per_task)
     instance = chosen_instance(caller, whose, service.runtime.swarm.name)
+    if per_task:
+        log(request, caller, Act.LIST_TASKS, task_id or "", owner=instance)
     if task_id is not None:
         await _add_one(service, caller, TaskKey(instance or _own(service, caller), task_id), period, bill)
         following = None

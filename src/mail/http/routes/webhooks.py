@@ -11,7 +11,8 @@ from mail.core.engine.webhooks import NO_WEBHOOKS
 from mail.core.protocol.message import TaskId
 from mail.core.task.webhooks import MAX_HOOKS, TaskWebhook, Webhook, WebhookRecord, host_of
 from mail.errors import BadRequest, Forbidden, WebhookNotFound
-from mail.http.access import AdminOrUser, audit, named_instance
+from mail.http.access import AdminOrUser, named_instance
+from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import EVERY, JSON, Answered, GivenWebhook, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import Service, service_of
@@ -185,8 +186,10 @@ async def post_webhook(
 ) -> JSON:
     """Register a URL for the events of the tasks that the caller begins from now on.
 
-    The same URL with the same events is the same webhook: registering it again replaces its `secret_ref`.
+    The same URL with the same events is the same webhook: registering it again replaces its `secret_ref`. A browser's
+    session can't register one.
     """
+    refuse_session(caller, "mail webhook register URL")
     service = service_of(request)
     runtime = service.runtime
     webhook = body.webhook()
@@ -232,14 +235,14 @@ async def delete_webhook(
     swarm = service.runtime.swarm.name
     owner = named_instance(caller, of, swarm)
     is_id = _ID.fullmatch(webhook_id) is not None
-    was_registered = is_id and await service.documents.delete_webhook(owner, webhook_id)
-    tasks = 0
-    if is_id and of is not None and caller.role == "admin":
-        audit(caller, swarm, owner, "disabled webhook %s", webhook_id)
-        page = await service.runtime.store.list_tasks(owner, limit=NEWEST)
-        for task in page.tasks:
-            tasks += await service.runtime.remove_webhook(caller.principal(swarm), task, webhook_id)
-    if not was_registered and not tasks:
-        whose = "you have" if of is None else f"{of} has"
-        raise WebhookNotFound(f"{whose} no webhook {webhook_id[:40]!r}; GET /webhooks lists yours")
+    with audited(request, caller, Act.DISABLE_WEBHOOK, webhook_id, owner=owner):
+        was_registered = is_id and await service.documents.delete_webhook(owner, webhook_id)
+        tasks = 0
+        if is_id and of is not None and caller.role == "admin":
+            page = await service.runtime.store.list_tasks(owner, limit=NEWEST)
+            for task in page.tasks:
+                tasks += await service.runtime.remove_webhook(caller.principal(swarm), task, webhook_id)
+        if not was_registered and not tasks:
+            whose = "you have" if of is None else f"{of} has"
+            raise WebhookNotFound(f"{whose} no webhook {webhook_id[:40]!r}; GET /webhooks lists yours")
     return JSON({"status": "deleted", "id": webhook_id, **({} if of is None else {"tasks": tasks})})

@@ -93,7 +93,7 @@ class SearchFiles(ListDirectory):
     ignore_case: bool = Field(default=False, description="Whether to ignore upper and lower case.")
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def read_file(request: ReadFile) -> str:
     """Read a text file. Returns JSON: path, size in bytes, text, and next_offset if there is more."""
     segments = parts_of(request.path)
@@ -136,13 +136,13 @@ def create_directory(request: CreateDirectory) -> str:
         return as_json({"path": "/".join(segments) or "."})
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def list_directory(request: ListDirectory) -> str:
     """List a directory. Returns JSON: path and entries, each with name, kind and, for files, size in bytes."""
     return _list(request)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def read_directory(request: ListDirectory) -> str:
     """List a directory, as list_directory does. Returns JSON: path and entries."""
     return _list(request)
@@ -167,7 +167,7 @@ def _list(request: ListDirectory) -> str:
     return as_json(shown)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def find_files(request: FindFiles) -> str:
     """Find files by name, in a directory and all below it. Returns JSON: paths, and whether there may be more."""
     walk = Walk(parts_of(request.path))
@@ -179,7 +179,7 @@ def find_files(request: FindFiles) -> str:
     return as_json({"paths": paths, "is_partial": walk.is_partial})
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def search_files(request: SearchFiles) -> str:
     """Find lines that contain a text, in the files of a directory and all below it.
 

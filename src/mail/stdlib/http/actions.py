@@ -6,7 +6,8 @@ from typing import Any, Literal
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mail.api.actions import action, idempotency_key
+from mail.api.actions import action
+from mail.core.turns.context import idempotency_key
 from mail.errors import ToolCallFault
 from mail.stdlib.web import READABLE_ENCODINGS, Fetched, fetch
 from mail.utils.outcomes import Timeout, as_json
@@ -143,7 +144,7 @@ class HTTPRequest(HTTPPost):
     method: Method = Field(description="The HTTP method.")
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def http_get(request: HTTPGet) -> str:
     """Get a web page or a resource of a web API. Returns JSON: status, url (after redirects), headers and body."""
     return await _request("GET", request)
@@ -173,13 +174,13 @@ async def http_delete(request: HTTPPost) -> str:
     return await _request("DELETE", request, request.json_body, request.body)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def http_head(request: HTTPGet) -> str:
     """Get the headers of a resource alone. Returns JSON: status, url (after redirects) and headers."""
     return await _request("HEAD", request)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def http_options(request: HTTPGet) -> str:
     """Ask which methods a resource allows. Returns JSON: status, url (after redirects), headers and body."""
     return await _request("OPTIONS", request)

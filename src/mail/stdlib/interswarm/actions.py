@@ -94,7 +94,7 @@ class ServerArguments(Arguments):
     timeout: Timeout = 10.0
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def ping_swarm(request: ServerArguments) -> str:
     """Ask a MAIL server which swarm it runs. Returns JSON: base_url, latency in seconds, protocol_version, swarm."""
     begin = asyncio.get_running_loop().time()
@@ -108,20 +108,20 @@ async def ping_swarm(request: ServerArguments) -> str:
     return as_json(shown)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def get_swarm_health(request: ServerArguments) -> str:
     """Ask a MAIL server for the health of its swarm. Returns JSON: base_url, swarm_name, status, timestamp."""
     health = await _get(request, "/health", Health)
     return as_json({"base_url": _base(request), **health.model_dump(mode="json")})
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def list_known_swarms(request: ServerArguments) -> str:
     """Ask a MAIL server which public swarms it knows. Returns JSON: base_url and swarms, each with its own base_url."""
     return await _list(request)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def get_swarm_registry(request: ServerArguments) -> str:
     """Ask a MAIL server which public swarms it knows, as list_known_swarms does. Returns JSON: base_url and swarms."""
     return await _list(request)

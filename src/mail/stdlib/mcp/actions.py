@@ -74,19 +74,19 @@ class GetPrompt(ServerArguments):
     )
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def mcp_list_servers() -> str:
     """List the configured MCP servers. Returns JSON: servers, by name."""
     return as_json({"servers": list_servers()})
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_ping(request: ServerArguments) -> str:
     """Connect to an MCP server. Returns JSON: latency in seconds, protocol_version, name, version, capabilities."""
     return as_json(await _sdk().ping(request.server, request.timeout))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_list_tools(request: ServerArguments) -> str:
     """List the tools of an MCP server. Returns JSON: tools, each with name, description and input_schema."""
     return as_json(await _sdk().list_tools(request.server, request.timeout))
@@ -99,25 +99,25 @@ async def mcp_call_tool(request: CallTool) -> str:
     return as_json(await called)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_list_resources(request: ServerArguments) -> str:
     """List the resources of an MCP server. Returns JSON: resources, each with uri and name, and templates of URIs."""
     return as_json(await _sdk().list_resources(request.server, request.timeout))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_read_resource(request: ReadResource) -> str:
     """Read a resource of an MCP server. Returns JSON: contents, each with uri and text."""
     return as_json(await _sdk().read_resource(request.server, request.timeout, request.uri))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_list_prompts(request: ServerArguments) -> str:
     """List the prompts of an MCP server. Returns JSON: prompts, each with name, description and arguments."""
     return as_json(await _sdk().list_prompts(request.server, request.timeout))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 async def mcp_get_prompt(request: GetPrompt) -> str:
     """Get a prompt of an MCP server, filled in. Returns JSON: description and messages."""
     got = _sdk().get_prompt(request.server, request.timeout, request.prompt, request.arguments or {})

@@ -47,7 +47,7 @@ def _date(day: int) -> str:
     return str(date(2025, 1, 1) + timedelta(days=day))
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def generate_sample_data(
     dataset: Literal["sales", "users", "inventory", "weather"],
     rows: Annotated[int, Field(ge=1, le=1000)] = 50,
@@ -67,7 +67,7 @@ def generate_sample_data(
     return text.getvalue()
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def parse_csv(data: Annotated[str, Field(min_length=1, max_length=1_000_000)]) -> dict[str, Any]:
     """Read CSV with a header. Returns JSON: the number of rows, and columns: the values of each, as numbers if all are.
 

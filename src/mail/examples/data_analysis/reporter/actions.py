@@ -14,7 +14,7 @@ class Section(BaseModel):
     content: str = Field(max_length=50_000)
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def format_report(
     title: Annotated[str, Field(min_length=1, max_length=200)],
     sections: Annotated[list[Section], Field(min_length=1)],

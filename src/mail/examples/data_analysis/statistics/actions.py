@@ -33,7 +33,7 @@ METRICS: dict[str, Callable[[Sequence[float]], Any]] = {
 """Each figure by its name; variance and standard deviation are those of a sample."""
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def calculate_statistics(data: Numbers, metrics: list[str] | None = None) -> dict[str, Any]:
     """Describe numbers. Returns JSON: figures by name; null for those that need more numbers.
 
@@ -49,7 +49,7 @@ def calculate_statistics(data: Numbers, metrics: list[str] | None = None) -> dic
     return {name: _rounded(METRICS[name](data)) for name in wanted}
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def run_correlation(x: Numbers, y: Numbers) -> dict[str, Any]:
     """Compare two lists of numbers. Returns JSON: Pearson's correlation, its strength, and the line that fits best.
 

@@ -10,7 +10,7 @@ from mail.examples.research.library import LIBRARY, SourceType
 from mail.examples.texts import sentences_of, similarity
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def search_topic(
     query: Annotated[str, Field(min_length=1, max_length=200)], source: SourceType = "general"
 ) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def search_topic(
     return {"sources": [text.model_dump() for text in found]}
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def extract_facts(text: Annotated[str, Field(min_length=1, max_length=50_000)]) -> dict[str, Any]:
     """Find the sentences of a text that state a fact. Returns JSON: facts, each with its numbers.
 

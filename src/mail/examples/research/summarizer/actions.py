@@ -10,7 +10,7 @@ from mail.examples.research.library import Source
 from mail.examples.texts import sentences_of, words_of
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def summarize_text(
     text: Annotated[str, Field(min_length=1, max_length=100_000)],
     max_length: Annotated[int, Field(ge=50, le=2000)] = 500,
@@ -33,7 +33,7 @@ def summarize_text(
     return {"summary": summary, "length": len(summary), "original_length": len(text)}
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def create_bibliography(
     sources: Annotated[list[Source], Field(min_length=1)],
     style: Literal["apa", "mla", "chicago", "simple"] = "apa",

@@ -27,7 +27,7 @@ class Evidence(BaseModel):
     supports: bool
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def verify_claim(
     claim: Annotated[str, Field(min_length=1, max_length=2000)], sources: list[str] | None = None
 ) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def verify_claim(
     return {"claim": claim, "verdict": verdict, "evidence": evidence}
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def rate_confidence(
     claim: Annotated[str, Field(min_length=1, max_length=2000)], evidence: list[Evidence]
 ) -> dict[str, Any]:

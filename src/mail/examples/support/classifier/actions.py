@@ -21,7 +21,7 @@ PRIORITIES = {
 }
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def classify_ticket(text: Annotated[str, Field(min_length=1, max_length=20_000)]) -> dict[str, Any]:
     """Classify a customer's message. Returns JSON: category, priority, and the words of each that were found.
 

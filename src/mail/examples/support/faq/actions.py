@@ -19,7 +19,7 @@ FAQ = {
 }
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def search_faq(
     query: Annotated[str, Field(min_length=1, max_length=500)],
     max_results: Annotated[int, Field(ge=1, le=10)] = 3,

@@ -18,7 +18,7 @@ NEGATIONS = {"no", "not", "never", "hardly"}
 ANSWER_HOURS = {"high": 8, "urgent": 1}
 
 
-@action(idempotent=True)
+@action(read_only=True)
 def analyze_sentiment(text: Annotated[str, Field(min_length=1, max_length=20_000)]) -> dict[str, Any]:
     """Judge how a customer feels. Returns JSON: sentiment, score from -1 to 1, and the words that decide it.
 

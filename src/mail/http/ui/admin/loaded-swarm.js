@@ -1,14 +1,16 @@
 // The swarm that the server runs: change it, check it, load it.
 
+import { token } from "../api/api.js";
 import { WorkButton } from "../components/button.js";
 import { Confirm } from "../components/dialog.js";
 import { Notice } from "../components/notice.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { locate } from "./json-path.js";
-import { Page, perform, useData, useNotice } from "./page.js";
+import { Command, Page, perform, useData, useNotice } from "./page.js";
 import { checkSwarm, dumpSwarm, loadSwarm } from "./requests.js";
 
 const HIDDEN = '"(hidden)"';
+const LOAD = "mail client\nswarm-load-from-json @swarm.json";
 const format = (swarm) => JSON.stringify(swarm, null, 2);
 
 export function LoadedSwarm() {
@@ -60,9 +62,10 @@ function Editor({ swarm, reload }) {
     </div>
     <div class="row">
       <${WorkButton} onClick=${check}>Check<//>
-      <button type="button" class="button primary" disabled=${!isChanged} onClick=${() => setAsking(true)}>Load…</button>
+      ${!token.isSession && html`<button type="button" class="button primary" disabled=${!isChanged} onClick=${() => setAsking(true)}>Load…</button>`}
       <button type="button" class="button quiet-button" disabled=${!isChanged} onClick=${() => (setText(format(swarm)), setChecked(null))}>Discard the changes</button>
     </div>
+    ${token.isSession && html`<p class="quiet small-text">A browser's session can't load a swarm, as that would outlive it. Save the entry to a file.</p><${Command} text=${LOAD} />`}
     ${notice}
     <div id="swarm-found" ref=${found} aria-live="polite">${checked && html`<${Checked} checked=${checked} text=${text} show=${show} />`}</div>
     ${isAsking && html`<${Confirm} title="Load this swarm?" action="Load" onClose=${() => setAsking(false)} onConfirm=${() => void load()}>

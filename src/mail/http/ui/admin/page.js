@@ -1,6 +1,8 @@
 // What the pages for administrators share: data that is loaded, their frame, tables and messages.
 
+import { token } from "../api/api.js";
 import { pauseAfter, repeat } from "../app/poll.js";
+import { CopyButton } from "../components/button.js";
 import { Loading, Notice } from "../components/notice.js";
 import { html, useCallback, useEffect, useRef, useState } from "../html.js";
 
@@ -93,7 +95,15 @@ export function Field({ label, help, children, id }) {
   return html`<div class="field"><label for=${id}>${label}</label>${children}${help && html`<p class="quiet small-text" id=${`${id}-help`}>${help}</p>`}</div>`;
 }
 
-/** A part of a page that is folded until one wants to add something. */
-export function Adding({ title, children }) {
-  return html`<details class="card adding"><summary>${title}</summary>${children}</details>`;
+/**
+ * A part of a page that is folded until one wants to add something: a form or, for a browser's session, which may make nothing
+ * that outlives it, the command to run instead.
+ */
+export function Adding({ title, command, children }) {
+  return html`<details class="card adding"><summary>${title}</summary>${children && !token.isSession ? children : html`<${Command} text=${command} />`}</details>`;
+}
+
+/** A command to run where the server runs. */
+export function Command({ text }) {
+  return html`<div class="admin-command"><p class="quiet small-text">Run this where the server runs:</p><div class="code secret"><pre>${text}</pre><${CopyButton} text=${text} label="Copy the command" /></div></div>`;
 }

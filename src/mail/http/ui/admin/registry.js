@@ -25,7 +25,7 @@ export function Registry() {
   };
   return html`<${Page} title="Other swarms" about="The swarms that agents of this server may write to, as agent@swarm." data=${data}>${(found) => html`
     ${notice}
-    <${Adding} title="Register a swarm"><${NewSwarm} onRegistered=${onRegistered} /><//>
+    <${Adding} title="Register a swarm" command=${`mail client${"\n"}swarm-register beta https://beta.example`}><${NewSwarm} onRegistered=${onRegistered} /><//>
     ${found.length
       ? html`<${Table} label="Other swarms" columns=${COLUMNS} rows=${found.map((swarm) => [
           swarm.swarm_name,

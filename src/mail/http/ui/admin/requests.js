@@ -32,7 +32,6 @@ export async function turns({ task_id, caller }) {
 export const cancelTask = ({ task_id, caller, reason }) => request("POST", "task/cancel", { body: { task_id, caller, reason }, headers: { Prefer: "wait=0" } });
 
 export const tokens = async () => (await read("tokens")).tokens;
-export const createToken = (role, id, expiresIn) => post("tokens", { role, id, expires_in: expiresIn });
 export const revokeToken = (number) => request("DELETE", `tokens/${encodeURIComponent(number)}`);
 
 export const swarms = async () => (await read("swarms", { all: true })).swarms;

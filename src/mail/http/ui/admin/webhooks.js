@@ -33,7 +33,7 @@ export function Webhooks({ caller }) {
   };
   return html`<${Page} title="Webhooks" about=${`URLs that receive the events of the tasks that ${mine} begins. Each caller has webhooks of their own.`} data=${data}>${({ own: found, others }) => html`
     ${notice}
-    <${Adding} title="Register a webhook"><${NewWebhook} onRegistered=${() => (say("The webhook is registered, for tasks that begin from now on."), void data.reload())} /><//>
+    <${Adding} title="Register a webhook" command="mail webhook register https://hooks.example/mail"><${NewWebhook} onRegistered=${() => (say("The webhook is registered, for tasks that begin from now on."), void data.reload())} /><//>
     ${found.length
       ? html`<${Table} label="Webhooks" columns=${COLUMNS} rows=${found.map((webhook) => [
           webhook.id,

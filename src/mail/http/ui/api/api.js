@@ -198,7 +198,7 @@ export async function send(message, { key } = {}) {
 export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
 
 /** Make a new task that continues another task from an event (undefined: now); returns its id. */
-export const fork = async (id, at) => (await post("task/fork", { task_id: id, at })).task_id;
+export const fork = async (id, at, { actions, run = false } = {}) => (await post("task/fork", { task_id: id, at, run, actions })).task_id;
 
 /** Process a task's dead letters again: the one of this event, or all. */
 export const redrive = (id, seq) => post("dead-letters/redrive", { task_id: id, seq });

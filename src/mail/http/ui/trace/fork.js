@@ -9,8 +9,11 @@ import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
 /** What a task with an edited first message was made from, by its id: it is no fork, so its record doesn't say. */
 export const originals = new Map();
 
-/** Make a fork that runs as the task did, without another message; returns its id. */
-export const rerun = async (session, at) => (await api.post("task/fork", { task_id: session.id, at, run: true })).task_id;
+/** Make a fork that runs as the task did, without another message; returns its id. Its actions wait for approval unless `actions` says otherwise. */
+export const rerun = (session, at, actions = "ask") => api.fork(session.id, at, { actions, run: true });
+
+/** What the actions of a fork can do, with the first as the proposal. */
+const ACTIONS = { ask: "wait for your approval", run: "run", refuse: "are refused" };
 
 /**
  * Return what a fork at an entry can be: `{at, message}`. If the entry is in the moment of a person's message, `message` is that one and
@@ -28,6 +31,7 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
   const plan = useMemo(() => planOf(session.events, seq), [session.id, seq]);
   const [how, setHow] = useState(plan.message ? "edit" : "message");
   const [body, setBody] = useState(plan.message?.body ?? "");
+  const [actions, setActions] = useState("ask");
   const [problem, setProblem] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const key = useRef(new api.RetryKey());
@@ -36,11 +40,11 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     setBody(value === "edit" ? plan.message.body : "");
   };
   const make = async () => {
-    if (how === "run") return rerun(session, plan.at);
-    if (how === "pause") return session.fork({ at: plan.at });
-    if (how === "message") return session.fork({ at: plan.at, message: body });
+    if (how === "run") return rerun(session, plan.at, actions);
+    if (how === "pause") return session.fork({ at: plan.at, actions });
+    if (how === "message") return session.fork({ at: plan.at, actions, message: body });
     const message = { ...plan.message, body };
-    if (plan.before !== null) return session.fork({ at: plan.before, message });
+    if (!isNew) return session.fork({ at: plan.before, actions, message });
     const id = await api.send(message, { key: key.current.of(message) });
     originals.set(id, { task_id: session.id, at: 0 });
     return id;
@@ -64,6 +68,7 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     </div>
   `;
   const needsBody = how === "edit" || how === "message";
+  const isNew = how === "edit" && plan.before === null;
   return html`
     <${Dialog} title=${`Fork from entry ${plan.at}`} onClose=${onClose}>
       <form onSubmit=${onSubmit}>
@@ -81,6 +86,14 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
             <label for="fork-body">Message</label>
             <textarea id="fork-body" rows="4" required value=${body} onInput=${(event) => setBody(event.currentTarget.value)}></textarea>
           </div>`}
+          ${isNew
+            ? html`<p class="quiet small-text">The first message begins a new task, in which actions run as they do here.</p>`
+            : html`<div class="field">
+                <label for="fork-actions">Actions that are not read-only</label>
+                <select id="fork-actions" value=${actions} onChange=${(event) => setActions(event.currentTarget.value)}>
+                  ${Object.entries(ACTIONS).map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}
+                </select>
+              </div>`}
           ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
         </div>
         <div class="dialog-actions">
