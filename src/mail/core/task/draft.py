@@ -6,7 +6,6 @@ of the task. A message has the seq of the event that announces it, so one gaples
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 from mail.core.protocol.address import (
     EVERYONE,
@@ -92,7 +91,7 @@ class Draft:
         self.swarm = swarm
         self.clock = clock
         self.timestamp = clock.now().isoformat()
-        vars(self).update(_changing(task))
+        vars(self).update(vars(task))  # at once: one by one, they cost 1 % of a turn
         self.peers, self.webhooks = dict(task.peers), dict(task.webhooks)
         self._is_new = is_new
         self._seq = task.seq
@@ -461,8 +460,9 @@ class Draft:
             added += message_size(response)
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
+        facts = vars(self)
         changes = {
-            **_changing(self),
+            **{name: facts[name] for name in CHANGED},
             "updated": self.timestamp,
             "seq": self._seq,
             "version": version + 1,
@@ -544,11 +544,5 @@ class Draft:
 
 CHANGED = tuple(each.name for each in fields(Task) if each.name in Draft.__annotations__)
 """The fields of `Task` that decisions may change."""
-
-
-def _changing(state: Task | Draft) -> dict[str, Any]:
-    facts = vars(state)
-    return {name: facts[name] for name in CHANGED}
-
 
 SENDING = "sending message:"

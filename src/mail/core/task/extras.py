@@ -32,8 +32,10 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        default_of = shape_of(type(self)).defaults.get
-        data = {name: fact for name, fact in vars(self).items() if fact != default_of(name, MISSING)}
+        data = dict(vars(self))
+        for name, default in shape_of(type(self)).defaults:
+            if data[name] == default:
+                del data[name]
         if self.usage is not None:
             data["usage"] = asdict(data.pop("usage"))
         if self.timing is not None:
@@ -114,7 +116,7 @@ class TextExtra(Extra):
     """Of text without a tool call.
 
     Attributes:
-        taken_as: the tool that the text stands for; None for a remark, whose `content` is told.
+        taken_as: the tool that the text stands for; None for a remark, which has its `content`.
         target: the agent that it answers.
     """
 
@@ -228,7 +230,7 @@ class Shape(NamedTuple):
     """The fields of a class, by their keys in JSON; those that may be absent have defaults."""
 
     keys: Mapping[str, str]
-    defaults: Mapping[str, object]
+    defaults: Sequence[tuple[str, object]]
     required: frozenset[str]
 
 
@@ -239,6 +241,6 @@ def shape_of(cls: type[Extra]) -> Shape:
     """Return the fields of a class."""
     if cls not in _shapes:
         keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
-        defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-        _shapes[cls] = Shape(keys, defaults, frozenset(keys) - defaults.keys())
+        defaults = tuple((each.name, each.default) for each in fields(cls) if each.default is not MISSING)
+        _shapes[cls] = Shape(keys, defaults, frozenset(keys).difference(name for name, _ in defaults))
     return _shapes[cls]

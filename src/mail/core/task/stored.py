@@ -5,8 +5,9 @@ only a later one knows: the validators get `extra="ignore"`, as some classes for
 is flat in there, among the task's own fields.
 """
 
-from collections.abc import Mapping, Set
-from dataclasses import field
+from collections.abc import Callable, Mapping, Set
+from dataclasses import field, fields
+from operator import itemgetter
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -44,8 +45,14 @@ _CHANGING_GENERATION = ("steps", "turns")
 """The fields that most turns change, besides the requests."""
 
 
-_NO_TASK = dict.fromkeys((*_CHANGING, "requests", "generation"))
-_NO_GENERATION = dict.fromkeys(_CHANGING_GENERATION)
+def _lasting(
+    cls: type[Task] | type[Generation], *changing: str
+) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    return itemgetter(*(each.name for each in fields(cls) if each.init and each.name not in changing))
+
+
+_lasting_of_task = _lasting(Task, *_CHANGING, "requests", "generation")
+_lasting_of_generation = _lasting(Generation, *_CHANGING_GENERATION)
 
 
 class TaskEncoder:
@@ -55,13 +62,13 @@ class TaskEncoder:
     """
 
     def __init__(self) -> None:
-        self._lasting: tuple[dict[str, object], ...] = ()
+        self._lasting: tuple[tuple[Any, ...], ...] = ()
         self._head = b""
 
     def encode(self, task: Task) -> bytes:
         """Return the stored JSON of a state, in UTF-8."""
         facts, counts = vars(task), vars(task.generation)
-        lasting = ({**facts, **_NO_TASK}, {**counts, **_NO_GENERATION})
+        lasting = (_lasting_of_task(facts), _lasting_of_generation(counts))
         if lasting != self._lasting:  # most of them are the same objects, so that this takes little time
             self._head, self._lasting = _encode_lasting(task), lasting
         changed = {name: facts[name] for name in _CHANGING} | {"status": str(task.status)}
@@ -84,7 +91,7 @@ def _encode_lasting(task: Task) -> bytes:
 
 
 def _encode_request(request: OpenRequest) -> bytes:
-    return _REQUEST.dump_json(request, exclude_defaults=True)
+    return _REQUEST.serializer.to_json(request, exclude_defaults=True)
 
 
 def read_task(text: str | bytes) -> Task:
