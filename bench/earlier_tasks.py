@@ -24,7 +24,7 @@ from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.clock import SYSTEM_CLOCK
@@ -36,7 +36,7 @@ IN_MEMORY = 1_200
 """Tasks that have really run: more than an SQLite store remembers."""
 
 SAMPLES = 150
-QUOTAS = Quotas(running_tasks=100)
+CALLER_LIMITS = CallerLimits(running_tasks=100)
 """As a server has by default: each new task asks how many run."""
 
 INDEX_UNITS = 20
@@ -87,7 +87,9 @@ class Client:
     """Submits tasks to a store, and runs them, one by one."""
 
     def __init__(self, store: Store) -> None:
-        self._runtime = Runtime(swarms.single(), store, LocalQueue(), SYSTEM_CLOCK, quotas=QUOTAS)
+        self._runtime = Runtime(
+            swarms.single(), store, LocalQueue(), SYSTEM_CLOCK, caller_limits=CALLER_LIMITS
+        )
 
     async def submit(self) -> tuple[TaskKey, float]:
         """Submit a task; return its key, and how many seconds that took."""

@@ -144,8 +144,8 @@ class PostgresWorld:
         news = Notifier(postgres)
         await news.start()
         store = PostgresStore(postgres, news)
-        store.ahead = FaultyAhead(news, lambda: clock.now().timestamp(), process.points)
-        queue = PostgresQueue(postgres, news, swarm, store=store, clock=store.ahead.clock)
+        store.ahead = FaultyAhead(news, process.points)
+        queue = PostgresQueue(postgres, news, swarm, store=store, clock=lambda: clock.now().timestamp())
 
         def leave() -> None:
             task = asyncio.get_running_loop().create_task(

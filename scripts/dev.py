@@ -499,10 +499,10 @@ def test(arguments: Sequence[str]) -> int:
     if is_narrow or given != list(arguments):
         set_up_tools(*ALWAYS)  # which the fast tier does without
         workers = str((os.cpu_count() or 2) * 5 // 2)  # as their tests wait a lot
-    if not is_narrow:
-        # One process runs a module, as its fixtures may be dear; it gets the next one when it needs it.
-        given = ["--lazy-modules", "--maxschedchunk=1", "-o", "console_output_style=times", *given]
-        if not any(each.startswith("-n") or each == "--pdb" for each in given):
+    if not is_narrow and "--pdb" not in given:
+        # One process runs a module, as its fixtures may be dear; those that take longest begin first.
+        given = ["--dist=loadfile", "--no-loadscope-reorder", *given]
+        if not any(each.startswith("-n") for each in given):
             given = ["-n", workers, *given]
     # each process of a test would compile all that it imports
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -4,6 +4,7 @@ models.
 
 import gc
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support.plugins import lazy_modules, tiers
+from support.plugins import tiers
 from support.processes import forkserver
 
 if TYPE_CHECKING:
@@ -38,19 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier", choices=tiers.TIERS, help="what to run (fast; all below a path where one is given)"
     )
-    parser.addoption(
-        "--lazy-modules",
-        action="store_true",
-        help="let a process of pytest-xdist import only the modules that it runs",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if (worker := getattr(config, "workerinput", None)) is not None:
         config.stash[_SELECTED] = worker["tier"]
-        if config.option.lazy_modules:
-            config.pluginmanager.register(lazy_modules)
         return
+    _check_markers(config)
     has_path = config.args_source is pytest.Config.ArgsSource.ARGS
     tier = config.option.tier or (None if has_path else "fast")
     config.stash[_SELECTED] = tier  # type: ignore[misc]
@@ -58,6 +53,18 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[tiers.VARIABLE] = tier
         if tier != "fast" and getattr(config.option, "numprocesses", None):
             forkserver.share()
+
+
+def _check_markers(config: pytest.Config) -> None:
+    """Refuse a marker that doesn't exist, as in `-m "not slow"`: pytest does so in each process of pytest-xdist, which
+    then reports a crash instead of the mistake.
+    """
+    known = {re.split(r"\W", line)[0] for line in config.getini("markers")} | {"and", "or", "not"}
+    named = re.findall(r"[^\W\d]\w*", re.sub(r"\(.*?\)", "", config.option.markexpr))
+    if unknown := sorted({*named} - known):
+        raise pytest.UsageError(
+            f"-m names no marker: {', '.join(unknown)}; tiers are {', '.join(tiers.TIERS)}"
+        )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,5 @@
 """Wake-ups of outbound mailboxes: deliver mail to other swarms, and events to webhooks."""
 
-import time
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
@@ -12,8 +11,7 @@ from handlers.wiring import make_loop, make_system, run_turn
 from mail import startup
 
 _loop = make_loop()
-_system = make_system()
-_metrics = telemetry.make_metrics()
+_system = make_system(telemetry.TurnMetrics())
 _processor = BatchProcessor(event_type=EventType.SQS)
 _processor.raise_on_entire_batch_failure = False
 startup.end()
@@ -25,15 +23,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     try:
         return process_partial_response(event, _deliver, _processor, context)
     finally:
-        _metrics.flush_metrics()
         _system.telemetry.flush()
 
 
 def _deliver(record: SQSRecord, lambda_context: LambdaContext) -> None:
-    begin = time.monotonic()
     try:
-        report = run_turn(_system, _loop, record, lambda_context)
+        run_turn(_system, _loop, record, lambda_context)
     except Exception:
-        _metrics.add_metric("FailedDeliveries", "Count", 1)
+        telemetry.write_metrics({"FailedDeliveries": 1})
         raise
-    telemetry.measure_outbound(_metrics, report, time.monotonic() - begin)

@@ -8,7 +8,6 @@ from mail import startup
 
 _loop = make_loop()
 _system = make_system()
-_metrics = telemetry.make_metrics()
 startup.end()
 
 
@@ -19,7 +18,5 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
     active = sum(health.is_active for health in seen.values())
     silent = len(seen) - active
     if seen:
-        _metrics.add_metric("ActivePeers", "Count", active)
-        _metrics.add_metric("SilentPeers", "Count", silent)
-        _metrics.flush_metrics()
+        telemetry.write_metrics({"ActivePeers": active, "SilentPeers": silent})
     return {"active": active, "silent": silent}

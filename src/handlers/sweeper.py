@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from handlers import telemetry
-from handlers.wiring import REASON, RECEIVES, SWEEP_DELAYS, make_loop, make_system
+from handlers.wiring import SWEEP_DELAYS, make_loop, make_system
 from mail import startup
 from mail.errors import StoreUnavailable
 
@@ -32,7 +32,7 @@ async def _sweep(*, is_tick: bool) -> dict[str, int]:
                 await step
             except StoreUnavailable:  # lost wake-ups can be recovered all the same
                 logger.exception("a part of the sweep has failed; the next tick repeats it")
-    taken_over = await _system.runtime.take_over(max_attempts=RECEIVES, reason=REASON)
+    taken_over = await _system.runtime.take_over()
     wake_ups = await _system.runtime.recover(quiet_for=QUIET_SECONDS)
     if wake_ups:
         logger.warning("published %d lost wake-ups again: mail had been waiting", wake_ups)

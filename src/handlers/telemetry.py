@@ -7,8 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
@@ -16,10 +15,9 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
 from mail.core.task.costs import add_models
+from mail.core.task.leases import Claim
+from mail.core.task.mailboxes import goes_out
 from mail.core.turns.context import leave_task, log_fields
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools import Metrics
 
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 
@@ -71,48 +69,13 @@ def begin_request(request_id: str, function_name: str) -> None:
     _formatter.append_keys(function_name=function_name, function_request_id=request_id)
 
 
-def make_metrics() -> "Metrics":
-    """Make a collector of metrics; its user flushes it at the end of the invocation."""
-    from aws_lambda_powertools.metrics import Metrics
-
-    return Metrics(namespace=NAMESPACE, service=SERVICE)
-
-
-def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
-    """Add a turn's duration, its agent's and its number of conflicts, and write its model usage."""
-    if report.outcome not in RAN:
-        metrics.add_metric("IdleWakeUps", "Count", 1)
-        return
-    metrics.add_metric("LostTurns" if report.outcome is TurnReport.Outcome.LOST else "Turns", "Count", 1)
-    metrics.add_metric("TurnSeconds", "Seconds", seconds)
-    metrics.add_metric("AgentSeconds", "Seconds", report.agent_seconds)
-    metrics.add_metric("Conflicts", "Count", report.conflicts)
-    for model, usage in add_models({}, report.models).items():
-        counts = {
-            "ModelCalls": usage.calls,
-            "InputTokens": usage.input_tokens,
-            "CachedTokens": usage.cached_tokens,
-            "OutputTokens": usage.output_tokens,
-        }
-        _write(counts, {"CostUsd": usage.cost}, model=model)
-
-
-def measure_outbound(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
-    """Add the duration of a delivery to another swarm or to a webhook, successful or not."""
-    if report.outcome not in RAN:
-        metrics.add_metric("IdleWakeUps", "Count", 1)
-        return
-    metrics.add_metric("DeliveryAttempts", "Count", 1)
-    metrics.add_metric("DeliverySeconds", "Seconds", seconds)
-
-
 class RequestMetrics:
     """Counts the requests that are answered with 5xx, which Lambda takes for successful invocations."""
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request if it has failed."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _write({"ServerErrors": 1})
+            write_metrics({"ServerErrors": 1})
 
 
 class TaskMetrics(Observer):
@@ -123,31 +86,55 @@ class TaskMetrics(Observer):
 
     def task_changed(self, change: TaskChange) -> None:
         if is_beginning(change):
-            _write({"TasksBegun": 1})
+            write_metrics({"TasksBegun": 1})
         status = ended_as(change)
         if status is not None:
-            _write({"TasksEnded": 1}, status=status.value)
+            write_metrics({"TasksEnded": 1}, status=status.value)
         if change.dead_letters:
-            _write({"DeadLetters": len(change.dead_letters)})
+            write_metrics({"DeadLetters": len(change.dead_letters)})
 
     def turn_taken_over(self, mailbox: str) -> None:
-        _write({"TakenOverTurns": 1})
+        write_metrics({"TakenOverTurns": 1})
 
 
-def _write(
-    counts: Mapping[str, int], amounts: Mapping[str, float] = MappingProxyType({}), **dimension: str
-) -> None:
-    """Write metrics in total and, if a dimension is given, also by its value.
+class TurnMetrics(TaskMetrics):
+    """Measures also the turns and deliveries of a function that runs them, and the usage of models."""
 
-    Powertools supports only one set of dimensions per invocation.
-    """
-    units = {**dict.fromkeys(counts, "Count"), **dict.fromkeys(amounts, "None")}
+    def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
+        if report.outcome not in RAN:
+            self.woken_for_nothing(turn.mailbox)
+            return
+        if goes_out(turn.mailbox):
+            write_metrics({"DeliveryAttempts": 1, "DeliverySeconds": seconds})
+            return
+        ran = "LostTurns" if report.outcome is TurnReport.Outcome.LOST else "Turns"
+        agent = {"AgentSeconds": report.agent_seconds, "Conflicts": report.conflicts}
+        write_metrics({ran: 1, "TurnSeconds": seconds, **agent})
+        for model, usage in add_models({}, report.models).items():
+            tokens = {
+                "InputTokens": usage.input_tokens,
+                "CachedTokens": usage.cached_tokens,
+                "OutputTokens": usage.output_tokens,
+            }
+            write_metrics({"ModelCalls": usage.calls, **tokens, "CostUsd": usage.cost}, model=model)
+
+    def woken_for_nothing(self, mailbox: str) -> None:
+        write_metrics({"IdleWakeUps": 1})
+
+
+def write_metrics(metrics: Mapping[str, float], **dimension: str) -> None:
+    """Write metrics in total and, if a dimension is given, also by its value."""
     directive = {
         "Namespace": NAMESPACE,
         "Dimensions": [["service"], *([["service", *dimension]] if dimension else [])],
-        "Metrics": [{"Name": name, "Unit": unit} for name, unit in units.items()],
+        "Metrics": [{"Name": name, "Unit": _unit(name)} for name in metrics],
     }
     about = {"Timestamp": round(time.time() * 1000), "CloudWatchMetrics": [directive]}
-    line = json.dumps({"_aws": about, "service": SERVICE, **dimension, **counts, **amounts})
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{json.dumps({'_aws': about, 'service': SERVICE, **dimension, **metrics})}\n")
     sys.stdout.flush()
+
+
+def _unit(name: str) -> str:
+    if name.endswith("Seconds"):
+        return "Seconds"
+    return "None" if name == "CostUsd" else "Count"

@@ -1,6 +1,5 @@
 """Wake-ups from the queues: run the next turn of a mailbox that has mail."""
 
-import time
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
@@ -13,8 +12,7 @@ from mail import startup
 
 load_secrets()
 _loop = make_loop()
-_system = make_system()
-_metrics = telemetry.make_metrics()
+_system = make_system(telemetry.TurnMetrics())
 _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
 
@@ -34,7 +32,7 @@ def _renew_secrets() -> None:
     """Read the secrets again after a restore; agents that were built with others are built again."""
     global _system  # noqa: PLW0603
     if load_secrets():
-        _system = make_system()
+        _system = make_system(telemetry.TurnMetrics())
 
 
 survive_snapshots(_system, _renew_secrets)
@@ -47,15 +45,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     try:
         return process_partial_response(event, _run, _processor, context)
     finally:
-        _metrics.flush_metrics()
         _system.telemetry.flush()
 
 
 def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
-    begin = time.monotonic()
     try:
-        report = run_turn(_system, _loop, record, lambda_context)
+        run_turn(_system, _loop, record, lambda_context)
     except Exception:
-        _metrics.add_metric("FailedTurns", "Count", 1)
+        telemetry.write_metrics({"FailedTurns": 1})
         raise
-    telemetry.measure_turn(_metrics, report, time.monotonic() - begin)

@@ -40,10 +40,10 @@ _secrets: dict[str, str] = {}
 """The variables read from SSM; a process restored from a snapshot reads them again."""
 
 
-def make_system() -> AwsSystem:
-    """Build the system that the environment describes. Raises ConfigurationError."""
+def make_system(metrics: telemetry.TaskMetrics | None = None) -> AwsSystem:
+    """Build the system that the environment describes, measured by `metrics`. Raises ConfigurationError."""
     telemetry.set_up()
-    return bootstrap.aws(AwsConfig.from_environ(), observers=(telemetry.TaskMetrics(),))
+    return bootstrap.aws(AwsConfig.from_environ(), observers=(metrics or telemetry.TaskMetrics(),))
 
 
 def load_secrets() -> bool:
@@ -108,7 +108,6 @@ def run_turn(
                 wake_up.key,
                 wake_up.mailbox,
                 seconds=context.get_remaining_time_in_millis() / 1000,
-                attempt=wake_up.attempt,
                 on_renewal=partial(system.queue.hide, record.raw_event),
             )
         )

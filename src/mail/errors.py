@@ -21,7 +21,8 @@
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── MetricsOff                  404
-    ├── AlreadyDecided              409  a person has decided on the call before
+    ├── DecisionTooLate             409  no call of the task waits for a decision any more
+    │   └── AlreadyDecided          a person has decided on the call before
     ├── QuestionOpen                409  a message would drop the question that a paused task asks
     ├── SnapshotExpired             409  the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
@@ -221,8 +222,24 @@ class SnapshotExpired(MAILError):
     http_status = 409
 
 
-class AlreadyDecided(MAILError):
+class DecisionTooLate(MAILError):
+    """No call of this task waits for a decision any more."""
+
+    http_status = 409
+
+
+class AlreadyDecided(DecisionTooLate):
     """Somebody has decided on this call before; the first decision counts."""
+
+
+class TaskBusy(MAILError):
+    """The task is running or has mail to deliver; cancel it, and try again."""
+
+    http_status = 409
+
+
+class ArgumentsDiffer(MAILError):
+    """The decision was made for other arguments than those of the call; look at the call again."""
 
     http_status = 409
 
@@ -265,6 +282,10 @@ class AnswerTooLarge(PayloadTooLarge):
 
 class TaskFull(PayloadTooLarge):
     """This task has stored as much as it may; begin a new one."""
+
+
+class StorageFull(PayloadTooLarge):
+    """This caller has stored as much as it may; delete tasks."""
 
 
 class RateLimited(MAILError):

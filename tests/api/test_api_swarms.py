@@ -19,7 +19,7 @@ from mail.core.runtime import MAILRuntime as RuntimeByItsDocumentedName
 from mail.core.task.swarm import AgentCore
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StoreUnavailable, TaskNotFound
-from mail.testing.agents import View, broadcast, call, complete, request, respond, turns, wait
+from mail.testing.agents import View, call, complete, request, respond, turns, wait
 
 
 def echo(view: View) -> list[Any]:
@@ -77,12 +77,6 @@ class TestPosting:
         assert [answer.message.body for answer, _ in answers] == [f"you said: {n}" for n in range(5)]
         await swarm.shutdown()
         await running
-
-    async def test_post_message_needs_no_loop_of_its_own(self) -> None:
-        swarm = solo()
-        response, _ = await swarm.post_message(body="hi")
-        assert response["message"]["body"] == "you said: hi"
-        await swarm.shutdown()
 
     async def test_a_task_goes_on(self) -> None:
         swarm = solo()
@@ -456,14 +450,6 @@ class TestLifecycle:
         assert answer.message.body == "you said: two"
         await swarm.shutdown()
 
-    async def test_a_queue_that_is_never_empty_is_awaited(self) -> None:
-        swarm = duo()
-        await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"], task_id="t"))
-        await swarm.await_queue_empty()
-        assert swarm._runtime.get_events_by_task_id("t")[-1].event == "task_complete"
-        await swarm.await_queue_empty()
-        await swarm.shutdown()
-
     async def test_a_turn_that_could_not_be_stored_is_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         swarm = solo()
         engine = swarm._runtime.engine
@@ -606,17 +592,3 @@ class TestRuntimeByItself:
             function: Any = runtime.engine.swarm.agents["boss"].function
             assert function.supervisor_fn.print_llm_streams is wanted
         assert inner.print_llm_streams
-
-
-async def test_broadcasts_reach_everyone() -> None:
-    heard: list[str] = []
-
-    def listen(view: View) -> list[Any]:
-        heard.append(view.mail.recipients[0][1])
-        return [call("acknowledge_broadcast")]
-
-    boss = agent("boss", turns([broadcast("hear"), complete("said")]), supervises=True)
-    swarm = template(boss, agent("a", listen), agent("b", listen)).instantiate({})
-    response, _ = await swarm.post_message("go")
-    assert response["message"]["body"] == "said"
-    await swarm.shutdown()

@@ -16,7 +16,7 @@ from rich.logging import RichHandler
 import mail.utils
 from mail import MAILAgentTemplate
 from mail.errors import ConfigurationError
-from mail.net.public_urls import PublicTransport, is_public, public_address
+from mail.public_urls import PublicTransport, is_public, public_address
 from mail.swarms_json.references import resolve_references, resolver
 from mail.utils.logger import VERBOSE, get_loggers, init_logger
 from mail.utils.parsing import MAX_URL_BYTES, read_url_string
@@ -137,7 +137,7 @@ class TestPublicAddresses:
         assert public_address("plain.example", 80) == "8.8.8.8"
 
     def test_the_address_that_was_checked_is_asked(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mail.net.public_urls.public_address", lambda host, port: "127.0.0.1")
+        monkeypatch.setattr("mail.public_urls.public_address", lambda host, port: "127.0.0.1")
         with httpx2.Client(transport=PublicTransport()) as client:
             response = client.get(url.replace("127.0.0.1", "prompts.example") + "/prompt")
         assert response.json()["role"] == "chief"

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pydantic import BaseModel, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from support.services.templates import agent, template
 
@@ -152,16 +151,6 @@ class TestNames:
         fields += "task_message_queue"
         assert set(fields.split()) <= mail.core.MAILTask.model_fields.keys()
 
-    def test_a_model_as_a_tool(self) -> None:
-        class Look(BaseModel):
-            """Look at something."""
-
-            at: str = Field(description="What.")
-
-        tool = mail.core.pydantic_function_tool(Look, name="look")
-        assert tool["function"]["name"] == "look"
-        assert tool["function"]["parameters"]["required"] == ["at"]
-
 
 class TestStreams:
     async def test_it_is_iterated_over_with_and_without_await(self) -> None:
@@ -190,23 +179,9 @@ class TestArguments:
         await running
 
     def test_json_dump(self) -> None:
-        entry = {
-            "name": "s",
-            "version": "1",
-            "entrypoint": "boss",
-            "agents": [
-                {
-                    "name": "boss",
-                    "factory": "python::mail.examples.rule_based:Supervisor",
-                    "enable_entrypoint": True,
-                    "can_complete_tasks": True,
-                }
-            ],
-            "actions": [],
-        }
-        assert MAILSwarmTemplate.from_swarm_json(json_dump=json.dumps(entry)).name == "s"
-        assert MAILAgentTemplate.from_swarm_json(json_dump=json.dumps(entry["agents"][0])).name == "boss"
-        action = {"name": "a", "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast"}
+        assert MAILSwarmTemplate.from_swarm_json(json_dump=json.dumps(ENTRY)).name == "s"
+        agent, action = {**ENTRY["agents"][0], "actions": []}, ENTRY["actions"][0]
+        assert MAILAgentTemplate.from_swarm_json(json_dump=json.dumps(agent)).name == "boss"
         assert MAILAction.from_swarm_json(json_dump=json.dumps(action)).name == "a"
 
     def test_more_arguments_of_agent_functions(self) -> None:

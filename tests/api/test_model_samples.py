@@ -1,7 +1,7 @@
-"""The samples of the seeds on factories, reasoning traces and configuration run; those of the Python API are in
+"""The samples of the seeds on factories and configuration run; those of the Python API are in
 `test_documented_samples`.
 
-Language models are played by the stub of `support.services.llm_stub`, through the real litellm and the real SDKs.
+Language models are played by the stub of `support.services.llm_stub`, through the real litellm.
 """
 
 import json
@@ -9,33 +9,28 @@ import socket
 import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import test_documented_samples as documented
-from openai.types.responses import ResponseReasoningItem, ResponseReasoningSummaryTextDeltaEvent
-from openai.types.responses.response_reasoning_item import Summary
 from support.seeds import blocks
-from support.services.llm_stub import LLMStub, Request, Tokens, call, redacted, reply, search, text, thinking
+from support.services.llm_stub import LLMStub, Request, call, reply, text, thinking
 from test_documented_samples import run
 
 from mail import MAILAgentTemplate
 from mail.config import ClientConfig, ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
+from mail.core.protocol.calls import TEXT_OUTPUT
 from mail.core.task.events import EventKind
 from mail.errors import ConfigurationError
 from mail.examples.analyst_dummy.agent import LiteLLMAnalystFunction
 from mail.examples.analyst_dummy.prompts import SYSPROMPT
 from mail.factories import LiteLLMAgentFunction
-from mail.factories.models import get_litellm
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
 from mail.testing.rig import Rig
 
 FACTORIES = "docs/factories.md"
-FINDINGS = "docs/reasoning-trace-findings.md"
 CONFIGURATION = "docs/configuration.md"
 pytestmark = pytest.mark.skipif(not blocks(), reason="the seeds are not at hand")
 
@@ -123,232 +118,6 @@ class TestFactories:
         allowed = ["mail.factories", "mail.examples.analyst_dummy.agent"]
         with pytest.raises(ConfigurationError, match="SYSPROMPT' may not be imported"):
             build_swarm(entry, allowed_prefixes=allowed)
-
-
-# -------------------------------------------------------------------------------- docs/reasoning-trace-findings.md
-
-PUZZLE = [{"role": "user", "content": "Who owns the zebra?"}]
-REPORT = {
-    "type": "function",
-    "name": "report",
-    "description": "Report.",
-    "parameters": {"type": "object", "properties": {}},
-}
-TRADEOFFS = {
-    "name": "analyze_tradeoffs",
-    "description": "Weigh.",
-    "input_schema": {"type": "object", "properties": {}},
-}
-WEB_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
-
-SOLVED = reply(
-    thinking("Analyzing Chesterfield.\n\nSo it is the Japanese."),
-    call("report"),
-    call("report"),
-    tokens=Tokens(output=2000, reasoning=1726),
-)
-SUMMARIES = ["Analyzing Chesterfield.", "So it is the Japanese."]
-
-
-class TestOpenAI:
-    """What the findings say of OpenAI's Responses API; and our agent function comes to the same."""
-
-    async def ask(self, streams: bool) -> Any:
-        """Sample 1, whose `stream=True/False` stands for either."""
-        litellm = await get_litellm()
-        code = sample(FINDINGS, "python", 1).replace("stream=True/False", f"stream={streams}")
-        namespace = {"aresponses": litellm.aresponses, "messages": PUZZLE, "tools": [REPORT]}
-        await run(f"answer = {code}", namespace)
-        return namespace["answer"]
-
-    async def ours(self, streams: bool) -> list[AgentToolCall]:
-        agent = LiteLLMAgentFunction(
-            name="solver",
-            comm_targets=[],
-            tools=[REPORT],
-            llm="openai/gpt-5.2",
-            reasoning_effort="high",
-            stream_tokens=streams,
-            print_llm_streams=False,
-        )
-        _, calls = await agent(PUZZLE)
-        return calls
-
-    async def test_whole(self, stub: LLMStub) -> None:
-        """Samples 1, 2, 3 and 9."""
-        stub.script(SOLVED, SOLVED)
-        answer = await self.ask(streams=False)
-        assert answer.usage.output_tokens_details.reasoning_tokens == 1726
-        assert answer.reasoning == {"effort": "high", "summary": "detailed"}  # what was asked for
-        assert stub.requests[0].body["include"] == ["reasoning.encrypted_content"]
-
-        namespace: dict[str, Any] = {"res": answer}
-        await run(sample(FINDINGS, "python", 2), namespace)
-        assert namespace["reasoning_text"] == SUMMARIES[-1]
-
-        shape = eval(  # the sample shows a repr, in which the summary's constant type is left out
-            sample(FINDINGS, "python", 3),
-            {
-                "ResponseReasoningItem": ResponseReasoningItem,
-                "Summary": partial(Summary, type="summary_text"),
-            },
-        )
-        item = answer.output[0]
-        assert type(item) is type(shape)
-        assert shape.model_fields_set <= item.model_fields_set | {"content"}
-        assert item.encrypted_content.startswith(shape.encrypted_content[:6])
-
-        calls = await self.ours(streams=False)
-        namespace = {"res": answer, "tool_calls": calls}
-        await run(sample(FINDINGS, "python", 9), namespace)
-        assert calls[0].tool_args["reasoning"] == "\n".join(SUMMARIES)
-        assert [made.reasoning for made in calls] == [SUMMARIES, None]
-
-    async def test_without_a_summary(self, stub: LLMStub) -> None:
-        """Sample 9 where the summary is empty: it adds nothing."""
-        unread = reply(redacted(), call("report"))
-        stub.script(unread, unread)
-        calls = await self.ours(streams=False)
-        namespace: dict[str, Any] = {"res": await self.ask(streams=False), "tool_calls": calls}
-        await run(sample(FINDINGS, "python", 9), namespace)
-        assert namespace["res"].output[0].summary == []
-        assert namespace["reasoning_summary"] is None
-        assert (calls[0].reasoning, calls[0].tool_args) == (None, {})
-
-    async def test_streamed(self, stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
-        """Samples 1, 4, 5 and 10; the last event lacks the reasoning."""
-        told = SOLVED.but(leaves_out_reasoning=True)
-        stub.script(told, told, told)
-        seen: list[Any] = []
-
-        async def events() -> AsyncIterator[Any]:
-            async for event in await self.ask(streams=True):
-                seen.append(event)
-                yield event
-
-        namespace: dict[str, Any] = {"stream": events()}
-        await run(sample(FINDINGS, "python", 4), namespace)
-        assert namespace["reasoning_summary"] == "".join(SUMMARIES)
-        assert {item.type for item in namespace["final_response"].output} == {"function_call"}
-
-        delta = eval(sample(FINDINGS, "python", 5), {})
-        ResponseReasoningSummaryTextDeltaEvent.model_validate(delta)
-        deltas = [event for event in seen if event.type == delta["type"]]
-        assert "".join(event.delta for event in deltas) == "".join(SUMMARIES)
-        assert all(delta.keys() == event.model_dump().keys() for event in deltas)
-
-        calls = await self.ours(streams=True)
-        assert [made.reasoning for made in calls] == [SUMMARIES, None]
-        namespace = {"stream": await self.ask(streams=True), "tool_calls": calls}
-        await run(sample(FINDINGS, "python", 10), namespace)
-        assert capsys.readouterr().out == calls[0].tool_args["reasoning"] == "".join(SUMMARIES)
-
-
-@pytest.mark.filterwarnings("ignore:The model .* is deprecated:DeprecationWarning")
-class TestAnthropic:
-    """What the findings say of Anthropic's API, asked by its SDK; and our agent function comes to the same."""
-
-    async def ask(self, stub: LLMStub) -> Any:
-        """Sample 6."""
-        from anthropic import AsyncAnthropic
-
-        async with AsyncAnthropic(base_url=stub.url, api_key="sk", max_retries=0) as client:
-            namespace = {"client": client, "tools": [TRADEOFFS, WEB_SEARCH], "messages": PUZZLE}
-            await run(sample(FINDINGS, "python", 6), namespace)
-        assert stub.requests[-1].headers["anthropic-beta"] == "interleaved-thinking-2025-05-14"
-        return namespace["response"]
-
-    async def ours(self, stub: LLMStub) -> list[AgentToolCall]:
-        declared = {
-            "name": TRADEOFFS["name"],
-            "description": TRADEOFFS["description"],
-            "parameters": TRADEOFFS["input_schema"],
-        }
-        agent = LiteLLMAgentFunction(
-            name="researcher",
-            comm_targets=[],
-            tools=[declared, WEB_SEARCH],
-            llm="anthropic/claude-sonnet-4-5-20250929",
-            tool_format="completions",
-            thinking_budget=10000,
-            max_tokens=16000,
-        )
-        _, calls = await agent(PUZZLE)
-        request = stub.requests[-1]
-        assert "interleaved-thinking-2025-05-14" in request.headers["anthropic-beta"]
-        assert request.body["thinking"] == {"type": "enabled", "budget_tokens": 10000}
-        return calls
-
-    async def both(self, stub: LLMStub, *parts: Any) -> tuple[Any, list[AgentToolCall]]:
-        """What the SDK and what our agent function make of the same reply."""
-        stub.script(reply(*parts), reply(*parts))
-        return await self.ask(stub), await self.ours(stub)
-
-    async def test_interleaved(self, stub: LLMStub) -> None:
-        """Samples 6, 7 and 8, with the first turn that the findings observed."""
-        answer, calls = await self.both(
-            stub,
-            thinking("I should look it up."),
-            text("Let me see."),
-            search("Python 3.13"),
-            thinking("Now I know."),
-            text("Weighing it."),
-            call("analyze_tradeoffs"),
-        )
-        from anthropic.types import ThinkingBlock
-
-        shape = eval(sample(FINDINGS, "python", 7), {})
-        ThinkingBlock.model_validate(shape)
-        assert shape.keys() == answer.content[0].to_dict().keys()
-
-        namespace: dict[str, Any] = {"response": answer, "tool_calls": [], "AgentToolCall": from_a_reply}
-        await run(sample(FINDINGS, "python", 8), namespace)
-        theirs = namespace["tool_calls"]
-        assert [made.tool_name for made in theirs] == ["web_search", "analyze_tradeoffs"]
-        assert [thoughts(made) for made in theirs] == [["I should look it up."], ["Now I know."]]
-        assert [made.reasoning for made in calls] == [thoughts(made) for made in theirs]
-
-    async def test_parallel_and_redacted(self, stub: LLMStub) -> None:
-        """Samples 8 and 11: the first of parallel calls gets what was thought, though it can't be read."""
-        answer, calls = await self.both(
-            stub, thinking("Hm."), redacted(), call("analyze_tradeoffs"), call("analyze_tradeoffs")
-        )
-        namespace: dict[str, Any] = {"response": answer, "tool_calls": [], "AgentToolCall": from_a_reply}
-        await run(sample(FINDINGS, "python", 8), namespace)
-        first, second = namespace["tool_calls"]
-        assert thoughts(first) == ["Hm.", "[REDACTED]"]
-        assert "thinking_blocks" not in second.tool_args
-
-        theirs = (await self.recommended(answer))["tool_calls"]
-        assert [made.tool_args.get("thinking_blocks") for made in theirs] == [
-            made.reasoning for made in calls
-        ]
-        assert calls[0].reasoning == ["Hm.", "[redacted thinking]"]
-
-    async def test_text_alone(self, stub: LLMStub) -> None:
-        """Sample 11: what was thought goes to `text_output`."""
-        answer, (made,) = await self.both(stub, thinking("Done."), text("It is the Japanese."))
-        namespace = await self.recommended(answer)
-        assert namespace["tool_calls"] == []
-        assert made.tool_name == TEXT_OUTPUT
-        assert made.reasoning == namespace["text_thinking"] == ["Done."]
-
-    async def recommended(self, answer: Any) -> dict[str, Any]:
-        """Sample 11, in which `...` stands for what sample 8 gives."""
-        given = "tool_name=block.name, tool_args=dict(block.input), tool_call_id=block.id"
-        code = sample(FINDINGS, "python", 11).replace("AgentToolCall(...)", f"AgentToolCall({given})")
-        namespace: dict[str, Any] = {"response": answer, "tool_calls": [], "AgentToolCall": from_a_reply}
-        await run(code, namespace)
-        return namespace
-
-
-from_a_reply = partial(AgentToolCall, completion={"role": "assistant", "content": "…"})
-"""The samples leave out what docs/CHECKLIST.md requires: the reply that a call is of."""
-
-
-def thoughts(made: AgentToolCall) -> list[str]:
-    """What sample 8 has put into the arguments of a call."""
-    return [block["content"] for block in made.tool_args["thinking_blocks"]]
 
 
 # -------------------------------------------------------------------------------------------- docs/configuration.md

@@ -136,7 +136,7 @@ async def test_the_turn_of_a_dead_function_is_seen_to_end_and_to_be_taken_over(
         first = await until(batches, LiveKind.TURN_STARTED)
         ended = await until(batches, LiveKind.TURN_ENDED)
         assert ended[LiveKind.TURN_ENDED].extra["outcome"] == "taken_over"
-        running = asyncio.create_task(turn.run_turn(KEY, "supervisor", attempt=2))
+        running = asyncio.create_task(turn.run_turn(KEY, "supervisor"))
         again = await until(batches, LiveKind.TURN_STARTED)
         gate.opened.set()
         await running

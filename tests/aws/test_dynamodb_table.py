@@ -36,7 +36,7 @@ class TestSchema:
             "running": ["running", "due"],
             "dead": ["dead", "dead_place"],
         }
-        assert indexes["tasks"]["Projection"]["NonKeyAttributes"] == ["status"]
+        assert indexes["tasks"]["Projection"]["NonKeyAttributes"] == ["status", "bytes"]
         assert indexes["running"]["Projection"]["ProjectionType"] == "KEYS_ONLY"
         assert indexes["dead"]["Projection"]["ProjectionType"] == "KEYS_ONLY"
         assert {each["AttributeName"]: each["AttributeType"] for each in found["AttributeDefinitions"]} == {
@@ -127,6 +127,26 @@ class TestKeys:
         assert float(item["leases"]["M"]["alpha"]["M"]["expires"]["N"]) == lease.expires
         assert await table.store.list_overdue(NOW + 2 / 3 - 1e-6) == []
         assert await table.store.list_overdue(NOW + 2 / 3) == [KEY]
+
+
+class TestDeletion:
+    async def test_one_that_was_interrupted_is_resumed_by_the_sweeper(
+        self, table: DynamoDBAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun = make.begin(KEY, Mail("alpha"))
+        await table.store.commit(begun)
+        dying = table.another(table.client)
+        with monkeypatch.context() as patch:
+            patch.setattr(DynamoDBTable, "delete_many", lost_request)
+            with pytest.raises(Exception):  # noqa: B017, PT011
+                await dying.delete(begun.task)
+        assert await table.store.load(KEY) is None
+        assert (await table.store.list_tasks(ANN)).tasks == []
+        with pytest.raises(StoreUnavailable, match="is being deleted; try again"):
+            await table.store.commit(make.begin(KEY))
+        assert await table.store.list_overdue(NOW) == []
+        assert table.items() == []
+        await table.store.commit(make.begin(KEY))
 
 
 class TestLists:

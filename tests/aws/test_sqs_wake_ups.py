@@ -20,9 +20,8 @@ def test_a_token_is_read_as_it_was_written(
     instance: str, task_id: str, mailbox: str, tier: Tier, cause: str, seq: int
 ) -> None:
     key = TaskKey(instance, task_id)
-    for attempt in (1, 3):
-        token = WakeUp(key, mailbox, tier, cause, seq=seq, attempt=attempt)
-        assert decode_wake_up(encode_wake_up(token)) == Received(key, mailbox, seq, attempt)
+    token = WakeUp(key, mailbox, tier, cause, seq=seq)
+    assert decode_wake_up(encode_wake_up(token)) == Received(key, mailbox, seq)
 
 
 def test_a_body_is_what_the_contract_says() -> None:

@@ -29,6 +29,7 @@ def test_the_server_is_killed_and_the_call_is_approved_with_other_arguments(bank
         "agent": "payer",
         "name": "pay",
         "arguments": {"to": "bob", "amount": 5000},
+        "arguments_text": '{"to": "bob", "amount": 5000}',
         "needs_approval": True,
     }
     bank.process.send_signal(signal.SIGKILL)
@@ -41,6 +42,9 @@ def test_the_server_is_killed_and_the_call_is_approved_with_other_arguments(bank
     wrong = run_task(bank, "approve", "edited", "--arguments", '{"to": "bob"}')
     assert wrong.returncode == 1
     assert "pay does not take these arguments: amount" in wrong.stderr
+    other = run_task(bank, "approve", "edited", "--shown", "0" * 16)
+    assert other.returncode == 2
+    assert "no call that waits has the arguments that were shown" in other.stderr
     done = run_task(
         bank, "approve", "edited", "--call", call["call_id"], "--arguments", '{"to": "eve", "amount": 1}'
     )
@@ -54,7 +58,7 @@ def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> No
     calls = bank.post("pay 50 200 300", task_id="several").json()["pending_tool_calls"]
     assert bank.paid[before:] == ["bob 50"]  # it needs no approval
     first, second = (call["call_id"] for call in calls)
-    assert f"mail task approve several --call {first}\n" in run_task(bank, "watch", "several").stdout
+    assert f"mail task approve several --call {first} --shown " in run_task(bank, "watch", "several").stdout
     unclear = run_task(bank, "approve", "several")
     assert (unclear.returncode, f'{second}: pay with {{"to": "bob", "amount": 300}}' in unclear.stderr) == (
         1,
@@ -62,9 +66,9 @@ def test_one_call_is_rejected_and_then_the_others_are_approved(bank: Bank) -> No
     )
     half = run_task(bank, "reject", "several", "--call", second, "--reason", "too much")
     assert half.returncode == 4
-    assert "mail task approve several" in half.stdout
+    decide = next(line for line in half.stdout.splitlines() if "mail task approve several" in line)
     assert [call.get("decision") for call in bank.task("several")["pending_tool_calls"]] == [None, "reject"]
-    done = run_task(bank, "approve", "several", "--json")
+    done = run_task(bank, "approve", "several", "--json", *decide.split()[4:])
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["response"].endswith(

@@ -39,7 +39,7 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     read("model_call_ended", 6.0, agent="lead", call=1)
     read("action_started", 6.0, agent="lead", tool_name="web_search", tool_call_id="a")
     read("turn_started", 7.0, agent="writer\x1b[2J")
-    assert agents.line(70.0) == "lead: web_search, 1 min 4 s · writer�[2J, 1 min 3 s"
+    assert agents.line(70.0) == "lead: web_search, 1 min 4 s · writer\\u001b[2J, 1 min 3 s"
     read("turn_ended", 71.0, agent="lead")
     read("turn_ended", 71.0, agent="writer\x1b[2J")
     assert agents.line(72.0) == ""
@@ -94,17 +94,17 @@ def event(kind: str, number: str | None = None, **extra: Any) -> tuple[str, str 
     return kind, number, data
 
 
+def item(kind: str, seq: int, **about: Any) -> tuple[str, None, dict[str, Any]]:
+    time = "2026-01-01T00:00:00+00:00"
+    return "item", None, {"kind": kind, "id": f"{seq}.0", "seq": seq, "time": time, "agent": "lead", **about}
+
+
 EVENTS = [
     event("turn_started", agent="lead"),
     event("action_started", agent="lead", tool_name="web_search", tool_call_id="a"),
-    event(
-        "tool_call",
-        "1",
-        agent="lead",
-        tool_name="web_search",
-        timing={"began": "", "seconds": 5.5, "model_calls": [{"model": "m", "after": 0, "seconds": 1.25}]},
-    ),
-    event("action_complete", "2", agent="lead", seconds=4.0),
+    item("turn", 1, seconds=5.5, is_timed=True),
+    item("model_call", 2, seconds=1.25, model="m"),
+    item("action", 3, seconds=4.0, name="web_search", arguments={}, result="found", has_failed=False),
     event("turn_ended", agent="lead"),
     ("task_complete", "3", {"timestamp": "2026-01-01T00:00:00+00:00", "task_id": "t", "response": "done"}),
 ]

@@ -1,4 +1,4 @@
-"""How a task's events are shown."""
+"""How a task's items are shown as a timeline."""
 
 import io
 from dataclasses import replace
@@ -7,78 +7,98 @@ from typing import Any
 import pytest
 
 from mail.cli.output import Output
-from mail.cli.views.events import Line, LineReader, Stopwatch, printer, read_data, read_line
+from mail.cli.views.events import Line, LineReader, Stopwatch, printer, read_data, read_event_line, read_item
 from mail.errors import MAILError
 
 pytestmark = pytest.mark.fast
 
-MESSAGE = {
-    "id": "9c7b5d0e-0f0e-4c57-9f3e-6f0f6b8b5c11",
-    "timestamp": "2026-01-31T08:00:00Z",
-    "msg_type": "request",
-    "message": {
-        "sender": {"address_type": "agent", "address": "supervisor"},
-        "recipient": {"address_type": "agent", "address": "weather"},
-        "subject": "Ask",
-        "body": "two\nlines",
-    },
-}
+START = "2026-01-31T08:00:00Z"
 
 
-def event(description: str = "", **extra: Any) -> dict[str, Any]:
-    return {
-        "timestamp": "2026-01-31T08:00:00Z",
-        "description": description,
-        "task_id": "t",
-        "extra_data": extra,
-    }
+def item(kind: str, **about: Any) -> dict[str, Any]:
+    return {"kind": kind, "id": "4.0", "seq": 4, "version": 4, "time": START, "cause": None, **about}
 
 
-def test_a_message_shows_who_writes_to_whom() -> None:
-    line = read_line("new_message", event(full_message=MESSAGE), 0.5)
-    assert line == Line(0.5, "new_message", "supervisor", "weather", "Ask | two lines")
+def mail(**about: Any) -> dict[str, Any]:
+    given = {"sender": "supervisor", "recipients": ["a", "b"], "subject": "Ask", "text": "two\nlines"}
+    return item("mail", **given, **{"type": "request", **about})
 
 
-def test_several_recipients() -> None:
-    payload = {**MESSAGE["message"], "recipients": [{"address": "a"}, {"address": "b"}]}  # type: ignore[dict-item]
-    message = {**MESSAGE, "message": {key: payload[key] for key in payload if key != "recipient"}}
-    assert read_line("new_message", event(full_message=message), 0).whom == "a, b"
+def action(**about: Any) -> dict[str, Any]:
+    given = {"agent": "w", "name": "slow", "arguments": {"n": 1}, "result": "done", "has_failed": False}
+    return item("action", **{**given, "seconds": 3.0, **about})
 
 
-def test_a_default_subject_is_left_out() -> None:
-    payload = {**MESSAGE["message"], "subject": "New Message"}  # type: ignore[dict-item]
-    assert (
-        read_line("new_message", event(full_message={**MESSAGE, "message": payload}), 0).text == "two lines"
-    )
+def question(**about: Any) -> dict[str, Any]:
+    return item("question", **{"agent": "w", "words": "w asks: may I?", "reply": None, **about})
 
 
 @pytest.mark.parametrize(
-    ("kind", "description", "who", "text"),
+    ("shown", "line"),
     [
+        (mail(), Line(0, "new_message", "supervisor", "a, b", "Ask | two lines", "4")),
+        (mail() | {"subject": "New Message"}, Line(0, "new_message", "supervisor", "a, b", "two lines", "4")),
         (
-            "await_message",
-            "agent 'a' is awaiting a new message: b",
-            "a",
-            "agent 'a' is awaiting a new message: b",
+            mail() | {"subject": "\x1b[2J", "text": "b\x07", "sender": "\x9bx"},
+            Line(0, "new_message", "\\u009bx", "a, b", "\\u001b[2J | b\\u0007", "4"),
         ),
-        ("action_complete", "action complete (caller = w):\n84", "w", "84"),
-        ("help_called", "something else", "", "something else"),
+        (action(), Line(0, "action", "w", "", 'slow {"n": 1} → done (3.0 s)', "4")),
+        (
+            action(has_failed=True, result="boom", seconds=0.001),
+            Line(0, "action_error", "w", "", 'slow {"n": 1} → boom', "4"),
+        ),
+        (
+            item("fault", agent="w", text="no gold", ended_task=False),
+            Line(0, "error", "w", "", "no gold", "4"),
+        ),
+        (
+            item("note", agent="w", name="of_tomorrow", text="a\nb", recipients=[]),
+            Line(0, "of_tomorrow", "w", "", "a b", "4"),
+        ),
+        (
+            item("note", agent="", name="tool call error", text="b", recipients=["w"]),
+            Line(0, "tool call error", "system", "w", "b", "4"),
+        ),
+        (question(), Line(0, "paused", "", "", "w asks: may I?", "4")),
+        (item("answer", who="w", text="a\nb"), Line(0, "task_complete", "", "", "a b", "4")),
+        (item("failed", text="no"), Line(0, "task_error", "", "", "no", "4")),
+        (
+            item("forked", forked_from="t0", at=3),
+            Line(0, "task_forked", "", "", "a fork of task t0, as it was at 3", "4"),
+        ),
+    ],
+    ids=lambda shown: shown["kind"] if isinstance(shown, dict) else "",
+)
+def test_an_item_is_a_line(shown: dict[str, Any], line: Line) -> None:
+    assert read_item(shown) == (line,)
+
+
+def test_spans_and_the_error_that_ends_a_task_have_no_line() -> None:
+    assert read_item(item("turn", agent="w")) == ()
+    assert read_item(item("fault", agent="w", text="no gold", ended_task=True)) == ()
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ({"text": "yes", "decision": None}, "yes"),
+        ({"text": None, "decision": "reject", "reason": "too dear"}, "reject: too dear"),
+        ({"text": None, "decision": "approve", "reason": ""}, "approve"),
     ],
 )
-def test_other_events_show_who_did_it(kind: str, description: str, who: str, text: str) -> None:
-    assert read_line(kind, event(description, agent=who), 0) == Line(0, kind, who, "", text)
+def test_a_question_gets_a_second_line_when_it_is_answered(reply: dict[str, Any], words: str) -> None:
+    reader = LineReader(START)
+    [asked] = reader.read(question())
+    assert reader.read(question(version=5)) == []
+    answered = question(version=6, reply={"time": "2026-01-31T08:00:02Z", **reply})
+    assert reader.read(answered) == [Line(2, "answered", "w", "", words, "6")]
+    assert [line.kind for line in LineReader().read(answered)] == [asked.kind, "answered"]
 
 
-def test_a_tool_call_shows_its_arguments() -> None:
-    data = event(
-        "agent a called send_request", agent="a", tool_name="send_request", tool_args={"target": "b"}
-    )
-    line = read_line("tool_call", data, 0)
-    assert (line.who, line.text) == ("a", 'send_request {"target": "b"}')
-
-
-def test_the_end_shows_the_answer() -> None:
-    assert read_line("task_complete", {"timestamp": "", "task_id": "t", "response": "a\nb"}, 0).text == "a b"
+def test_a_server_without_items_is_shown_by_its_descriptions() -> None:
+    told = {"description": "agent w\nwaits", "extra_data": {"agent": "w"}}
+    assert read_event_line("await_message", told) == Line(0, "await_message", "w", "", "agent w waits")
+    assert read_event_line("task_complete", {"response": "42"}).text == "42"
 
 
 class Terminal(io.StringIO):
@@ -103,119 +123,21 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     assert terminal.getvalue().count("\n") == 3
 
 
-def test_mail_to_other_swarms_is_shown_once() -> None:
-    data = {
-        "description": "sent interswarm message forward to swarm b:\n<incoming_message>\n…",
-        "extra_data": {},
-    }
-    assert read_line("interswarm_message_sent", data, 0).text == "sent interswarm message forward to swarm b"
-
-
 def test_a_time_of_another_year_has_its_year() -> None:
     assert Output(Terminal()).time("2019-07-15T12:00:00+00:00") == "2019-07-15"
     assert Output(io.StringIO()).time("2019-07-15T12:00:00+00:00") == "2019-07-15T12:00:00+00:00"
 
 
-def test_times_are_those_since_the_first_event() -> None:
+def test_times_are_those_since_the_first_one() -> None:
     stopwatch = Stopwatch()
-    times = [
-        "2026-01-31T08:00:00Z",
-        "2026-01-31T08:00:01.500000+00:00",
-        "no time",
-        None,
-        "2026-01-31T08:00:09",
-    ]
-    assert [stopwatch.read({"timestamp": time}) for time in times] == [0, 1.5, 0, 0, 0]
-    assert stopwatch.read({}) == 0
+    times = [START, "2026-01-31T08:00:01.500000+00:00", "no time", None, "2026-01-31T08:00:09"]
+    assert [stopwatch.at(time) for time in times] == [0, 1.5, 0, 0, 0]
     assert Line(3723.0, "ping", "", "", "").columns()[0] == "  3723.0 s"
     assert len(Line(3723.0, "ping", "", "", "").columns()[0]) == len(Line(0, "ping", "", "", "").columns()[0])
+    assert Line(2.5, "action", "w", "", "x", "4").columns()[0].startswith("   4  ")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "7"])
 def test_what_is_no_event_is_an_error_of_ours(text: str) -> None:
     with pytest.raises(MAILError, match="invalid event"):
         read_data(text)
-
-
-def test_nothing_in_a_line_is_obeyed_by_a_terminal() -> None:
-    message = {**MESSAGE, "message": {**MESSAGE["message"], "subject": "\x1b[2J", "body": "b\x07"}}  # type: ignore[dict-item]
-    line = read_line("new_message", event(full_message=message), 0)
-    assert line.text == "�[2J | b�"
-    assert read_line("tool_call", event("a call", agent="\x9bx", tool_name="t\x1b"), 0).who == "�x"
-
-
-def tool_call(name: str, **extra: Any) -> tuple[str, dict[str, Any]]:
-    return "tool_call", event(agent="w", tool_name=name, tool_args={}, **extra)
-
-
-def test_an_action_is_one_line_with_its_begin_its_result_and_its_duration() -> None:
-    timing = {"began": "2026-01-31T08:00:02Z", "seconds": 4.0}
-    woken = {
-        "msg_type": "broadcast",
-        "message": {
-            "sender": {"address_type": "system", "address": "s"},
-            "recipients": [{"address": "w"}],
-            "subject": "::action_complete::",
-            "body": "slow: done",
-        },
-    }
-    reader = LineReader()
-    reader.read("new_message", event(full_message=MESSAGE), "1")
-    lines = [
-        reader.read(kind, data, str(n))
-        for n, (kind, data) in enumerate(
-            [
-                tool_call("slow", timing=timing),
-                (
-                    "action_call",
-                    event("agent w executing action tool: slow with args: {'n': 1}", agent="w", after=0.5),
-                ),
-                ("action_complete", event("action complete (caller = w):\ndone", agent="w", seconds=3.0)),
-                tool_call("bad"),
-                (
-                    "action_call",
-                    event("agent w executing action tool: bad with args: {}", agent="w", after=0.5),
-                ),
-                ("action_error", event("action error (caller = w):\nboom", agent="w", seconds=0.001)),
-                ("action_error", event("action error (caller = w):\nno such tool", agent="w")),
-                ("new_message", event(full_message=woken)),
-            ],
-            2,
-        )
-    ]
-    assert [line for line in lines if line is not None] == [
-        Line(2.5, "action", "w", "", "slow {'n': 1} → done (3.0 s)", "4"),
-        Line(2.5, "action_error", "w", "", "bad {} → boom", "7"),
-        Line(0, "action_error", "w", "", "no such tool", "8"),
-    ]
-    assert Line(2.5, "action", "w", "", "x", "4").columns()[0].startswith("   4  ")
-
-
-def test_a_pause_is_not_called_complete() -> None:
-    reader = LineReader()
-    asked = event("agent w used breakpoint tools ask with args: {}", agent="w")
-    assert reader.read("breakpoint_tool_call", asked, "2") is None
-    pause = {
-        "timestamp": "",
-        "response": "[]",
-        "question": "w asks: may I?\nw asks: or not?",
-    }
-    line = reader.read("task_complete", pause, "3")
-    assert line is not None
-    assert (line.kind, line.text, line.id) == ("paused", "w asks: may I?; w asks: or not?", "3")
-    answered = reader.read(
-        "breakpoint_action_complete", event("breakpoint action complete (caller = w):\nyes", agent="w"), "4"
-    )
-    assert answered is not None
-    assert (answered.kind, answered.text) == ("answered", "yes")
-
-
-def test_the_systems_subjects_are_words() -> None:
-    payload = {
-        **MESSAGE["message"],  # type: ignore[dict-item]
-        "sender": {"address_type": "system", "address": "s"},
-        "subject": "::tool_call_error::",
-    }
-    line = LineReader().read("new_message", event(full_message={**MESSAGE, "message": payload}))
-    assert line is not None
-    assert line.text == "tool call error | two lines"

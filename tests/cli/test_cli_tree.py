@@ -1,7 +1,9 @@
 """A task as a tree."""
 
 import io
+import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from mail.cli.output import Output, printable
 from mail.cli.swarms import show_agents
 from mail.cli.views.events import MAXIMUM_DEPTH, Node, read_tree, show_tree
 from mail.cli.views.tasks import read_task, show_task
+
+HIDDEN = Path(__file__).parents[1] / "ui/units/visible.cases.json"
 
 pytestmark = pytest.mark.fast
 
@@ -104,7 +108,16 @@ def test_agents_that_keep_asking_each_other_do_not_sink_forever() -> None:
 
 
 def test_text_of_others_cannot_take_over_a_terminal() -> None:
-    assert printable("a\x1b[31m\x07\x9b b\tc\nd\r\ne\rf") == "a�[31m�� b\tc\nd\ne�f"
+    assert (
+        printable("a\x1b[31m\x07\x9b b\tc\nd\r\ne\rf") == r"a\u001b[31m\u0007\u009b b" "\tc\nd\n" r"e\u000df"
+    )
+
+
+@pytest.mark.parametrize(("text", "shown"), json.loads(HIDDEN.read_text(encoding="utf-8")))
+def test_what_is_hidden_in_a_text_is_shown(text: str, shown: str) -> None:
+    """The page escapes the same (tests/ui/units/visible.test.js)."""
+    assert printable(text) == shown
+    assert printable(shown) == shown
 
 
 def test_a_task_shows_which_swarms_it_waits_for() -> None:

@@ -92,7 +92,7 @@ def test_a_message_as_text_names_its_new_task(piped: Piped) -> None:
     assert [words[3] for words in timeline] == [
         "new_message", "await_message", "new_message", "action", "new_message", "task_complete",
     ]  # fmt: skip
-    assert timeline[3][4].split(maxsplit=1) == ["math", "calculate_expression {'expression': '6*7'} → 42"]
+    assert timeline[3][4].split(maxsplit=1) == ["math", 'calculate_expression {"expression": "6*7"} → 42']
     ids = [int(words[0]) for words in timeline]
     assert ids == sorted(set(ids))
     assert "::" not in done.stdout

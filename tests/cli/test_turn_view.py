@@ -68,7 +68,7 @@ def test_in_words(reply: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) 
         "mail        ann → lead  6*7?",
         "tools       add, those of MCP servers",
         "system      You lead.",
-        "user        line one\n            line two�[2J",
+        "user        line one\n            line two\\u001b[2J",
         'call        add {"a": 6}',
         "result      SUCCESS: 42",
     ):

@@ -16,24 +16,25 @@ USER = ("user", "user")
 ADMIN = ("admin", "admin")
 
 
-def signed_in(server: ServerProcess, url: str) -> list[tuple[str, str]]:
-    """Whom a link signs in, once or twice."""
+def signed_in(server: str, url: str) -> list[tuple[str, str]]:
+    """Whom a link of the server at this address signs in, once or twice."""
     address, _, code = url.partition("#sign-in=")
-    assert address == f"{server.url}/ui"
-    session = httpx2.post(f"{server.url}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
+    assert address == f"{server}/ui"
+    session = httpx2.post(f"{server}/sign-in", json={"code": code}, timeout=30).raise_for_status().json()
     found = []
     for token in filter(None, (session["token"], session["admin_token"])):
         headers = {"Authorization": f"Bearer {token}"}
-        caller = httpx2.get(f"{server.url}/whoami", headers=headers, timeout=30).json()
+        caller = httpx2.get(f"{server}/whoami", headers=headers, timeout=30).json()
         found.append((caller["role"], caller["id"]))
     return found
 
 
 def test_links_of_a_server_and_of_the_command(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
-        (printed,) = re.findall(r"Open (\S+#sign-in=\S+)", server.output)
-        assert signed_in(server, printed) == [USER, ADMIN]
-        assert printed.partition("=")[2] not in server.errors, "the code is in no log"
+        assert "#sign-in=" not in server.output, "it is no terminal"
+        assert set(server.tokens) == {"user", "agent"}
+        assert "admin  (not shown in a log; " in server.output
+        assert "token create --role admin --id admin makes one)" in server.output
 
         where = ("--server", server.url, "--no-browser", "--json")
         elsewhere = tmp_path / "elsewhere"
@@ -49,7 +50,7 @@ def test_links_of_a_server_and_of_the_command(tmp_path: Path) -> None:
         ):
             done = run_mail("ui", *where, *flags, cwd=folder, env=QUIET | env)
             assert (done.returncode, done.stderr) == (0, "")
-            assert signed_in(server, json.loads(done.stdout)["url"]) == callers
+            assert signed_in(server.url, json.loads(done.stdout)["url"]) == callers
 
         text = run_mail("ui", "--server", server.url, cwd=tmp_path, env=QUIET).stdout
         assert "#sign-in=" in text.splitlines()[0]
@@ -58,9 +59,15 @@ def test_links_of_a_server_and_of_the_command(tmp_path: Path) -> None:
 
         wrong = run_mail("ui", *where, "--api-key", "wrong", cwd=tmp_path, env=QUIET)
         assert (wrong.returncode, wrong.stdout) == (1, "")
-    server.start()
-    assert "#sign-in=" not in server.output, "its output is no terminal, and tokens are not printed again"
-    server.kill()
+
+
+def test_the_first_start_at_a_terminal_shows_a_token_per_role_and_a_link(tmp_path: Path) -> None:
+    with Terminal("server", "--port", "0", "--no-check", cwd=tmp_path) as terminal:
+        shown = terminal.expect("Only programs on this machine")
+        for role in ("admin", "user", "agent"):
+            assert re.search(rf"{role} +mail_{role}_\S{{43}}\s", shown)
+        (link,) = re.findall(r"Open (\S+#sign-in=\S{43})", shown)
+        assert signed_in(link.partition("/ui")[0], link) == [USER, ADMIN]
 
 
 def test_a_terminal_gets_a_link_at_every_start(tmp_path: Path) -> None:

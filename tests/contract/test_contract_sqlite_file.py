@@ -339,7 +339,7 @@ class Gate:
                 return write(*args)
             row = write(*args) if after else None
             self._reached.set()
-            assert self._open.wait(10)
+            assert self._open.wait(60)
             return row if after else write(*args)
 
         return held

@@ -15,7 +15,7 @@ from mail.testing.clock import FakeClock
 from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
-SOON = 5.0
+SOON = 60.0
 """Seconds in which a waiter must have been woken; it takes milliseconds, unless it never happens."""
 
 
@@ -31,17 +31,7 @@ class TestEvents:
         events = await store.read_events(KEY)
         assert [event.seq for event in events] == list(range(1, task.seq + 1))
 
-    @pytest.mark.parametrize("after", range(8))
-    async def test_after_may_fall_anywhere_inside_a_commit(
-        self, store: Store, make: Maker, after: int
-    ) -> None:
-        begun = make.begin(KEY, *(Mail("alpha") for _ in range(3)))
-        await store.commit(begun)
-        await store.commit(make.change(begun.task, *(Mail("beta") for _ in range(2))))
-        events = await store.read_events(KEY, after=after)
-        assert [event.seq for event in events] == list(range(after + 1, 7))
-
-    @pytest.mark.parametrize("after", [0, 1, 3, 8])
+    @pytest.mark.parametrize("after", range(9))
     async def test_so_many_are_read_as_are_asked_for(self, store: Store, make: Maker, after: int) -> None:
         begun = make.begin(KEY, *(Mail("alpha") for _ in range(3)))
         await store.commit(begun)
@@ -51,7 +41,7 @@ class TestEvents:
             await store.commit(change)
             task = change.task
         everything = await store.read_events(KEY, after=after)
-        assert len(everything) == task.seq - after
+        assert [event.seq for event in everything] == list(range(after + 1, task.seq + 1))
         for limit in range(1, task.seq + 2):
             assert await store.read_events(KEY, after=after, limit=limit) == everything[:limit]
 

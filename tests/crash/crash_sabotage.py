@@ -235,9 +235,9 @@ def living_dead() -> Iterator[None]:
 @contextmanager
 def stolen_leases() -> Iterator[None]:
     """On PostgreSQL: a mailbox that somebody works on is given to anybody who asks."""
-    with without(
-        postgres_turns, "TAKE_LEASE", "WHERE held.expires <= %(now)s OR held.token = excluded.token"
-    ):
+    now = postgres_turns.NOW
+    asks = f"WHERE held.expires <= {now} + %(now)s OR held.token = excluded.token"
+    with without(postgres_turns, "TAKE_LEASE", asks):
         yield
 
 

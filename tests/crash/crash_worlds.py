@@ -163,8 +163,10 @@ class PostgresWorld:
         notifier = Notifier(postgres)
         await notifier.start()
         store = PostgresStore(postgres, notifier)
-        store.ahead = FaultyAhead(notifier, lambda: clock.now().timestamp(), points)
-        self._queue = PostgresQueue(postgres, notifier, NAME, store=store, clock=store.ahead.clock)
+        store.ahead = FaultyAhead(notifier, points)
+        self._queue = PostgresQueue(
+            postgres, notifier, NAME, store=store, clock=lambda: clock.now().timestamp()
+        )
         yield store
         await self._queue.close()
         await notifier.stop()

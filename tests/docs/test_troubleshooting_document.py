@@ -134,10 +134,12 @@ def test_what_is_too_much(tmp_path: Path) -> None:
         refused = [server.post("1+1") for _ in range(2)][-1]
     assert refused.status_code == 429
     core = ROOT / "src" / "mail" / "core"
-    source = [(core / room / "quotas.py").read_text(encoding="utf-8") for room in ("decisions", "engine")]
+    source = [
+        (core / room / "caller_limits.py").read_text(encoding="utf-8") for room in ("decisions", "engine")
+    ]
     said = "".join([refused.json()["detail"], *source])
     assert set(quoted("A message is refused")) >= TOO_MUCH
-    for quote in TOO_MUCH:  # tests/unit/test_quotas.py and test_task_size.py bring the others about
+    for quote in TOO_MUCH:  # tests/unit/test_caller_limits.py and test_task_size.py bring the others about
         assert quote in said
 
 

@@ -14,49 +14,27 @@ import json
 import os
 from pathlib import Path
 
-from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.factories.rules import complete, request, respond, rule_based, wait
 
 VARIABLES = ("SWARM_NAME", "SWARM_SOURCE", "SWARM_REGISTRY_FILE", "BASE_URL", "MAIL_CONFIG_PATH")
 
 
-def use(history, *calls):
-    ids = [f"call{len(history)}.{n}" for n in range(len(calls))]
-    completion = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": i, "type": "function", "function": {"name": tool, "arguments": json.dumps(args)}}
-            for i, (tool, args) in zip(ids, calls)
-        ],
-    }
-    return None, [
-        AgentToolCall(tool_name=tool, tool_args=args, tool_call_id=i, completion=completion)
-        for i, (tool, args) in zip(ids, calls)
-    ]
+def supervise(view):
+    if view.mail.sender_type == "agent":
+        return [complete(view.mail.body)]
+    return [request("worker", "please"), wait()]
 
 
-def supervisor(**_wiring):
-    async def decide(history, tool_choice):
-        letters = [entry["content"] for entry in history if entry["role"] == "user"]
-        if '<from type="agent">' in letters[-1]:
-            body = letters[-1].partition("<body>")[2].partition("</body>")[0]
-            return use(history, ("task_complete", {"finish_message": body}))
-        request = {"target": "worker", "subject": "Work", "body": "please"}
-        return use(history, ("send_request", request), ("await_message", {}))
-
-    return decide
+async def work(view):
+    with open("turns.txt", "a") as turns:
+        turns.write("turn\\n")
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    seen = json.dumps({name: os.environ.get(name) for name in VARIABLES})
+    return [respond("supervisor", seen)]
 
 
-def worker(**_wiring):
-    async def decide(history, tool_choice):
-        with open("turns.txt", "a") as turns:
-            turns.write("turn\\n")
-        while not Path("go").exists():
-            await asyncio.sleep(0.01)
-        seen = json.dumps({name: os.environ.get(name) for name in VARIABLES})
-        return use(history, ("send_response", {"target": "supervisor", "subject": "Done", "body": seen}))
-
-    return decide
+supervisor, worker = rule_based(supervise), rule_based(work)
 '''
 
 SLOW_SWARM = {

@@ -181,7 +181,7 @@ def test_reload_starts_anew_when_code_changes(slow_folder: Path) -> None:
         server.tokens["user"] = server.output.partition("user   ")[2].split()[0]
         assert "SWARM_NAME" in server.ask("work")
         agents = slow_folder / "slow_agents.py"
-        agents.write_text(agents.read_text().replace('"body": seen', '"body": "changed"'))
+        agents.write_text(agents.read_text().replace('"supervisor", seen', '"supervisor", "changed"'))
         eventually(lambda: _answer(server) == "changed", "the next process runs the new code")
         swarms = slow_folder / "swarms.json"
         swarms.write_text(swarms.read_text().replace('"1.0.0"', '"1.0.1"'))

@@ -41,49 +41,27 @@ TALKATIVE = '''
 """A supervisor that writes to its workers, `each` times to every one, and workers that take their time."""
 
 import asyncio
-import json
 import os
 import re
 
-from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.factories.rules import complete, request, rule_based, wait
 
 
-def use(history, *calls):
-    ids = [f"call{len(history)}.{n}" for n in range(len(calls))]
-    completion = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": i, "type": "function", "function": {"name": tool, "arguments": json.dumps(args)}}
-            for i, (tool, args) in zip(ids, calls)
-        ],
-    }
-    return None, [
-        AgentToolCall(tool_name=tool, tool_args=args, tool_call_id=i, completion=completion)
-        for i, (tool, args) in zip(ids, calls)
-    ]
-
-
-def supervisor(comm_targets, **_wiring):
-    async def decide(history, tool_choice):
-        flood = re.search(r"flood (\\d+)", history[-1]["content"])
+def supervisor(comm_targets, **wiring):
+    def decide(view):
+        flood = re.search(r"flood (\\d+)", view.mail.body)
         if flood is None:
-            return use(history, ("task_complete", {"finish_message": "done"}))
-        letter = {"subject": "Flood", "body": "chatter"}
-        letters = [
-            ("send_request", {"target": target, **letter}) for target in comm_targets for _ in range(int(flood[1]))
-        ]
-        return use(history, *letters, ("await_message", {"reason": "they are many"}))
+            return [complete("done")]
+        letters = [request(target, "chatter") for target in comm_targets for _ in range(int(flood[1]))]
+        return [*letters, wait("they are many")]
 
-    return decide
+    return rule_based(decide)(**wiring)
 
 
-def worker(**_wiring):
-    async def decide(history, tool_choice):
-        await asyncio.sleep(float(os.environ["TEST_TURN_SECONDS"]))
-        return use(history, ("await_message", {"reason": "there is more"}))
-
-    return decide
+@rule_based
+async def worker(view):
+    await asyncio.sleep(float(os.environ["TEST_TURN_SECONDS"]))
+    return [wait("there is more")]
 '''
 
 

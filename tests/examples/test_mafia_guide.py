@@ -135,15 +135,6 @@ async def test_modes(number: int) -> None:
     await running
 
 
-def test_manual_step() -> None:
-    (documented,) = ast.parse(re.sub(r":\s*$", ": ...", block(4).code)).body
-    assert isinstance(documented, ast.AsyncFunctionDef)
-    names = [argument.arg for argument in documented.args.args]
-    assert names == [name for name, _ in parameters(MAILSwarm.manual_step)]
-    defaults = [ast.literal_eval(default) for default in documented.args.defaults]
-    assert defaults == [default for _, default in parameters(MAILSwarm.manual_step)][-len(defaults) :]
-
-
 # ------------------------------------------------------------------------------------------------- the players
 
 

@@ -123,7 +123,7 @@ class World:
 
 async def arrives(exchange: Any, owner: UUID, *sender: UUID) -> None:
     """Return once there is mail in an inbox."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await exchange.receive(owner, *sender):  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.01)
 

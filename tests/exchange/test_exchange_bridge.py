@@ -317,7 +317,7 @@ class TestSafety:
         other = asyncio.create_task(bridge.step())
         await is_reading.wait()
         gate.set()
-        assert await asyncio.wait_for(asyncio.gather(one, other), 20) == [1, 0]
+        assert await asyncio.wait_for(asyncio.gather(one, other), 60) == [1, 0]
         gate.clear()
         is_reading.clear()
         await exchange.send(ANN, bridge.agent_ids["first"], "Hello again!")
@@ -433,7 +433,7 @@ class TestMailThatNobodyCanAnswer:
         running = asyncio.create_task(memory.run(0.01))
         await arrives(Awaited(exchange), ANN)
         memory.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
         assert exchange.receive(echo_id(memory)) == []
 
     @pytest.mark.parametrize("refused", [1, 2])
@@ -486,22 +486,8 @@ class TestRunning:
         await exchange.send(ANN, echo_id(bridge), "Hello!")
         await arrives(exchange, ANN)
         bridge.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
         assert await exchange.receive(echo_id(bridge)) == []
-
-    async def test_a_stop_after_a_cancelled_run_leaves_the_next_one_alone(
-        self, exchange: Any, bridge: ExchangeBridge
-    ) -> None:
-        first = asyncio.create_task(bridge.run(0.01))
-        await asyncio.sleep(0.02)
-        first.cancel()
-        await asyncio.wait([first])
-        bridge.stop()
-        running = asyncio.create_task(bridge.run(0.01))
-        await exchange.send(ANN, echo_id(bridge), "Hello!")
-        await arrives(exchange, ANN)
-        bridge.stop()
-        await asyncio.wait_for(running, 20)
 
     async def test_run_does_not_wait_for_the_slow(self, exchange: Any, stack: AsyncExitStack) -> None:
         gate = asyncio.Event()
@@ -521,7 +507,7 @@ class TestRunning:
         await asyncio.sleep(0.05)
         assert not running.done()
         gate.set()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
         assert [m.content for m in await exchange.receive(ANN, bridge.agent_ids["slow"])] == ["at last"]
 
     async def test_what_fails_is_logged_and_tried_again(
@@ -541,7 +527,7 @@ class TestRunning:
             await exchange.send(ANN, echo_id(bridge), "Hello!")
             await arrives(exchange, ANN)
             bridge.stop()
-            await asyncio.wait_for(running, 20)
+            await asyncio.wait_for(running, 60)
         assert "could not answer" in caplog.text
         assert len(await exchange.receive(ANN)) == 1
         assert len(await messages(bridge, bridge.task_id("echo", ANN))) == 1

@@ -302,18 +302,18 @@ class TestRunning:
         await three.send(ALICE, BOB, "hello")
         await arrives(three, BOB)
         three.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     async def test_a_stop_before_run_is_not_lost(self, three: Any) -> None:
         running = asyncio.create_task(three.run(interval=60))
         three.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     async def test_stop_does_not_wait_for_the_interval(self, three: Any) -> None:
         running = asyncio.create_task(three.run(interval=3600))
         await asyncio.sleep(0.05)
         three.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     async def test_a_stop_while_another_run_ends_holds_for_the_next(self, three: Any) -> None:
         first = asyncio.create_task(three.run(interval=3600))
@@ -321,7 +321,7 @@ class TestRunning:
         three.stop()
         second = asyncio.create_task(three.run(interval=3600))
         three.stop()
-        await asyncio.wait_for(asyncio.gather(first, second), 20)
+        await asyncio.wait_for(asyncio.gather(first, second), 60)
 
     async def test_a_run_whose_loop_was_closed_keeps_no_stop_from_the_next(self, three: Any) -> None:
         def leave() -> None:
@@ -333,7 +333,7 @@ class TestRunning:
 
         await asyncio.to_thread(leave)
         three.stop()
-        await asyncio.wait_for(three.run(interval=3600), 20)
+        await asyncio.wait_for(three.run(interval=3600), 60)
 
     async def test_run_may_be_called_again_after_stop(self, three: Any) -> None:
         three.stop()
@@ -357,7 +357,7 @@ class TestRunning:
         await three.send(ALICE, BOB, "hello")
         await arrives(three, BOB)
         three.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     async def test_a_stop_right_after_a_second_run_has_begun_ends_it(self, three: Any) -> None:
         exchange = three.exchange if isinstance(three, Awaited) else three
@@ -365,7 +365,7 @@ class TestRunning:
         await exchange.run(3600)
         running = asyncio.create_task(exchange.run(3600))
         exchange.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     @pytest.mark.parametrize("interval", [-1, float("nan"), "x", None])
     async def test_an_interval_below_zero_is_refused(self, three: Any, interval: Any) -> None:

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pydantic import BaseModel, model_serializer
 from support.plugins.tiers import sized
 
-from mail.errors import BadRequest, ConfigurationError
-from mail.exchange import OUTBOX, Exchange, Mail, open_exchange
+from mail.errors import BadRequest
+from mail.exchange import OUTBOX, Exchange, Mail
 
 ALICE, BOB, CAROL = uuid4(), uuid4(), uuid4()
 
@@ -204,12 +204,12 @@ async def test_stop_ends_runs_in_all_threads(exchange: Exchange) -> None:
     threads = [threading.Thread(target=lambda: asyncio.run(exchange.run(3600))) for _ in range(3)]
     for thread in threads:
         thread.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(exchange._repeater._runs) < 3:  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.01)
     await asyncio.to_thread(exchange.stop)
     for thread in threads:
-        await asyncio.to_thread(thread.join, 20)
+        await asyncio.to_thread(thread.join, 60)
         assert not thread.is_alive()
 
 
@@ -511,15 +511,3 @@ def test_metadata_is_a_dictionary(metadata: Any) -> None:
     exchange.register(ann)
     with pytest.raises(BadRequest, match="metadata must be a dictionary"):
         exchange.send(ann, None, "x", metadata=metadata)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [("", "''"), ("sqlite://", "'sqlite://'"), ("postgresql://a:secret@b/c", "postgresql://…")],
-)
-async def test_an_url_of_no_exchange_is_named(url: str, shown: str) -> None:
-    with pytest.raises(ConfigurationError, match="an exchange is opened by") as caught:
-        async with open_exchange(url):
-            pytest.fail("it was opened")
-    assert shown in caught.value.detail
-    assert "secret" not in caught.value.detail

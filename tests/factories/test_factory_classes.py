@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from pydantic import BaseModel, Field
 from support.services.llm_stub import LLMStub, call, reply, search, text, thinking
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.protocol.tool_schemas import AgentToolCall, declared_name
+from mail.core.protocol.tool_schemas import declared_name
 from mail.core.tools import pydantic_function_tool
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories import (
@@ -102,20 +101,6 @@ async def test_the_quick_start_of_the_seed(stub: LLMStub) -> None:
     assert request.body["max_output_tokens"] == 6000
     assert request.body["tool_choice"] == "auto"
     assert request.body["stream"] is True
-
-
-async def test_the_subclass_of_the_seed(stub: LLMStub) -> None:
-    class LiteLLMAnalystFunction(LiteLLMAgentFunction):
-        def __call__(
-            self,
-            messages: list[dict[str, Any]],
-            tool_choice: str | dict[str, Any] = "required",
-        ) -> Awaitable[tuple[str | None, list[AgentToolCall]]]:
-            return super().__call__(messages, tool_choice)
-
-    stub.script(reply(call("help")))
-    _, (made,) = await LiteLLMAnalystFunction(name="analyst", comm_targets=[], llm=GPT)([prompt()])
-    assert made.tool_name == "help"
 
 
 def test_base_agent_factory_is_deprecated() -> None:

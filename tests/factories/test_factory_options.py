@@ -17,11 +17,8 @@ from mail.config import ServerConfig
 from mail.core.protocol.calls import ToolFormat
 from mail.errors import AgentUnavailable, ConfigurationError, ModelError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
-from mail.factories.models import load_litellm
-from mail.factories.options import known_names
 from mail.swarms_json.build import build_swarm
 from mail.swarms_json.specs import SwarmSpec
-from scripts.litellm_options import read_names
 
 KEY = "sk-secret-of-ours"
 CLAUDE = "anthropic/claude-sonnet-4-5"
@@ -38,9 +35,8 @@ async def ask(stub: LLMStub, function: LiteLLMAgentFunction) -> dict[str, Any]:
     return stub.requests[-1].body
 
 
-def test_the_list_is_litellm_s_own() -> None:
-    found = {group: frozenset(names) for group, names in read_names(load_litellm()).items()}
-    assert found == known_names(), "run scripts/litellm_options.py"
+def test_settings_of_a_cloud_are_options() -> None:
+    agent(aws_region_name="eu-west-1", vertex_project="ours", langfuse_public_key="pk", verbose=False)
 
 
 @pytest.mark.parametrize("tool_format", ["responses", "completions"])
@@ -143,7 +139,13 @@ async def test_swarms_json(stub: LLMStub) -> None:
 
 def test_a_loaded_swarm_can_t_send_keys_elsewhere() -> None:
     build_swarm(entry(temperature=0), allowed_prefixes=["mail"])
-    for params in ({"api_base": "http://elsewhere"}, {"extra_headers": {}}, {"api_key": "${AWS_SECRET}"}):
+    for params in (
+        {"api_base": "http://elsewhere"},
+        {"aws_sts_endpoint": "http://elsewhere"},
+        {"fallbacks": [{"model": GPT, "api_base": "http://elsewhere"}]},
+        {"extra_headers": {}},
+        {"api_key": "${AWS_SECRET}"},
+    ):
         with pytest.raises(ConfigurationError, match=r"only in the server's own swarms\.json"):
             build_swarm(entry(**params), allowed_prefixes=["mail"])
 

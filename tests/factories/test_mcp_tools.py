@@ -89,7 +89,7 @@ async def test_a_model_calls_them_like_its_own(stub: LLMStub, server: Any) -> No
     assert add["parameters"]["properties"]["a"]["type"] == "integer"
     results = [item["output"] for item in stub.requests[1].body["input"] if "output" in item]
     added, picture, failed, looked = results
-    assert json.loads(added.removeprefix("SUCCESS: ")) == {"total": 42}
+    assert json.loads(added.removeprefix("SUCCESS: ")) == {"total": 42, "parts": [2, 40]}
     assert picture == "SUCCESS: [image, image/png, 100 bytes: not shown]"
     assert failed.startswith("ERROR: ")
     assert "no luck: rain" in failed

@@ -155,7 +155,7 @@ def test_turns_are_measured(stage: Stage) -> None:
         if "TurnSeconds" in record or "IdleWakeUps" in record
     ]
     metrics = records[-invocations:]
-    assert sum(sum(record.get("Turns", [0])) for record in metrics) == stage.load("measured").generation.turns
+    assert sum(record.get("Turns", 0) for record in metrics) == stage.load("measured").generation.turns
     assert {"TurnSeconds", "AgentSeconds", "Conflicts"} <= {name for record in metrics for name in record}
 
 

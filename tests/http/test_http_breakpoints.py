@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from support.processes.http_server import HTTPServer
 
 from mail.core.protocol.tool_schemas import ToolFormat
@@ -115,13 +114,6 @@ async def test_a_refused_message_can_be_sent_again_under_its_key() -> None:
         assert again.status_code == 200
 
 
-async def test_the_pause_in_responses_style() -> None:
-    async with HTTPServer(asking_swarm(tool_format="responses")) as server:
-        [waiting] = await pause(server)
-        assert waiting.keys() == {"arguments", "call_id", "name", "type", "id", "status"}
-        assert (waiting["type"], waiting["status"]) == ("function_call", "completed")
-
-
 async def test_a_paused_stream_ends_at_once() -> None:
     async with HTTPServer(asking_swarm()) as server:
         frames = await server.stream()
@@ -133,83 +125,6 @@ async def test_a_paused_stream_ends_at_once() -> None:
             frames[2].data["description"]
             == "agent supervisor used breakpoint tools ask_user with args: {'n': 0}"
         )
-
-
-@pytest.mark.parametrize("tool_format", ["completions", "responses"])
-@pytest.mark.parametrize(
-    ("result", "content"),
-    [
-        ('{"content": "blue"}', "blue"),
-        ({"content": "blue"}, "blue"),
-        ([{"content": "blue"}], "blue"),
-        ('[{"content": "blue"}]', "blue"),
-        ("blue", "blue"),
-        ('"blue"', "blue"),
-        ("{broken", "{broken"),
-        (7, "7"),
-        ({"content": {"a": [1]}}, '{"a": [1]}'),
-        ({"colour": "blue"}, '{"colour": "blue"}'),
-    ],
-)
-async def test_every_form_of_a_result(tool_format: ToolFormat, result: object, content: str) -> None:
-    async with HTTPServer(asking_swarm(tool_format=tool_format)) as server:
-        await pause(server)
-        answer = await server.ask(
-            body="", task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": result}
-        )
-        assert answer["response"] == content
-
-
-@pytest.mark.parametrize("encode", [json.dumps, lambda value: value])
-@pytest.mark.parametrize("tool_format", ["completions", "responses"])
-async def test_results_of_several_calls(tool_format: ToolFormat, encode: Any) -> None:
-    async with HTTPServer(asking_swarm(2, tool_format)) as server:
-        ids = [waiting.get("call_id", waiting["id"]) for waiting in await pause(server)]
-        results = encode([{"call_id": ids[1], "content": "b"}, {"call_id": ids[0], "content": "a"}])
-        frames = await server.stream(
-            task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": results}
-        )
-        assert [frame.event for frame in frames][:3] == ["breakpoint_action_complete"] * 2 + ["new_message"]
-        assert frames[-1].data["response"] == "a | b"
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        None,
-        "plain",
-        {"content": "only one"},
-        [{"content": "a"}, {"content": "b"}],
-        [{"call_id": "none", "content": "a"}, {"call_id": "nope", "content": "b"}],
-        [],
-    ],
-)
-async def test_results_that_do_not_match_the_calls(result: object) -> None:
-    async with HTTPServer(asking_swarm(2)) as server:
-        await pause(server)
-        before = await server.task("t")
-        response = await server.post(
-            task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": result}
-        )
-        assert response.status_code == 400
-        assert await server.task("t") == before
-
-
-@pytest.mark.parametrize("text", ['{"content": "\\ud800"}', '["\\udfff"]', '{"content": NaN}', "[" * 10_000])
-async def test_json_text_that_can_not_be_stored_is_plain_text(text: str) -> None:
-    async with HTTPServer(asking_swarm()) as server:
-        await pause(server)
-        answer = await server.ask(
-            task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": text}
-        )
-        assert answer["response"] == text
-
-
-async def test_a_task_that_waits_for_nothing(server: HTTPServer) -> None:
-    await server.ask(task_id="t")
-    response = await server.post(task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": "x"})
-    assert response.status_code == 400
-    assert "no call waits for a result" in response.json()["detail"]
 
 
 async def test_unknown_resume_from(server: HTTPServer) -> None:

@@ -8,6 +8,7 @@ import pytest
 from support.processes.http_server import HTTPServer, eventually
 
 from mail.errors import LeaseLost, StoreUnavailable
+from mail.testing.agents import build_swarm, complete
 
 EVERY_ROUTE = [
     ("GET", "/"),
@@ -176,6 +177,29 @@ async def test_a_body_that_ends_early_is_no_error_of_the_server(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.parametrize(
+    ("target", "status", "base_url"),
+    [
+        ("http://mail.example:81/swarms?x=1", 200, "http://mail.example:81"),
+        ("HTTP://mail.example/swarms", 200, "http://mail.example"),
+        ("http://mail.example", 200, ""),
+        ("http://mail.example/no%2Fwhere", 404, ""),
+        ("ftp://mail.example/swarms", 404, ""),
+        ("*", 404, ""),
+    ],
+)
+async def test_requests_in_absolute_form(target: str, status: int, base_url: str) -> None:
+    swarm = build_swarm({"supervisor": lambda _: [complete()]}, public=True)
+    async with HTTPServer(swarm) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: other\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    if base_url:
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["swarms"][0]["base_url"] == base_url
+
+
 # ------------------------------------------------------------------------------------------------- 404, 405
 
 
@@ -247,3 +271,23 @@ async def test_a_store_that_can_not_write(server: HTTPServer, monkeypatch: pytes
     monkeypatch.setattr(type(server.rig.store), "commit", refuse)
     response = await server.post()
     assert (response.status_code, response.json()) == (503, {"detail": "the disk is full"})
+
+
+@pytest.mark.parametrize("live", ["false", "true"])
+async def test_a_stream_ends_quietly_when_the_store_is_lost(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, live: str
+) -> None:
+    """Its client resumes it."""
+
+    async def lose(*_args, **_kwargs):
+        raise StoreUnavailable("the store can't be reached")
+
+    async def ended() -> bool:
+        return "a stream has ended" in caplog.text
+
+    await server.ask(task_id="t")
+    monkeypatch.setattr(type(server.rig.store), "read_events", lose)
+    async with server.frames("GET", "/task/stream", params={"task_id": "t", "live": live}) as frames:
+        assert [frame async for frame in frames] == []
+    await eventually(ended)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

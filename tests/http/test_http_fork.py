@@ -8,18 +8,11 @@ import httpx2
 import pytest
 from support.processes.http_server import HTTPServer
 
-from mail.core.decisions.quotas import Quotas
-from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
-
-
-async def no_action(_arguments: dict[str, Any]) -> str:
-    raise AssertionError("a breakpoint tool is run by nobody")
+from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 
 
 def supervise(view: View) -> Sequence[Call]:
-    """Ask the worker, and answer with what it was asked for last; `may I` asks the user first."""
-    if view.mail.body == "may I":
-        return [call("approve")]
+    """Ask the worker, and answer with what it was asked for last."""
     if view.mail.sender_type == "user":
         return [request("worker", view.mail.body), wait()]
     return [complete(view.mail.body)]
@@ -29,8 +22,6 @@ def supervise(view: View) -> Sequence[Call]:
 async def server() -> AsyncIterator[HTTPServer]:
     swarm = build_swarm(
         {"supervisor": supervise, "worker": lambda view: [respond("supervisor", f"did {view.mail.body}")]},
-        actions={"approve": no_action},
-        breakpoint_tools=frozenset({"approve"}),
     )
     async with HTTPServer(swarm) as server:
         yield server
@@ -111,39 +102,6 @@ async def test_a_fork_of_a_running_moment_waits_for_a_message(server: HTTPServer
     assert (await server.task("t"))["status"] == "completed"
 
 
-async def test_one_that_runs_comes_to_an_answer_by_itself(server: HTTPServer) -> None:
-    await server.post(body="sums", task_id="t")
-    made = (await fork(server, at=1, run=True)).json()
-    assert (made["status"], made["generation"]) == ("running", 1)
-    stream = await server.client.get("/task/stream", params={"task_id": made["task_id"]})
-    assert "event: task_complete" in stream.text
-    assert "did sums" in stream.text
-
-
-async def test_what_had_stopped_does_not_run_by_itself(server: HTTPServer) -> None:
-    await server.post(body="sums", task_id="t")
-    refused = await fork(server, run=True)
-    assert refused.status_code == 400
-    assert "was completed at" in refused.json()["detail"]
-    made = (await fork(server)).json()
-    assert (made["status"], made["waiting"]) == ("completed", 0)
-    answer = await server.post(body="again", task_id=made["task_id"])
-    assert answer.json()["response"] == "did again"
-
-
-async def test_one_at_a_breakpoint_takes_the_result_that_it_waits_for(server: HTTPServer) -> None:
-    await server.post(body="may I", task_id="t")
-    made = (await fork(server)).json()
-    record = await server.task(made["task_id"])
-    assert record["pending_tool_calls"] == (await server.task("t"))["pending_tool_calls"] != []
-    answer = await server.post(
-        body="", task_id=made["task_id"], resume_from="breakpoint_tool_call",
-        kwargs={"breakpoint_tool_call_result": "yes"},
-    )  # fmt: skip
-    assert answer.status_code == 200
-    assert (await server.task("t"))["status"] == "paused"
-
-
 @pytest.mark.parametrize(
     ("path", "fields", "field"),
     [
@@ -168,14 +126,6 @@ async def test_tasks_of_others_are_unknown(server: HTTPServer) -> None:
     assert (await fork(server, "nobody's")).status_code == 404
     assert (await look(server, 1, "nobody's")).status_code == 404
     assert (await fork(server, role="agent")).status_code == 403
-
-
-async def test_those_that_run_are_counted(server: HTTPServer) -> None:
-    await server.post(body="sums", task_id="t")
-    server.rig.runtime.quotas = Quotas(running_tasks=0)
-    refused = await fork(server, at=1, run=True)
-    assert refused.status_code == 429
-    assert (await fork(server, at=1)).status_code == 201
 
 
 async def test_threads_of_a_fork_are_its_own(server: HTTPServer) -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.processes.http_server import HTTPServer, eventually
 
 from mail.auth.keys import Caller
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.http.large_answers import LARGE_ANSWERS, WHOLE_BYTES, LargeAnswers
 from mail.testing.agents import Call, View, build_swarm, complete
 
@@ -192,7 +192,7 @@ async def test_an_answer_with_its_events_is_streamed_or_says_where_to_look(large
 
 
 async def test_a_message_for_a_full_task_is_413(large: HTTPServer) -> None:
-    large.rig.runtime.quotas = Quotas(task_bytes=20_000)
+    large.rig.runtime.caller_limits = CallerLimits(task_bytes=20_000)
     assert (await large.ask(task_id="t"))["response"] == "5 characters"
     response = await large.post(body="x" * 20_000, task_id="t")
     assert response.status_code == 413

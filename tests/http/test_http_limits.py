@@ -8,7 +8,7 @@ from support.processes.http_server import HTTPServer
 from test_http_interswarm import wrapper
 
 from mail.auth.keys import Caller
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.task.task import TaskKey
 from mail.errors import RateLimited
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
@@ -134,7 +134,7 @@ async def test_tasks_at_once() -> None:
         return [complete(view.mail.body)]
 
     async with HTTPServer(build_swarm({"supervisor": work})) as server:
-        server.rig.runtime.quotas = Quotas(running_tasks=1)
+        server.rig.runtime.caller_limits = CallerLimits(running_tasks=1)
         now = {"Prefer": "respond-async"}
         assert (await server.post(task_id="1", headers=now)).status_code == 202
         refused = await server.post(task_id="2", headers={**now, "Idempotency-Key": "k"})
@@ -154,7 +154,7 @@ async def test_another_swarm_is_refused_as_well_and_may_come_again() -> None:
         return [complete(view.mail.body)]
 
     async with HTTPServer(build_swarm({"supervisor": echo, "worker": work})) as server:
-        server.rig.runtime.quotas = Quotas(mailbox_depth=2)
+        server.rig.runtime.caller_limits = CallerLimits(mailbox_depth=2)
 
         async def forward(n: int) -> int:
             body = {"message": wrapper(message_id=f"m-{n}")}
@@ -169,6 +169,6 @@ async def test_another_swarm_is_refused_as_well_and_may_come_again() -> None:
         task = await server.rig.store.load(key)
         assert task is not None
         assert len(task.received) == 2
-        server.rig.runtime.quotas = Quotas()
+        server.rig.runtime.caller_limits = CallerLimits()
         assert await forward(3) == 200
         gate.set()

@@ -1,5 +1,6 @@
 """The OpenAPI document."""
 
+import re
 from typing import Any
 
 import pytest
@@ -85,7 +86,27 @@ async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None
         Draft202012Validator.check_schema(schema)
 
 
-async def test_debug_serves_a_page_to_try_things_out() -> None:
+async def test_each_operation_with_parameters_or_a_body_documents_400(server: HTTPServer) -> None:
+    """Query parameters and headers that can't be read get it, whatever the operation does."""
+    document = (await server.client.get("/openapi.json")).json()
+    missing = [
+        f"{method.upper()} {path}"
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        if "400" not in operation["responses"]
+        and (
+            "requestBody" in operation
+            or any(each["in"] != "path" for each in operation.get("parameters", ()))
+        )
+    ]
+    assert not missing
+
+
+async def test_debug_serves_a_page_of_the_endpoints() -> None:
     swarm = build_swarm({"supervisor": lambda _: [complete()]})
     async with HTTPServer(swarm, debug=True) as server:
-        assert (await server.client.get("/docs")).status_code == 200
+        page = await server.client.get("/docs")
+        assert page.status_code == 200
+        assert "<code>POST /message</code> Send the swarm a message" in page.text
+        assert not re.findall(r"<script|(?:src|href)=.?(?:https?:)?//", page.text), "nothing of other hosts"
+        assert "default-src 'none'" in page.headers["content-security-policy"]

@@ -18,21 +18,12 @@ from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
 from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
+from mail.net.types import SwarmEndpointCleaned
 from mail.server.uvicorn import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
 from mail.testing.agents import build_swarm, complete
 
-FIELDS = {
-    "swarm_name",
-    "base_url",
-    "version",
-    "last_seen",
-    "is_active",
-    "latency",
-    "swarm_description",
-    "keywords",
-    "metadata",
-}
+FIELDS = set(SwarmEndpointCleaned.model_fields)
 
 
 @pytest.fixture
@@ -158,12 +149,6 @@ async def test_bad_requests(knowing: HTTPServer, fields: dict[str, Any], problem
     response = await register(knowing, **fields)
     assert response.status_code == 400
     assert problem in response.json()["detail"]
-
-
-async def test_another_swarm_at_the_url(knowing: HTTPServer, beta: PeerServer) -> None:
-    response = await register(knowing, name="gamma", base_url=beta.url)
-    assert response.status_code == 400
-    assert "is swarm 'beta', not 'gamma'" in response.json()["detail"]
 
 
 async def test_only_admins_may(knowing: HTTPServer) -> None:

@@ -7,28 +7,7 @@ import httpx2
 import pytest
 from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer, eventually
-from support.processes.timelines import ONE_AGENT, TWO_AGENTS_AND_AN_ACTION
-
-from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import build_agent, build_swarm, call, complete, request, respond, wait
-
-
-def weather_swarm() -> SwarmCore:
-    def supervise(view):
-        if view.mail.sender == "weather":
-            return [complete(view.mail.body)]
-        return [request("weather"), wait("the forecast")]
-
-    def forecast(view):
-        if view.mail.sender_type == "system":
-            return [respond("supervisor", "sunny")]
-        return [call("get_weather", city="Tokyo")]
-
-    async def get_weather(args):
-        return f"sunny in {args['city']}"
-
-    weather = build_agent(forecast, targets=["supervisor"], actions=["get_weather"])
-    return build_swarm({"supervisor": supervise, "weather": weather}, actions={"get_weather": get_weather})
+from support.processes.timelines import ONE_AGENT
 
 
 async def test_order_with_one_agent(server: HTTPServer) -> None:
@@ -38,22 +17,6 @@ async def test_order_with_one_agent(server: HTTPServer) -> None:
     assert frames[-1].data.keys() == {"timestamp", "task_id", "response"}
     assert frames[-1].data["response"] == "you said: hi"
     assert all(frame.data["task_id"] == "t" for frame in frames)
-
-
-async def test_order_with_two_agents_and_an_action() -> None:
-    async with HTTPServer(weather_swarm()) as server:
-        frames = await server.stream()
-    assert [frame.event for frame in frames] == TWO_AGENTS_AND_AN_ACTION
-    assert [frame.id for frame in frames] == [str(n + 1) for n in range(len(frames))]
-    texts = [frame.data.get("description", "") for frame in frames]
-    assert texts[1] == "agent supervisor called send_request"
-    assert frames[1].data["extra_data"].keys() >= {"tool_name", "tool_args", "tool_call_id"}
-    assert texts[3] == "agent 'supervisor' is awaiting a new message: the forecast"
-    assert frames[3].data["extra_data"] == {"agent": "supervisor", "reason": "the forecast"}
-    assert texts[6] == "agent weather executing action tool: get_weather with args: {'city': 'Tokyo'}"
-    assert texts[7] == "action complete (caller = weather):\nsunny in Tokyo"
-    assert frames[8].data["extra_data"]["full_message"]["message"]["subject"] == "::action_complete::"
-    assert texts[12] == "agent supervisor called task_complete, full response to follow"
 
 
 async def test_headers_and_bytes(server: HTTPServer) -> None:
@@ -75,17 +38,6 @@ async def test_a_stream_of_a_resumed_task_begins_where_it_was_resumed(server: HT
     frames = await server.stream(task_id="t", resume_from="user_response")
     assert [frame.id for frame in frames] == ["6", "7", "8", "9", "10"]
     assert [frame.event for frame in frames] == ONE_AGENT
-
-
-async def test_a_failing_task_ends_with_task_error() -> None:
-    def fail(_view):
-        raise RuntimeError("no model")
-
-    async with HTTPServer(build_swarm({"supervisor": fail})) as server:
-        frames = await server.stream(task_id="t")
-    assert [frame.event for frame in frames][-3:] == ["agent_error", "dead_letter", "task_error"]
-    assert frames[-1].data.keys() == {"timestamp", "task_id", "response"}
-    assert "RuntimeError" in frames[-1].data["response"]
 
 
 async def test_pings_in_silence_and_a_break_at_once() -> None:

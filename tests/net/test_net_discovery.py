@@ -68,7 +68,7 @@ async def test_servers_that_list_nothing(registry: SwarmRegistry, beta: PeerServ
     beta.answers["/swarms"] = 404, {"detail": "no such page"}
     outcome = await registry.discover_swarms([beta.url, "http://127.0.0.1:1"])
     assert outcome.registered == ("beta",)
-    assert outcome.problems[beta.url] == "lists no swarms: 404 no such page"
+    assert outcome.problems[beta.url] == "lists no swarms: 404 Not Found"
     assert set(outcome.problems) == {beta.url, "http://127.0.0.1:1"}
 
 

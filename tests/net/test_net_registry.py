@@ -94,8 +94,8 @@ class TestRegistering:
             ((200, {"swarm": {"name": "beta", "keywords": "k"}}), "not that of a MAIL server"),
             ((200, b"<html>"), "not that of a MAIL server"),
             ((200, b'{"swarm": {"name": "\\ud800"}}'), "not that of a MAIL server"),
-            ((404, {"detail": "no such page"}), "404 no such page"),
-            ((403, b"Forbidden"), "403 Forbidden"),
+            ((404, {"detail": "no such page"}), "404 Not Found$"),
+            ((403, b"AWS_SECRET"), "403 Forbidden: it does not allow that with this token$"),
             ((301, b""), "redirects"),
         ],
     )

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.protocol.message import Tier
+from mail.core.task.change import Turn
 from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.ports import Busy, WakeUp
 from mail.core.task.task import TaskKey
@@ -27,6 +28,7 @@ from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
+HOOK = peer_mailbox("other")
 
 
 @dataclass
@@ -41,10 +43,12 @@ class Server:
 
 
 @asynccontextmanager
-async def server(url: str, swarm: str = NAME) -> AsyncIterator[Server]:
+async def server(
+    url: str, swarm: str = NAME, clock: Callable[[], float] = time.time
+) -> AsyncIterator[Server]:
     postgres = Postgres(url)
     notifier = Notifier(postgres)
-    store = PostgresStore(postgres, notifier)
+    store = PostgresStore(postgres, notifier, clock=clock)
     made = Server(
         postgres,
         notifier,
@@ -87,6 +91,35 @@ async def are_back(url: str, before: set[int]) -> None:
     async with asyncio.timeout(60):
         while len(now := await sessions(url)) != len(before) or not now.isdisjoint(before):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: Maker) -> None:
+    """Leases are taken, renewed and expired by the clock of the database, whatever the servers' clocks say."""
+
+    def ahead() -> float:
+        return time.time() + 120
+
+    async with server(url) as healthy, server(url, clock=ahead) as early:
+        begun = make.begin(KEY, Mail("alpha"), Mail("beta"), Mail(HOOK))
+        await healthy.store.commit(begun)
+        now = time.time()
+        lease = make.lease(now + 40)
+        turn = await healthy.store.open_turn(KEY, "alpha", lease, now=now, history_after=0)
+        assert isinstance(turn, Turn)
+        assert await healthy.store.renew([turn], expires=time.time() + 40) == set()
+        for store, there in ((healthy.store, time.time()), (early.store, ahead())):
+            assert await store.take_expired(NAME, now=there) == []
+            again = make.lease(there + 40)
+            assert await store.open_turn(KEY, "alpha", again, now=there, history_after=0) == Busy()
+            assert set(await store.read_leases(KEY, now=there)) == {"alpha"}
+            assert {each.mailbox for each in await store.list_ready(now=there)} == {"beta", HOOK}
+        there = ahead()
+        other = await early.store.open_turn(KEY, "beta", make.lease(there + 40), now=there, history_after=0)
+        assert isinstance(other, Turn)
+        assert other.running_turns == 1
+        assert await healthy.store.take_expired(NAME, now=time.time() + 30) == []
+        late = await healthy.store.take_expired(NAME, now=time.time() + 60)
+        assert {each.mailbox for each in late} == {"alpha", "beta"}
 
 
 class TestRollCall:

@@ -1,4 +1,4 @@
-"""The actions of mail.stdlib.mcp, asked of a real server (mcp_server.py) over both transports."""
+"""The actions of mail.stdlib.mcp, asked of a real server over both transports."""
 
 import asyncio
 import json
@@ -7,17 +7,16 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import mcp_server
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.processes.http_server import QuickUvicorn, eventually
+from support.services import mcp_desk
 from support.services.mcp_program import COMMAND
 
 from mail.core.turns.context import TURN, TurnContext
@@ -37,7 +36,7 @@ from mail.utils.outcomes import ActionFailed
 
 pytestmark = pytest.mark.full
 
-PROGRAM = {"command": sys.executable, "args": [mcp_server.__file__]}
+PROGRAM = {"command": sys.executable, "args": [mcp_desk.__file__]}
 
 
 @pytest.fixture
@@ -50,30 +49,10 @@ def set_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     return set_up
 
 
-@asynccontextmanager
-async def mcp_serving() -> AsyncIterator[str]:
-    """The URL of the server over streamable HTTP. It runs in a task of its own, for the SDK's task groups."""
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    is_over = asyncio.Event()
-
-    async def serve() -> None:
-        app = mcp_server.app()
-        async with app.router.lifespan_context(app), QuickUvicorn(app) as server:
-            url.set_result(f"{server.url}/mcp")
-            await is_over.wait()
-
-    serving = asyncio.create_task(serve())
-    try:
-        yield await url
-    finally:
-        is_over.set()
-        await serving
-
-
 @pytest.fixture
 async def endpoint() -> AsyncIterator[str]:
     """The URL of the server over streamable HTTP."""
-    async with mcp_serving() as url:
+    async with mcp_desk.serving(mcp_desk.desk()) as url:
         yield url
 
 
@@ -86,7 +65,7 @@ async def toolbox(
         set_up(toolbox=PROGRAM)
         yield "toolbox"
         return
-    async with mcp_serving() as url:
+    async with mcp_desk.serving(mcp_desk.desk()) as url:
         if request.param == "http":
             set_up(toolbox={"type": "http", "url": url})
             yield "toolbox"
@@ -104,7 +83,7 @@ def children() -> set[str]:
 async def test_everything(toolbox: str, run: Any, told: Any) -> None:
     """All that there is to ask, of each kind of server."""
     pinged = await run(mcp_ping, server=toolbox)
-    assert (pinged["name"], pinged["version"], pinged["instructions"]) == ("toolbox", "7.1", "Use the tools.")
+    assert (pinged["name"], pinged["version"], pinged["instructions"]) == ("desk", "7.1", "Use the tools.")
     assert {"tools", "resources", "prompts"} <= set(pinged["capabilities"])
     tools = {tool["name"]: tool for tool in (await run(mcp_list_tools, server=toolbox))["tools"]}
     assert tools["add"]["description"] == "Add whole numbers."
@@ -142,8 +121,8 @@ class TestResults:
         assert said == {"content": [{"type": "text", "text": "Grüße"}]}
 
     async def test_images_are_described(self, run: Any) -> None:
-        size = f"{len(mcp_server.PIXEL)} bytes"
-        shown = await run(mcp_call_tool, server="toolbox", tool="picture")
+        size = f"{len(mcp_desk.PIXEL)} bytes"
+        shown = await run(mcp_call_tool, server="toolbox", tool="files.read/one")
         assert shown == {"content": [{"type": "image", "mime_type": "image/png", "not_shown": size}]}
         icon = await run(mcp_read_resource, server="toolbox", uri="notes://icon")
         assert icon == {"contents": [{"uri": "notes://icon", "mime_type": "image/png", "not_shown": size}]}
@@ -194,7 +173,7 @@ class TestNamedServers:
     async def test_of_a_file(self, run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"toolbox": PROGRAM}, "inputs": []}))
         monkeypatch.setenv("MAIL_MCP_SERVERS", str(tmp_path / "mcp.json"))
-        assert (await run(mcp_ping, server="toolbox"))["name"] == "toolbox"
+        assert (await run(mcp_ping, server="toolbox"))["name"] == "desk"
 
     async def test_unknown(self, told: Any, set_up: Any) -> None:
         assert "known are: none" in await told(ToolCallFault, mcp_ping, server="toolbox")
@@ -236,7 +215,7 @@ class TestNamedServers:
         assert said["content"][0]["text"].startswith("None in ")
 
     async def test_headers_are_sent(self, run: Any, set_up: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        app, seen = mcp_server.app(), set()
+        app, seen = mcp_desk.desk().streamable_http_app(), set()
 
         async def listening(scope: Any, receive: Any, send: Any) -> None:
             seen.add(dict(scope["headers"]).get(b"authorization"))

@@ -13,12 +13,14 @@ from support.services.federation import Swallow
 
 from handlers import telemetry
 from mail.core.engine.leased_turn import OutboundResult, TurnReport
+from mail.core.task.change import Turn
 from mail.core.task.draft import Draft
+from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.usage import Usage, report_usage
 from mail.errors import PeerRefused
 from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
-from mail.testing.changes import ANN, SWARM, Maker
+from mail.testing.changes import ANN, SWARM, Mail, Maker
 
 pytest.importorskip("prometheus_client", reason="pip install 'mail-serverless[metrics]'")
 from prometheus_client.parser import text_string_to_metric_families
@@ -173,25 +175,23 @@ class Written:
         return dict(found)
 
 
+def turn_of(mailbox: str) -> Turn:
+    make = Maker()
+    begun = make.begin(TaskKey(ANN, "t"), Mail(mailbox))
+    return Turn(begun.task, begun.deliveries[0], make.lease(), history=[], checkpoint=None)
+
+
 def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    class Recorder:
-        def __init__(self) -> None:
-            self.names: set[str] = set()
-
-        def add_metric(self, name: str, _unit: str, _value: float) -> None:
-            self.names.add(name)
-
     usage = Usage(calls=1, input_tokens=1, output_tokens=1)
-    emf = Recorder()
-    for outcome in (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.IDLE):
+    for outcome in (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST, TurnReport.Outcome.HANDED_BACK):
         report = TurnReport(outcome, models={"m": usage}, outbound=OutboundResult.DELIVERED)
-        telemetry.measure_turn(emf, report, 1.0)  # type: ignore[arg-type]
-        telemetry.measure_outbound(emf, report, 1.0)  # type: ignore[arg-type]
+        for mailbox in ("alpha", peer_mailbox("beta")):
+            telemetry.TurnMetrics().turn_ended(turn_of(mailbox), report, 1.0)
     maker = Maker()
     begun = maker.begin(TaskKey(ANN, "t"))
     for change in (begun, maker.change(begun.task, transition=Transition.COMPLETE)):
         telemetry.TaskMetrics().task_changed(change)
-    names = emf.names | {name for (name,) in Written(capsys.readouterr().out).sums()}
+    names = {name for (name,) in Written(capsys.readouterr().out).sums()} - {"LostTurns"}
     page = PrometheusMetrics({"turns": lambda: 0}).render().decode()
     ours = set(re.findall(r"^# TYPE mail_(\w+?)(?:_total)? ", page, re.MULTILINE))
     theirs = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names}
@@ -216,15 +216,12 @@ async def test_the_functions_on_aws_count_tasks_as_we_do(
 
 
 def test_the_functions_on_aws_tell_models_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    class Nothing:
-        def add_metric(self, *_metric: object) -> None:
-            pass
-
     one = Usage(calls=1, input_tokens=10, cached_tokens=4, output_tokens=2, cost=0.5)
     report = TurnReport(TurnReport.Outcome.COMMITTED, models={"a": one + one, "": one})
-    telemetry.measure_turn(Nothing(), report, 1.0)  # type: ignore[arg-type]
+    telemetry.TurnMetrics().turn_ended(turn_of("alpha"), report, 1.0)
     written = Written(capsys.readouterr().out)
     assert written.sums() == {
+        ("Turns",): 1, ("TurnSeconds",): 1.0, ("AgentSeconds",): 0, ("Conflicts",): 0,
         ("ModelCalls",): 3, ("InputTokens",): 30, ("CachedTokens",): 12, ("OutputTokens",): 6, ("CostUsd",): 1.5,
     }  # fmt: skip
     by_model = written.sums("model")

@@ -15,7 +15,7 @@ from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage
 from mail.net import SwarmRegistry
-from mail.net.public_urls import tls
+from mail.public_urls import tls
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
 MODEL = "openai/gpt-5-mini"

@@ -1,14 +1,20 @@
 """Calls that wait for approval, on the page in a headless Chromium."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from studio_page import answers, ask, expect, send, status_of
+from studio_server import Gate, StudioServer
 from support.processes.approval_swarm import Bank
 
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.testing.agents import View, build_swarm, call, complete
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +65,88 @@ def test_one_call_is_edited_and_the_other_rejected(page: "Page", bank: Bank) -> 
     cards.get_by_role("button", name="Approve with these arguments").click()
     expect(page.locator(".answered").last).to_contain_text("approved by user")
     expect(page.locator(".answered").last).to_contain_text("→ paid 700 to bob")
+
+
+HIDDEN = "\u202e00001 MORF\u202c safe\u200b"
+HEBREW = "\u05d0\u05d1\u05d2"
+
+
+def hiding_swarm(_gate: Gate) -> SwarmCore:
+    """An agent that pays with arguments in which something is hidden, and answers with what it was asked."""
+
+    async def pay(arguments: dict[str, Any]) -> str:
+        return json.dumps(arguments)
+
+    def act(view: View) -> Any:
+        if not view.mail.body.startswith("pay"):
+            return [complete(view.mail.body)]
+        if view.results:
+            return [complete(view.results[-1])]
+        return [
+            call("pay", to=HIDDEN, account=12345678901234567, note=f"{HEBREW} 1", more={HIDDEN: [HIDDEN]})
+        ]
+
+    return build_swarm({"payer": act}, actions={"pay": ActionCore("pay", pay, needs_approval=True)})
+
+
+@pytest.fixture(scope="module")
+def hiding() -> Iterator[StudioServer]:
+    with StudioServer(hiding_swarm) as server:
+        yield server
+
+
+def test_what_is_approved_is_what_was_shown(
+    page: "Page", hiding: StudioServer, shoot: Callable[[str], Path]
+) -> None:
+    ask(page, hiding, f"pay {HIDDEN}", "paused")
+    escaped = r"\u202e00001 MORF\u202c safe\u200b"
+    expect(page.locator(".task-head")).to_contain_text(f"pay {escaped}")
+    expect(page.get_by_role("navigation", name="Your tasks")).to_contain_text(f"pay {escaped}")
+    card = page.get_by_role("group", name="pay needs your approval")
+    shoot("approval-hidden")
+    values = card.locator("dd")
+    expect(values.nth(0)).to_have_text(escaped)
+    expect(values.nth(1)).to_have_text("12345678901234567")
+    expect(values.nth(2).locator("bdi")).to_have_text(f"{HEBREW} 1")
+    expect(values.nth(3)).to_contain_text(rf'"{escaped}": [')
+    card.get_by_role("button", name="Edit").click()
+    arguments = card.get_by_label("Arguments")
+    assert escaped in arguments.input_value()
+    arguments.fill(arguments.input_value().replace("safe", "unsafe"))
+    card.get_by_role("button", name="Approve with these arguments").click()
+    expect(card.get_by_text("can't send a number with so many digits")).to_be_visible()
+    card.get_by_role("button", name="Back").click()
+    with page.expect_request("**/message") as sent:
+        card.get_by_role("button", name="Approve", exact=True).click()
+    assert len(sent.value.post_data_json["kwargs"]["approvals"][0]["arguments_sha256"]) == 64
+    expect(status_of(page)).to_have_text("completed")
+    expect(page.locator(".answered")).to_contain_text("approved by")
+
+
+def test_extreme_text_and_an_error_leave_the_rest_of_a_conversation(
+    page: "Page", hiding: StudioServer, shoot: Callable[[str], Path]
+) -> None:
+    ask(page, hiding, "> " * 3000 + "quoted")
+    expect(answers(page).last).to_contain_text("quoted")
+    send(page, "a." * 60_000 + "@")
+    expect(answers(page)).to_have_count(2)
+    expect(answers(page).last).to_contain_text("a.a.@")
+    send(page, "this one breaks")
+    expect(answers(page)).to_have_count(3)
+
+    def break_one(route: "Route") -> None:
+        answer = route.fetch()
+        task = answer.json()
+        for item in task.get("items", []):
+            if item.get("kind") == "answer" and "breaks" in item["text"]:
+                item["text"] = None
+        route.fulfill(response=answer, json=task)
+
+    page.route("**/task?*", break_one)
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("This entry can't be shown.")
+    expect(answers(page)).to_have_count(2)
+    expect(page.locator(".bubble.mine").last).to_contain_text("this one breaks")
+    expect(page.get_by_role("navigation", name="Your tasks")).to_be_visible()
+    shoot("broken-entry")
+    page.wrong.clear()  # type: ignore[attr-defined]  # the error is in the console

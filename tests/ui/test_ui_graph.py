@@ -171,7 +171,7 @@ def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str
 
     node(page, "supervisor").click()
     panel = page.locator(".agent-panel")
-    expect(panel).to_contain_text("2 received · 2 sent · 3 tool calls")
+    expect(panel).to_contain_text("2 received · 2 sent · 0 actions")
     expect(panel).to_contain_text("2 model calls · 2,400 tokens in · 68 out · $0.025")
     expect(panel.locator(".history > li").first).to_contain_text("From the caller · request")
     panel.get_by_text("Reasoning").click()

@@ -1,4 +1,4 @@
-"""The person at the terminal and on the page is one: the page of the printed link has the tasks of commands, and an
+"""The person at the terminal and on the page is one: the page of an operator's link has the tasks of commands, and an
 admin's tabs.
 """
 
@@ -21,10 +21,6 @@ FOR_ADMINS = re.compile(
 )
 
 
-def printed_link(server: ServerProcess) -> str:
-    return re.findall(r"Open (\S+#sign-in=\S+)", server.output)[0]
-
-
 def new_link(server: ServerProcess, folder: Path) -> str:
     """The link that `mail ui` makes."""
     made = run_mail("ui", "--server", server.url, "--no-browser", "--json", cwd=folder)
@@ -36,7 +32,7 @@ def test_what_one_begins_the_other_shows_and_opens(
 ) -> None:
     sent = run_mail("send", "2**10", "--task-id", "typed", "--server", server.url, cwd=tmp_path)
     assert sent.returncode == 0, sent.stderr
-    page.goto(printed_link(server))
+    page.goto(new_link(server, tmp_path))
     expect(page.locator(".who")).to_have_text("user")
     page.locator('[data-task="typed"]').click()
     expect(answers(page)).to_contain_text(["1024"])

@@ -20,6 +20,7 @@ def test_units(tmp_path: Path) -> None:
         unavailable("playwright")
     node = Path(playwright.origin).parent / "driver" / "node"
     shutil.copytree(FOLDER, tmp_path / "ui")
+    shutil.copy(UNITS / "visible.cases.json", tmp_path)
     tests = sorted(path.name for path in UNITS.glob("*.test.js"))
     for test in tests:
         shutil.copy(UNITS / test, tmp_path)

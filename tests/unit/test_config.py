@@ -70,6 +70,7 @@ class TestDefaults:
                     "running_tasks": 100,
                     "mailbox_depth": 1000,
                     "task_bytes": 64 * 1024 * 1024,
+                    "caller_bytes": 10 * 1024**3,
                 },
                 "connections": {
                     "total": 8192,

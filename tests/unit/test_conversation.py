@@ -14,6 +14,7 @@ from mail.core.task.events import Event, EventKind, read_extra
 from mail.core.task.extras import Extra
 
 KIND = EventKind
+SYSTEM = MAILAddress(address_type="system", address="swarm")
 ANN = MAILAddress(address_type="user", address="ann")
 
 
@@ -30,13 +31,15 @@ class Timeline:
         self.events.append(Event(seq, kind, time, text, read_extra(kind, extra), message))
         return self
 
-    def mail(self, sender: Any, to: Any, body: str, kind: Any = "request", **more: Any) -> "Timeline":
+    def mail(
+        self, sender: Any, to: Any, body: str, kind: Any = "request", subject: str = "S", **more: Any
+    ) -> "Timeline":
         message = compose_message(
             kind,
             task_id="t",
             sender=create_agent_address(sender) if isinstance(sender, str) else sender,
             recipients=[create_agent_address(to) if isinstance(to, str) else to],
-            subject="S",
+            subject=subject,
             body=body,
             clock=SystemClock(),
         )
@@ -112,7 +115,7 @@ def test_items_grow() -> None:
     message, work = reader.read(timeline.events[0])
     assert work.id in [item.id for item in reader.read(timeline.events[1])]
     waits = Event(3, KIND.AWAIT_MESSAGE, timeline.events[1].timestamp, "", Extra(agent="lead"))
-    assert [item.kind for item in reader.read(waits)] == ["turn"]
+    assert [item.kind for item in reader.read(waits)] == ["turn", "note"]
     assert (message.id, work.id) == ("1.0", "1.1")
 
 
@@ -191,7 +194,7 @@ def test_a_cancellation_is_said_once_and_keeps_the_work_before() -> None:
     timeline = Timeline().ask().call("send_request").add(KIND.TASK_CANCELLED, "cancelled by ann")
     timeline.add(KIND.TASK_ERROR, "cancelled by ann", with_last=True, status="cancelled")
     timeline.add(KIND.TURN_DISCARDED, "discarded", agent="worker")
-    assert timeline.kinds() == ["message", "work", "cancelled"]
+    assert timeline.kinds() == ["message", "work", "cancelled", "note"]
     assert timeline.one("work").agents == ("lead", "worker")
 
 
@@ -199,9 +202,37 @@ def test_messages_to_people_and_forks() -> None:
     timeline = Timeline().add(KIND.TASK_FORKED, "fork", forked_from="t0", at=3)
     timeline.add(KIND.HISTORY_INHERITED, "remembers", with_last=True, agent="lead")
     timeline.ask().mail("lead", ANN, "by the way", "response")
-    assert timeline.kinds() == ["forked", "message", "work", "told"]
+    assert timeline.kinds() == ["forked", "note", "message", "work", "told"]
 
 
 def test_a_redriven_message_is_not_said_again() -> None:
     timeline = Timeline().ask().mail(ANN, "lead", "go", redrives=2)
     assert timeline.kinds() == ["message", "work"]
+
+
+def test_what_no_other_item_shows_is_a_note() -> None:
+    timeline = Timeline().ask().add(KIND.AWAIT_MESSAGE, "waits: the rain", agent="lead", reason="the rain")
+    timeline.mail(SYSTEM, "lead", "no such tool", "broadcast", subject="::tool_call_error::")
+    timeline.mail(SYSTEM, "lead", "look: rain", "broadcast", subject="::action_complete::")
+    timeline.add(KIND.TEXT_ANSWER, "it is a remark", agent="lead", taken_as=None, content="Hm.")
+    timeline.add(KIND.TEXT_ANSWER, "it is an answer", agent="lead", taken_as="send_response")
+    timeline.add(KIND.WEBHOOK_ERROR, "webhook w is removed", hook="w")
+    notes = [item for item in timeline.items() if item.kind == "note"]
+    assert [(note.agent, note.name, note.text, note.recipients) for note in notes] == [
+        ("lead", "await_message", "the rain", ()),
+        ("", "tool call error", "no such tool", ("lead",)),
+        ("lead", "text_answer", "Hm.", ()),
+        ("", "webhook_error", "webhook w is removed", ()),
+    ]
+
+
+def test_mail_and_actions_have_what_the_model_thought() -> None:
+    timeline = Timeline().ask()
+    call = {"agent": "lead", "tool_args": {}, "tool_call_id": "c"}
+    thoughts = {"reasoning": "She knows.", "preamble": "I ask."}
+    timeline.add(KIND.TOOL_CALL, tool_name="send_request", **call, **thoughts)
+    timeline.add(KIND.TOOL_CALL, with_last=True, tool_name="await_message", **call)
+    timeline.mail("lead", "weather", "rain?", with_last=True)
+    timeline.mail("lead", "weather", "snow?", with_last=True)
+    mail = [item for item in timeline.items() if item.kind == "mail"]
+    assert [(each.reasoning, each.said) for each in mail] == [("She knows.", "I ask."), ("", "")]

@@ -11,7 +11,7 @@ from dead_letters import ended, letters, loaded
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.submit import Submission
 from mail.core.engine.dead_letters import (
     REDRIVEN_PER_COMMIT,
@@ -244,7 +244,7 @@ class TestRedriving:
     async def test_a_full_mailbox_takes_no_more(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
-            rig.runtime.quotas = Quotas(running_tasks=0)
+            rig.runtime.caller_limits = CallerLimits(running_tasks=0)
             done = await rig.runtime.dead_letters.sweep(rig.runtime.dead_letters.redrive, ADMIN, None, None)
             assert done.outcomes == {}
             assert "which is the limit" in done.failures[outcome.key]

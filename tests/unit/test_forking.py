@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mail.core.decisions.approvals import GivenApproval
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.fork import fork
-from mail.core.decisions.quotas import Quotas
 from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange
@@ -347,7 +347,7 @@ class TestRuntime:
         async with Rig(build_swarm(chatty())) as rig:
             await rig.ask("one", task_id="first")
             await rig.workers.stop()
-            rig.runtime.quotas = Quotas(running_tasks=1)
+            rig.runtime.caller_limits = CallerLimits(running_tasks=1)
             await rig.runtime.fork(rig.user, "first", at=1, run=True)
             with pytest.raises(TooManyTasks):
                 await rig.runtime.fork(rig.user, "first", at=1, run=True)

@@ -15,7 +15,6 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observer
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.leases import Claim
-from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
 from mail.testing.agents import View, build_swarm, call, complete
@@ -267,26 +266,3 @@ async def test_a_busy_event_loop_does_not_run_its_own_turn_a_second_time() -> No
         assert (await running).outcome is TurnReport.Outcome.COMMITTED
         assert again.outcome is not TurnReport.Outcome.COMMITTED
         assert (calls, counted.taken_over) == (["called"], [])
-
-
-async def test_a_turn_that_kills_its_workers_becomes_a_dead_letter() -> None:
-    published: list[WakeUp] = []
-
-    async def publish(wake_ups: Sequence[WakeUp]) -> None:
-        published.extend(wake_ups)
-
-    async with started({"supervisor": lambda view: [complete("never")]}) as (rig, _, counted):
-        submitted = await rig.submit()
-        rig.queue.publish = publish  # type: ignore[method-assign]
-        attempt = 1
-        for _ in range(2):
-            await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0, attempt)  # and its worker dies
-            assert await rig.runtime.take_over(max_attempts=3, reason="it died") == 1
-            (again,) = published
-            assert (again.attempt, again.overtakes) == (attempt + 1, True)
-            attempt = again.attempt
-            published.clear()
-        await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0, attempt)
-        await rig.runtime.take_over(max_attempts=3, reason="it died")
-        assert "it died" in (await rig.outcome(submitted)).answer
-        assert counted.taken_over == ["supervisor"] * 3

@@ -153,7 +153,7 @@ class TestTimeline:
     def test_unknown_kinds_are_kept(self) -> None:
         change = imported(event("t", "custom", "look", 1, {"n": 1}), (None, "plain text"), ENDED)
         facts = {
-            (each.text, each.extra.more.get("event"))
+            (each.text, each.extra.as_json().get("event"))
             for each in change.events
             if each.kind is EventKind.IMPORTED
         }

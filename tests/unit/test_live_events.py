@@ -40,7 +40,7 @@ async def test_a_watcher_sees_that_a_turn_is_taken_over() -> None:
         lost = opened[0].lease.token
         live: list[LiveEvent] = []
         async with rig.runtime.turns.live.subscribe(key) as subscription:
-            await rig.runtime.run_turn(key, "supervisor", attempt=2)
+            await rig.runtime.run_turn(key, "supervisor")
             live = subscription.take()
     assert [(event.kind, event.turn == lost) for event in live] == [
         (LiveKind.TURN_ENDED, True),

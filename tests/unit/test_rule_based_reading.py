@@ -47,7 +47,7 @@ class TestSaying:
             {"name": "a", "arguments": '{"x": 1}'},
             {"name": "b", "arguments": "{}"},
         ]
-        assert [call.tool_call_id for call in (first, second)] == ["call_t_1", "call_t_2"]
+        assert [call.tool_call_id for call in (first, second)] == ["call_t.0", "call_t.1"]
 
     def test_responses(self) -> None:
         _, (first, second) = say("responses", [("a", {"x": 1}), ("b", {})], text="Hm.", turn_id="t")
@@ -56,8 +56,8 @@ class TestSaying:
         assert words["content"][0]["text"] == "Hm."
         assert items[0] == {
             "type": "function_call",
-            "id": "fc_t_1",
-            "call_id": "call_t_1",
+            "id": "fc_call_t.0",
+            "call_id": "call_t.0",
             "name": "a",
             "arguments": '{"x": 1}',
             "status": "completed",
@@ -80,10 +80,10 @@ class TestSaying:
         ]
         stored = json.loads(json.dumps(history))
         assert list(newest_first(stored)) == [
-            Result("call_t_2", "SUCCESS: b"),
-            Result("call_t_1", "SUCCESS: a"),
-            Call("call_t_2", "b", {}),
-            Call("call_t_1", "a", arguments),
+            Result("call_t.1", "SUCCESS: b"),
+            Result("call_t.0", "SUCCESS: a"),
+            Call("call_t.1", "b", {}),
+            Call("call_t.0", "a", arguments),
         ]
 
 

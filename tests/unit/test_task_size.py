@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic_core import to_json
 
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.pacing import Pacer
 from mail.core.task.events import EventKind, encode_events
 from mail.core.task.ports import Store
@@ -31,7 +31,7 @@ def write(view: View) -> list[Call]:
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     async with Rig(build_swarm({"supervisor": write})) as rig:
-        rig.runtime.quotas = Quotas(task_bytes=LIMIT)
+        rig.runtime.caller_limits = CallerLimits(task_bytes=LIMIT)
         yield rig
 
 
@@ -111,7 +111,7 @@ async def test_a_failing_turn_may_exceed_it_as_well() -> None:
         raise RuntimeError
 
     async with Rig(build_swarm({"supervisor": fail})) as rig:
-        rig.runtime.quotas = Quotas(task_bytes=LIMIT)
+        rig.runtime.caller_limits = CallerLimits(task_bytes=LIMIT)
         ended = await rig.ask(LARGE, task_id="t")
         assert ended.task.status is TaskStatus.FAILED
         assert "the task may store" in ended.answer
@@ -127,7 +127,7 @@ async def test_the_result_of_an_action_that_does_not_fit_ends_the_task() -> None
 
     swarm = build_swarm({"supervisor": lambda _view: [call("dump")]}, actions={"dump": dump})
     async with Rig(swarm) as rig:
-        rig.runtime.quotas = Quotas(task_bytes=LIMIT)
+        rig.runtime.caller_limits = CallerLimits(task_bytes=LIMIT)
         ended = await rig.ask("dump it", task_id="t")
         assert ended.task.status is TaskStatus.FAILED
         assert "the task may store" in ended.answer
@@ -143,7 +143,7 @@ async def test_other_agents_turns_find_the_task_ended() -> None:
     async with Rig(
         build_swarm({"supervisor": boss, "worker": lambda _view: [respond("supervisor", LARGE)]})
     ) as rig:
-        rig.runtime.quotas = Quotas(task_bytes=45_000)
+        rig.runtime.caller_limits = CallerLimits(task_bytes=45_000)
         ended = await rig.ask("work", task_id="t")
         assert ended.task.status is TaskStatus.FAILED
         assert ended.task.stored_bytes < 45_000
@@ -151,7 +151,7 @@ async def test_other_agents_turns_find_the_task_ended() -> None:
 
 async def test_a_task_at_the_limit_can_be_cancelled_and_read(rig: Rig) -> None:
     submitted = await rig.submit("say ok", task_id="t")
-    rig.runtime.quotas = Quotas(task_bytes=10)
+    rig.runtime.caller_limits = CallerLimits(task_bytes=10)
     task = await rig.runtime.cancel(rig.user, "t")
     assert task.status is TaskStatus.CANCELLED
     assert (await rig.outcome(submitted)).task.status is TaskStatus.CANCELLED
@@ -159,7 +159,7 @@ async def test_a_task_at_the_limit_can_be_cancelled_and_read(rig: Rig) -> None:
 
 async def test_a_fork_may_be_no_larger(rig: Rig) -> None:
     await rig.ask("3000 characters", task_id="t")
-    rig.runtime.quotas = Quotas(task_bytes=1000)
+    rig.runtime.caller_limits = CallerLimits(task_bytes=1000)
     with pytest.raises(TaskFull):
         await rig.runtime.fork(rig.user, "t")
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskStatus
-from mail.errors import AlreadyDecided, BadApproval, BadBreakpointResult, NotPaused
+from mail.errors import AlreadyDecided, ArgumentsDiffer, BadApproval, BadBreakpointResult, DecisionTooLate
 from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.rig import Outcome, Rig
 
@@ -152,6 +153,21 @@ async def test_a_bad_decision_changes_nothing(approval: dict[str, Any], problem:
     assert bank.paid == []
 
 
+async def test_a_decision_on_other_arguments_than_the_person_has_seen_is_refused() -> None:
+    rig, bank = paying(call("pay", to="\u202ebob"))
+    async with rig:
+        paused = await rig.ask()
+        [waiting] = paused.task.generation.waiting_calls
+        assert waiting.arguments_text == '{"to": "\\u202ebob"}'
+        other = sha256(b'{"to": "bob"}').hexdigest()
+        with pytest.raises(ArgumentsDiffer, match=r"has other arguments than .*u202ebob"):
+            await decide(rig, paused, {"decision": "approve", "arguments_sha256": other})
+        assert bank.paid == []
+        seen = sha256(waiting.arguments_text.encode()).hexdigest()
+        await decide(rig, paused, {"decision": "approve", "arguments_sha256": seen})
+        assert bank.paid == [{"to": "\u202ebob"}]
+
+
 async def test_a_result_in_place_of_a_decision_is_refused() -> None:
     rig, bank = paying(call("pay", to="bob"))
     async with rig:
@@ -169,7 +185,7 @@ async def test_a_task_that_has_moved_on_takes_no_decision() -> None:
     async with rig:
         paused = await rig.ask()
         await decide(rig, paused, {"decision": "approve"})
-        with pytest.raises(NotPaused):
+        with pytest.raises(DecisionTooLate, match=r"the decision comes too late: task .* (is|has) "):
             await decide(rig, paused, {"decision": "approve"})
     assert len(bank.paid) == 1
 
@@ -354,7 +370,7 @@ async def test_a_cancelled_task_runs_nothing_until_it_is_resumed() -> None:
     async with rig:
         paused = await rig.ask()
         await rig.runtime.cancel(rig.user, paused.key.task_id)
-        with pytest.raises(NotPaused):
+        with pytest.raises(DecisionTooLate, match=r"the decision comes too late: task .* (is|has) "):
             await decide(rig, paused, {"decision": "approve"})
         await rig.ask("go on", task_id=paused.key.task_id)
     assert bank.paid == []

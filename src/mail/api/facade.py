@@ -14,8 +14,9 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
+from functools import wraps
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, TypedDict, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -230,6 +231,19 @@ class AskOptions(TypedDict, total=False):
     drop_question: bool
 
 
+def _blocking[**P, T](
+    method: Callable[Concatenate["Swarm[Any]", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Swarm[Any]", P], T]:
+    """Return the method without the `a` of its name, which waits for the result."""
+
+    @wraps(method)
+    def call(swarm: "Swarm[Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return swarm._wait(method(swarm, *args, **kwargs), call.__name__)
+
+    call.__name__ = method.__name__.removeprefix("a")
+    return without_frames(call)
+
+
 class Swarm(Generic[Output]):
     """A swarm: a lead with its team, the teams of its members, and so on.
 
@@ -399,8 +413,8 @@ class Swarm(Generic[Output]):
         """Ask the swarm something, and wait for the answer; see `ask`."""
         return await self._ask(timeout, output_type, body=text, task_id=task_id, drop_question=drop_question)
 
-    @without_frames
-    def reply(
+    @without_frames_async
+    async def areply(
         self,
         answer: Answer | str,
         result: str | Mapping[str, str],
@@ -417,60 +431,12 @@ class Swarm(Generic[Output]):
 
         Raises what `ask` does.
         """
-        work = self.areply(answer, result, timeout=timeout, output_type=output_type)
-        return self._wait(work, "reply")
-
-    @without_frames_async
-    async def areply(
-        self,
-        answer: Answer | str,
-        result: str | Mapping[str, str],
-        *,
-        timeout: float | None = ANSWER_SECONDS,
-        output_type: Any = None,
-    ) -> Any:
-        """Give a paused task the result of its pending call; see `reply`."""
         given: Any = {"content": result}
         if isinstance(result, Mapping):
             given = [{"call_id": call_id, "content": content} for call_id, content in result.items()]
         return await self._resume(answer, timeout, output_type, breakpoint_tool_call_result=given)
 
-    @without_frames
-    def approve(
-        self,
-        answer: Answer | str,
-        *,
-        call_id: str | None = None,
-        all: bool = False,  # noqa: A002  # as `--all`
-        arguments: Mapping[str, Any] | None = None,
-        reason: str = "",
-        timeout: float | None = ANSWER_SECONDS,
-        output_type: Any = None,
-    ) -> Any:
-        """Approve a call that waits for approval, so that it runs, and wait for the answer.
-
-        Args:
-            answer: the answer with the pending calls, or the id of its task.
-            call_id: the call; by default, the calls that wait in `answer`, or the only one that waits in the task.
-            all: whether to decide all calls of the task that wait for a decision when this one arrives,
-                including those that you have not seen.
-            arguments: arguments for the call, in place of the model's.
-            reason: a note for the task's timeline.
-            output_type: the type of the answer; by default that of the question that led to `answer`.
-
-        Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval for a decision that
-        can't be applied, and what `ask` does.
-        """
-        work = self.aapprove(
-            answer,
-            call_id=call_id,
-            all=all,
-            arguments=arguments,
-            reason=reason,
-            timeout=timeout,
-            output_type=output_type,
-        )
-        return self._wait(work, "approve")
+    reply = _blocking(areply)
 
     @without_frames_async
     async def aapprove(
@@ -484,7 +450,21 @@ class Swarm(Generic[Output]):
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
     ) -> Any:
-        """Approve a call that waits for approval; see `approve`."""
+        """Approve a call that waits for approval, so that it runs, and wait for the answer.
+
+        Args:
+            answer: the answer with the pending calls, or the id of its task. With an answer, only calls with the
+                arguments that are in it are decided.
+            call_id: the call; by default, the calls that wait in `answer`, or the only one that waits in the task.
+            all: whether to decide all calls of the task that wait for a decision when this one arrives,
+                including those that you have not seen.
+            arguments: arguments for the call, in place of the model's.
+            reason: a note for the task's timeline.
+            output_type: the type of the answer; by default that of the question that led to `answer`.
+
+        Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval for a decision that
+        can't be applied, and what `ask` does.
+        """
         given = {
             "decision": "approve" if arguments is None else "edit",
             "arguments": None if arguments is None else dict(arguments),
@@ -492,8 +472,10 @@ class Swarm(Generic[Output]):
         }
         return await self._decide(answer, call_id, given, timeout, output_type, is_for_all=all)
 
-    @without_frames
-    def reject(
+    approve = _blocking(aapprove)
+
+    @without_frames_async
+    async def areject(
         self,
         answer: Answer | str,
         *,
@@ -507,25 +489,10 @@ class Swarm(Generic[Output]):
 
         The agent reads the reason. `answer`, `call_id` and `all` are those of `approve`. Returns and raises as `approve`.
         """
-        work = self.areject(
-            answer, reason=reason, call_id=call_id, all=all, timeout=timeout, output_type=output_type
-        )
-        return self._wait(work, "reject")
-
-    @without_frames_async
-    async def areject(
-        self,
-        answer: Answer | str,
-        *,
-        reason: str = "",
-        call_id: str | None = None,
-        all: bool = False,  # noqa: A002  # as `--all`
-        timeout: float | None = ANSWER_SECONDS,
-        output_type: Any = None,
-    ) -> Any:
-        """Reject a call that waits for approval; see `reject`."""
         given = {"decision": "reject", "reason": reason}
         return await self._decide(answer, call_id, given, timeout, output_type, is_for_all=all)
+
+    reject = _blocking(areject)
 
     @overload
     def stream(
@@ -669,7 +636,11 @@ class Swarm(Generic[Output]):
                 raise BadApproval("several calls wait; name the call_id of the one with these arguments")
         if given.get("arguments") is not None:  # of a tool whose server has not been asked in this process
             await self.running.runtime.swarm.warm_up()
-        approvals = [{**given, "call_id": each, "all": is_for_all} for each in calls]
+        seen = {call.call_id: call.digest for call in answer.pending} if isinstance(answer, Answer) else {}
+        approvals = [
+            {**given, "call_id": each, "all": is_for_all, "arguments_sha256": seen.get(each or "")}
+            for each in calls
+        ]
         return await self._resume(answer, timeout, output_type, approvals=approvals)
 
     async def _resume(

@@ -403,7 +403,27 @@ class MAILRuntime(EmbeddedSwarm):
         _llm: str | None = None,
         _system: str | None = None,
     ) -> MAILMessage:
-        """Let an agent take a step; see `MAILSwarm.manual_step`."""
+        """Let one agent read its mail and respond.
+
+        It reads all its unread mail, public and private, and then `payload`. It may call its actions first. Its
+        response goes to `response_targets` only, whichever tool it uses. If it says nothing, the response has no text
+        and goes to nobody.
+
+        Args:
+            task_id: by default the task of the most recent message.
+            target: the agent.
+            response_targets: agents that receive the response; `["all"]`, the default of a broadcast, for everyone.
+            response_type: a broadcast is one message to all targets; a response or request is one message to each.
+            payload: instructions for this step.
+            dynamic_ctx_ratio: the share of its model's context window that the agent's history may fill; the model
+                summarizes older entries. 0.0 leaves histories alone.
+            _llm: another model for this step.
+            _system: another system prompt for this step.
+
+        Returns the response; the first if there are several. After a breakpoint tool it is the call.
+
+        Raises BadRequest, TaskNotFound, or StepFailed: then all mail is still unread, and the step can be retried.
+        """
         if task_id is None and not self._task_ids:
             raise BadRequest("task_id is missing, and there is no task yet: submit a message first")
         if response_type not in get_args(ResponseType):
@@ -479,7 +499,7 @@ class MAILRuntime(EmbeddedSwarm):
         return self._link.registry
 
     async def start_interswarm(self) -> None:
-        """Connect to other swarms; see `MAILSwarm.start_interswarm`.
+        """Connect to other swarms: from now on, mail to `agent@swarm` is delivered to the swarms of the registry.
 
         Raises ConfigurationError if `enable_interswarm` is off.
         """
@@ -498,7 +518,10 @@ class MAILRuntime(EmbeddedSwarm):
         return self._link.is_running
 
     async def handle_interswarm_response(self, response_message: AnyMessage) -> None:
-        """Deliver another swarm's message; see `MAILSwarm.handle_interswarm_response`."""
+        """Deliver another swarm's message to the mailbox of its recipient.
+
+        In a task with an open request to that swarm it counts as the answer, otherwise as a new message.
+        """
         await self._handle_local_message(read_message(response_message))
 
     async def _handle_local_message(self, message: MAILMessage) -> None:
@@ -506,18 +529,19 @@ class MAILRuntime(EmbeddedSwarm):
             await self.submit(message)
 
     async def route_interswarm_message(self, message: AnyMessage) -> MAILMessage:
-        """Send a message that belongs to no task here; see `InterswarmRouter.route_message`.
+        """Send a message that belongs to no task here; agents' mail to `agent@swarm` needs no such call.
 
-        Raises MAILError if the swarm is not connected.
+        Returns the message as sent, or a system message with the reason why it could not be delivered. Raises
+        MAILError if the swarm is not connected.
         """
         return await self._link.route(read_message(message))
 
     async def post_interswarm_user_message(
         self, message: "MAILInterswarmMessage | Mapping[str, Any]"
     ) -> MAILMessage:
-        """Send a person's message to another swarm; see `InterswarmRouter.post_interswarm_user_message`.
+        """Send a person's message to another swarm's `/interswarm/message`, and return the answer.
 
-        Raises MAILError if the swarm is not connected.
+        See `InterswarmRouter.post_interswarm_user_message`. Raises MAILError if the swarm is not connected.
         """
         return await self._link.router.post_interswarm_user_message(message)
 

@@ -1,9 +1,11 @@
 """Swarms (`MAILSwarm`) and the templates that build them (`MAILSwarmTemplate`)."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import wraps
+from inspect import iscoroutinefunction, markcoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypedDict, Unpack
 
 from mail import bootstrap
 from mail.api.actions import MAILAction
@@ -13,7 +15,6 @@ from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
 from mail.api.runtime import ANSWER_SECONDS, PING_SECONDS, AnyMessage, MAILRuntime, RuntimeOptions, UserRole
 from mail.api.tracebacks import without_frames
-from mail.core.decisions.manual import ResponseType
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import (
@@ -23,7 +24,6 @@ from mail.core.protocol.address import (
     create_user_address,
     parse_agent_address,
 )
-from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
@@ -49,7 +49,6 @@ from mail.utils.parsing import target_address_is_interswarm
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
-    from mail.core.protocol.interswarm import MAILInterswarmMessage
     from mail.net import SwarmRegistry
 
 SenderType = Literal["admin", "agent", "user"]
@@ -188,6 +187,18 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def _of_runtime[**P, T](
+    method: Callable[Concatenate[MAILRuntime, P], T],
+) -> Callable[Concatenate["MAILSwarm", P], T]:
+    """Return a method of a swarm that is one of its runtime."""
+
+    @wraps(method)
+    def call(swarm: "MAILSwarm", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(swarm.runtime, *args, **kwargs)
+
+    return markcoroutinefunction(call) if iscoroutinefunction(method) else call
 
 
 class MAILSwarm(_Swarm[MAILAgent]):
@@ -476,49 +487,9 @@ class MAILSwarm(_Swarm[MAILAgent]):
             self.task_message_limit = max_steps
         return running
 
-    async def manual_step(
-        self,
-        task_id: str | None = None,
-        target: str = "",
-        response_targets: Sequence[str] | None = None,
-        response_type: ResponseType = "broadcast",
-        payload: str | None = None,
-        dynamic_ctx_ratio: float = 0.0,
-        _llm: str | None = None,
-        _system: str | None = None,
-    ) -> MAILMessage:
-        """Let one agent read its mail and respond.
-
-        It reads all its unread mail, public and private, and then `payload`. It may call its actions first. Its
-        response goes to `response_targets` only, whichever tool it uses. If it says nothing, the response has no text
-        and goes to nobody.
-
-        Args:
-            task_id: by default the task of the most recent message.
-            target: the agent.
-            response_targets: agents that receive the response; `["all"]`, the default of a broadcast, for everyone.
-            response_type: a broadcast is one message to all targets; a response or request is one message to each.
-            payload: instructions for this step.
-            dynamic_ctx_ratio: the share of its model's context window that the agent's history may fill; the model
-                summarizes older entries. 0.0 leaves histories alone.
-            _llm: another model for this step.
-            _system: another system prompt for this step.
-
-        Returns the response; the first if there are several. After a breakpoint tool it is the call.
-
-        Raises BadRequest, TaskNotFound, or StepFailed: then all mail is still unread, and the step can be retried.
-        """
-        return await self._runtime.manual_step(
-            task_id, target, response_targets, response_type, payload, dynamic_ctx_ratio, _llm, _system
-        )
-
-    async def await_queue_empty(self) -> None:
-        """Wait until all mail is processed; in manual mode return immediately, as mail waits for steps."""
-        await self._runtime.await_queue_empty()
-
-    async def shutdown(self) -> None:
-        """Start no new turn, let running ones finish for some seconds, and close all connections."""
-        await self._runtime.shutdown()
+    manual_step = _of_runtime(MAILRuntime.manual_step)
+    await_queue_empty = _of_runtime(MAILRuntime.await_queue_empty)
+    shutdown = _of_runtime(MAILRuntime.shutdown)
 
     def get_pending_requests(self) -> dict[str, asyncio.Future[MAILMessage]]:
         """Return the future of the answer of each task with a waiting caller."""
@@ -537,44 +508,12 @@ class MAILSwarm(_Swarm[MAILAgent]):
 
     # --------------------------------------------------------------------------------- other swarms
 
-    async def start_interswarm(self) -> None:
-        """Connect to other swarms: from now on, mail to `agent@swarm` is delivered to the swarms of the registry.
-
-        Raises ConfigurationError if `enable_interswarm` is off.
-        """
-        await self._runtime.start_interswarm()
-
-    async def stop_interswarm(self) -> None:
-        """Disconnect from other swarms; mail to them is then returned to its sender."""
-        await self._runtime.stop_interswarm()
-
-    def is_interswarm_running(self) -> Flag:
-        """Return whether the swarm is connected to other swarms; may be awaited."""
-        return self._runtime.is_interswarm_running()
-
-    async def handle_interswarm_response(self, response_message: AnyMessage) -> None:
-        """Deliver another swarm's message to the mailbox of its recipient.
-
-        In a task with an open request to that swarm it counts as the answer, otherwise as a new message.
-        """
-        await self._runtime.handle_interswarm_response(response_message)
-
-    async def route_interswarm_message(self, message: AnyMessage) -> MAILMessage:
-        """Send a message that belongs to no task here; agents' mail to `agent@swarm` needs no such call.
-
-        Returns the message as sent, or a system message with the reason why it could not be delivered. Raises
-        MAILError if the swarm is not connected.
-        """
-        return await self._runtime.route_interswarm_message(message)
-
-    async def post_interswarm_user_message(
-        self, message: "MAILInterswarmMessage | Mapping[str, Any]"
-    ) -> MAILMessage:
-        """Send a person's message to another swarm's `/interswarm/message`, and return the answer.
-
-        See `InterswarmRouter.post_interswarm_user_message`. Raises MAILError if the swarm is not connected.
-        """
-        return await self._runtime.post_interswarm_user_message(message)
+    start_interswarm = _of_runtime(MAILRuntime.start_interswarm)
+    stop_interswarm = _of_runtime(MAILRuntime.stop_interswarm)
+    is_interswarm_running = _of_runtime(MAILRuntime.is_interswarm_running)
+    handle_interswarm_response = _of_runtime(MAILRuntime.handle_interswarm_response)
+    route_interswarm_message = _of_runtime(MAILRuntime.route_interswarm_message)
+    post_interswarm_user_message = _of_runtime(MAILRuntime.post_interswarm_user_message)
 
     # --------------------------------------------------------------------------------------- internals
 

@@ -18,7 +18,7 @@ from mail.bootstrap import peers
 from mail.bootstrap.telemetry import Telemetry
 from mail.config import ServerConfig, SwarmConfig
 from mail.core import protocol
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
@@ -110,8 +110,11 @@ class System[Q: TurnQueue]:
             hop_limit=config.interswarm.hop_limit,
             entrypoints_only=config.interswarm.entrypoints_only,
             unreachable_seconds=config.interswarm.unreachable_seconds,
-            quotas=Quotas(
-                limits.running_tasks or None, limits.mailbox_depth or None, limits.task_bytes or None
+            caller_limits=CallerLimits(
+                running_tasks=limits.running_tasks or None,
+                mailbox_depth=limits.mailbox_depth or None,
+                task_bytes=limits.task_bytes or None,
+                caller_bytes=limits.caller_bytes or None,
             ),
             observers=(*observers, *self.telemetry.observers),
             tracer=self.telemetry.tracer,

@@ -111,6 +111,8 @@ def read_decision(question: Question, text: str) -> dict[str, Any]:
     if decision is None or (decision == "approve" and rest):
         raise UsageError(f"{question}. {how_to_reply([question])}")
     decided: dict[str, Any] = {"decision": decision, "call_id": question.call_id}
+    if question.digest is not None:
+        decided["arguments_sha256"] = question.digest
     if decision == "edit":
         decided["arguments"] = {**question.arguments, **read_arguments(rest, question)}
     elif rest:

@@ -63,9 +63,8 @@ async def _demo(message: str, database: str, output: Output) -> None:
         if not output.as_json:
             output.text(f"Swarm {system.swarm.name} ({', '.join(system.swarm.agents)}) listens on {url}")
             output.text(f"POST /message: {message}\n")
-        shown = await show_stream(
-            client, await client.post_message_stream(message, live=output.is_terminal), output
-        )
+        stream = await client.post_message_stream(message, live=output.is_terminal, items=True)
+        shown = await show_stream(client, stream, output)
     if shown.answer is None:
         raise MAILError("the stream ended without an answer")
     if not output.as_json:

@@ -54,6 +54,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "task turn": ("mail task turn trip 5", "mail task turn trip 5 --json"),
     "task watch": ("mail task watch trip", "mail task watch trip --after 12 --json"),
     "task cancel": ("mail task cancel trip", 'mail task cancel trip --reason "found it" --wait 30'),
+    "task delete": ("mail task delete trip", "mail task delete trip --caller user:ann"),
     "task approve": (
         "mail task approve trip",
         "mail task approve trip --call call_1 --arguments '{\"amount\": 5}'",

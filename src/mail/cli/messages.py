@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
-from mail.cli.session import Session, UsageError, status_after
+from mail.cli.session import Session, UsageError
 from mail.cli.values import JSON, Agent, Agents, Secret, Task, json_list, json_object, json_or_text
-from mail.cli.views.events import LineReader, printer, show_answer, show_stream, stopwatch_for
+from mail.cli.views.events import show_answer, show_stream
 from mail.cli.views.questions import questions_of
+from mail.cli.views.tasks import read_task, show_lines
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -75,12 +76,8 @@ async def message(session: Session, given: Namespace) -> None:
         session.output.result({**shown, "events": events if given.show_events else None, **warnings})
         return
     if given.show_events and events:
-        first = events[0]["id"]
-        stopwatch = await stopwatch_for(session.client, str(shown["task_id"]), first, session.output)
-        lines, show_line = LineReader(stopwatch), printer(session.output.stream)
-        for event in events:
-            if (line := lines.read(event["event"], event["data"], event["id"])) is not None:
-                show_line(line)
+        task = await session.client.get_task(str(shown["task_id"]), items=True)
+        show_lines(read_task(task), session.output, first=int(events[0]["id"] or 1))
         session.output.text("")
     questions = questions_of(answer.get("pending_tool_calls") or ())
     if not questions or not session.output.is_terminal:
@@ -93,7 +90,7 @@ async def message_stream(session: Session, given: Namespace) -> None:
     """Send a message, and print events as they happen."""
     with session.sending(_options(given)) as options:
         is_live = session.output.is_terminal
-        live = replace(options, live=is_live, deltas=is_live)
+        live = replace(options, live=is_live, deltas=is_live, items=True)
         stream = await session.client.post_stream(given.body, live)
     session.show_warnings(stream.warnings)
     shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
@@ -127,12 +124,15 @@ def _options(given: Namespace) -> "MessageOptions":
 
 def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> dict[str, Any]:
     """Remember the events of an answer; return it with its task and the task's status."""
+    from mail.client.stream import status_of
+
     events = answer.get("events") or []
     if task_id is None and events:
         task_id = events[-1]["data"].get("task_id")
     for event in events:
         session.memory.learn(event["event"], event["data"])
-    status = status_after(events)
+    end: Mapping[str, Any] = events[-1] if events else {"event": "", "data": {}}
+    status = answer.get("status") or status_of(end["event"], end["data"])  # of other swarms, only events come
     session.memory.set_status(task_id, status)
     return {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
 

@@ -3,17 +3,17 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mail.cli.memory import Memory
 from mail.cli.output import Output
 from mail.cli.program import SERVER_VARIABLE, configured_server, program
-from mail.cli.views.questions import Question, questions_of
+from mail.cli.views.questions import MARK, Question, questions_of
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -73,16 +73,6 @@ EXIT_CODES = {Status.FAILED: 3, Status.CANCELLED: 3, Status.PAUSED: 4}
 def exit_code(statuses: Collection[str]) -> int:
     """Return the exit code for tasks with these statuses; 0 if all of them were completed."""
     return next((code for status, code in EXIT_CODES.items() if status in statuses), 0)
-
-
-def status_after(events: Iterable[Mapping[str, Any]]) -> Status | None:
-    """Return the status that the last answer among these events gives its task; None without an answer."""
-    from mail.client.stream import status_of
-
-    status = None
-    for event in events:
-        status = status_of(event["event"], event["data"]) or status
-    return None if status is None else Status(status)
 
 
 class Session:
@@ -210,6 +200,8 @@ class Session:
         waiting = [question for question in questions if question.needs_approval]
         if waiting:
             which = () if len(waiting) == 1 else ("--call", shlex.quote(waiting[0].call_id))
+            if waiting[0].digest is not None:
+                which = (*which, "--shown", waiting[0].digest[:MARK])
             approve, reject = (self._command(f"task-{do}", name, *which) for do in ("approve", "reject"))
             return f"Decide with\n  {approve}\n  {reject} --reason 'why not'"
         answer = self._command("reply", name, *['"your answer"'] * max(1, len(questions)))

@@ -7,10 +7,10 @@ import click
 
 from mail.cli.command import Command, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session, Status, status_after
+from mail.cli.session import Session, Status, UsageError
 from mail.cli.values import JSON, Integer, Number, Task, json_object
 from mail.cli.views.events import show_answer, show_stream
-from mail.cli.views.questions import questions_of
+from mail.cli.views.questions import MARK, questions_of
 
 TASK = positional(
     "task_id",
@@ -22,6 +22,11 @@ TASK = positional(
 
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
 ALL = switch("--all", help="Decide all calls that wait for a decision.")
+SHOWN = option(
+    "--shown",
+    metavar="MARK",
+    help="The mark of the call's arguments, as a command has shown it: other arguments are refused.",
+)
 
 
 async def list_tasks(session: Session, given: Namespace) -> None:
@@ -51,7 +56,9 @@ async def watch(session: Session, given: Namespace) -> None:
     from mail.cli.views.tasks import read_task
 
     is_live = session.output.is_terminal
-    stream = await session.client.watch_task(given.task_id, after=given.after, live=is_live, deltas=is_live)
+    stream = await session.client.watch_task(
+        given.task_id, after=given.after, live=is_live, deltas=is_live, items=True
+    )
     session.memory.waiting_for = given.task_id
     shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
     show_answer(shown, session.output)
@@ -79,7 +86,12 @@ async def fork(session: Session, given: Namespace) -> None:
     if given.message is not None:
         is_live = session.output.is_terminal
         stream = await session.client.post_message_stream(
-            given.message, task_id=forked["task_id"], drop_question=True, live=is_live, deltas=is_live
+            given.message,
+            task_id=forked["task_id"],
+            drop_question=True,
+            live=is_live,
+            deltas=is_live,
+            items=True,
         )
         shown = await show_stream(session.client, stream, session.output, learn=session.memory.learn)
         show_answer(shown, session.output)
@@ -88,36 +100,58 @@ async def fork(session: Session, given: Namespace) -> None:
 
 async def approve(session: Session, given: Namespace) -> None:
     """Approve calls, and print the task's answer."""
+    call_id, digest = await _shown(session, given)
     answer = await session.client.approve(
         given.task_id,
-        call_id=given.call,
+        call_id=call_id,
+        arguments_sha256=digest,
         all=given.all,
         arguments=given.arguments,
         reason=given.reason,
-        show_events=True,
+        show_events=session.output.as_json,
     )
     _show_decided(session, given.task_id, answer)
 
 
 async def reject(session: Session, given: Namespace) -> None:
     """Reject calls, and print the task's answer."""
+    call_id, digest = await _shown(session, given)
     answer = await session.client.reject(
-        given.task_id, reason=given.reason, call_id=given.call, all=given.all, show_events=True
+        given.task_id,
+        reason=given.reason,
+        call_id=call_id,
+        arguments_sha256=digest,
+        all=given.all,
+        show_events=session.output.as_json,
     )
     _show_decided(session, given.task_id, answer)
 
 
+async def _shown(session: Session, given: Namespace) -> tuple[str | None, str | None]:
+    """Return the id of the call to decide, and the SHA-256 of its arguments, if the command line has their mark.
+
+    Raises UsageError if no call that waits has these arguments.
+    """
+    if given.shown is None:
+        return given.call, None
+    if given.all or len(given.shown) < MARK:
+        raise UsageError(f"--shown is for one call, and takes the {MARK} characters that were shown, or more")
+    task = await session.client.get_task(given.task_id, summary=True)
+    for question in questions_of(task["pending_tool_calls"]):
+        is_meant = given.call in (None, question.call_id)
+        if is_meant and question.digest is not None and question.digest.startswith(given.shown):
+            return question.call_id, question.digest
+    raise UsageError("no call that waits has the arguments that were shown; look at the task again")
+
+
 def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> None:
-    events = answer["events"] or []
-    for event in events:
-        session.memory.learn(event["event"], event["data"])
-    status = status_after(events)
+    status = answer["status"]
     session.memory.add_task(task_id)
     session.memory.set_status(task_id, status)
     questions = questions_of(answer["pending_tool_calls"])
     if not questions or not session.output.is_terminal:
         session.output.result(answer, lambda: session.output.text(answer["response"]))
-    if status is not Status.COMPLETED:
+    if status != Status.COMPLETED:
         session.show_status(task_id, status, questions=questions)
 
 
@@ -126,6 +160,11 @@ def show_turn(answer: Mapping[str, Any], output: Output) -> None:
     from mail.cli.views import turns
 
     turns.show_turn(answer, output)
+
+
+def show_deleted(answer: Mapping[str, Any], output: Output) -> None:
+    """Print that a task was deleted, and how much it stored."""
+    output.text(f"task {answer['task_id']} is deleted; it stored {answer['stored_bytes']:,} bytes")
 
 
 def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
@@ -231,6 +270,18 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="task-delete",
+        shell_name="task delete",
+        summary="Delete a task that has stopped, with everything that it stores.",
+        details="This can't be undone. Forks of the task keep their copies.",
+        operation="delete_task",
+        view=show_deleted,
+        arguments=(
+            TASK,
+            option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
+        ),
+    ),
+    Command(
         name="task-approve",
         shell_name="task approve",
         summary="Approve calls of a task; the server then runs them.",
@@ -240,6 +291,7 @@ COMMANDS = (
             TASK,
             CALL,
             ALL,
+            SHOWN,
             option(
                 "--arguments",
                 type=JSON(json_object),
@@ -258,6 +310,7 @@ COMMANDS = (
             TASK,
             CALL,
             ALL,
+            SHOWN,
             option("--reason", help="The reason, which the agent reads.", default="", show_default=False),
         ),
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mail.cli.command import Command, Namespace, option, positional, switch
 from mail.cli.output import Output, one_line
 from mail.cli.program import program
-from mail.cli.session import Session, Status, status_after
+from mail.cli.session import Session, Status
 from mail.cli.values import Integer, Number, Task
 from mail.errors import MAILError
 
@@ -96,7 +96,6 @@ async def _answer(
     try:
         answer = await client.post_message(
             "",
-            show_events=True,
             task_id=task_id,
             resume_from="breakpoint_tool_call",
             breakpoint_tool_call_result=[{"call_id": call.call_id, "content": text}],
@@ -105,7 +104,7 @@ async def _answer(
         if call in await _calls(client, task_id):
             raise
         raise _nothing_waits(thread_id) from error
-    status = status_after(answer["events"] or ())
+    status = Status(answer["status"])
     calls = await _calls(client, task_id) if status is Status.PAUSED else ()
     return Outcome(task_id, answer["response"], status, tuple(calls))
 

@@ -203,6 +203,13 @@ class MAILClient(Messaging):
         headers = {} if wait is None else {"Prefer": f"wait={wait:.0f}"}
         return await self._ask("cancel_task", headers, task_id=task_id, reason=reason, caller=caller)
 
+    async def delete_task(self, task_id: str, *, caller: str | None = None) -> JSONObject:
+        """Delete a task that has stopped, with everything that it stores. Admins can name another `caller`, its owner.
+
+        Raises ServerError with status 409 while the task runs. Forks of it keep their copies.
+        """
+        return await self._ask("delete_task", task_id=task_id, caller=caller)
+
     async def get_usage(
         self,
         *,

@@ -391,6 +391,7 @@ class Messaging(Connection):
         all: bool = False,  # noqa: A002  # as `--all`
         arguments: Mapping[str, Any] | None = None,
         reason: str = "",
+        arguments_sha256: str | None = None,
         show_events: bool = False,
     ) -> JSONObject:
         """Approve a call that waits for approval, so that the server runs it, and wait for the task's answer.
@@ -401,13 +402,20 @@ class Messaging(Connection):
                 including those that you have not seen.
             arguments: arguments for the call, instead of the model's.
             reason: a note for the task's timeline.
+            arguments_sha256: the SHA-256 of the call's `arguments_text`, as you have shown it to a person, in hexadecimal; with
+                it the decision is refused if the call has other arguments.
 
         Returns what `post_message` returns: `pending_tool_calls` if other calls still wait. Raises MAILClientError;
         SeveralCalls, which has the calls, if several wait and neither `call_id` nor `all` is given.
         """
         edited = None if arguments is None else dict(arguments)
         decision = "approve" if edited is None else "edit"
-        given = {"decision": decision, "arguments": edited, "reason": reason}
+        given = {
+            "decision": decision,
+            "arguments": edited,
+            "reason": reason,
+            "arguments_sha256": arguments_sha256,
+        }
         return await self._decide(task_id, given, call_id, show_events, is_for_all=all)
 
     async def reject(
@@ -417,13 +425,14 @@ class Messaging(Connection):
         reason: str = "",
         call_id: str | None = None,
         all: bool = False,  # noqa: A002  # as `--all`
+        arguments_sha256: str | None = None,
         show_events: bool = False,
     ) -> JSONObject:
         """Reject a call that waits for approval, so that it does not run, and wait for the task's answer.
 
         The agent reads the reason. The other arguments are those of `approve`. Returns and raises as it does.
         """
-        given = {"decision": "reject", "reason": reason}
+        given = {"decision": "reject", "reason": reason, "arguments_sha256": arguments_sha256}
         return await self._decide(task_id, given, call_id, show_events, is_for_all=all)
 
     async def _decide(

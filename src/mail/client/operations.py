@@ -94,6 +94,7 @@ OPERATIONS = {
         Operation("watch_task", "GET", "/task/stream"),
         Operation("fork_task", "POST", "/task/fork"),
         Operation("cancel_task", "POST", "/task/cancel"),
+        Operation("delete_task", "DELETE", "/task"),
         Operation("get_usage", "GET", "/usage", cursor="cursor"),
         Operation("get_dead_letters", "GET", "/dead-letters", cursor="next_cursor"),
         Operation("redrive_dead_letters", "POST", "/dead-letters/redrive", cursor="next_cursor"),

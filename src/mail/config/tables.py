@@ -78,6 +78,7 @@ class LimitsConfig(Table):
         running_tasks: the number of running tasks.
         mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
         task_bytes: the number of bytes that a task may store.
+        caller_bytes: the number of bytes that all tasks of a caller may store.
     """
 
     requests_per_second: float = Field(default=50.0, ge=0)
@@ -85,6 +86,7 @@ class LimitsConfig(Table):
     running_tasks: int = Field(default=100, ge=0)
     mailbox_depth: int = Field(default=1000, ge=0)
     task_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    caller_bytes: int = Field(default=10 * 1024**3, ge=0)
 
 
 class ConnectionsConfig(Table):

@@ -1,16 +1,13 @@
 """Options of model calls: what litellm takes, what this package sets itself, and hints for names that don't exist.
 
-The names are litellm's own, of its Chat Completions and Responses calls, of their connections, and of its providers.
-litellm takes seconds to import, so they are kept in `options.json`, which `scripts/litellm_options.py` writes.
+The names are litellm's own. It takes seconds to import, so those that agents use are listed here; for any other name, litellm
+is asked.
 """
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
-from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -58,23 +55,69 @@ RESERVED: Mapping[str, str] = MappingProxyType(
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
-_DESTINATION = (
-    "api_base",
-    "base_url",
-    "api_key",
-    "timeout",
-    "extra_headers",
-    "extra_body",
-    "extra_query",
-    "api_version",
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CHAT = _words("""
+    additional_drop_params audio context_management frequency_penalty include_server_side_tool_invocations logit_bias logprobs
+    max_tokens metadata modalities parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_retention
+    reasoning_effort response_format safety_identifier seed service_tier stop temperature thinking top_logprobs top_p user
+    verbosity web_search_options
+""")
+"""The options of Chat Completions."""
+
+RESPONSES = _words("""
+    context_management max_tool_calls metadata parallel_tool_calls partial_images prompt_cache_key prompt_cache_options
+    prompt_cache_retention reasoning safety_identifier service_tier temperature text top_logprobs top_p truncation user verbosity
+""")
+"""The options of Responses, and `verbosity`, which becomes a part of `text`."""
+
+OF_PROVIDERS = _words("""
+    adapter_id adapter_source bad_words best_of candidate_count chat_history connectors context_length_exceeded_behavior
+    conversation_id debug decoder_input_details decoding_method details do_sample documents echo end_sequence
+    filter_kb_content_by_query_metadata generation_id include_functions_info include_guardrails_info include_retrieval_info
+    include_stop_sequences instruction_override k kb_filters length_no_input length_penalty max_length max_new_tokens
+    max_tokens_to_sample min_new_tokens min_tokens mirostat mirostat_eta mirostat_tau model_version moderations num_beams num_ctx
+    num_gpu num_gqa num_predict num_return_sequences num_thread p preamble profanity_check prompt_truncate_len prompt_truncation
+    provide_citations random_seed remove_end_sequence remove_input repeat_last_n repeat_penalty repetition_penalty response_id
+    response_mime_type response_schema retrieval_method return_full_text return_options safe_prompt search_queries_only
+    stop_sequences suffix supports_vertex_params template tfs_z tool_results top_k truncate truncate_input_tokens typical_p
+    watermark
+""")
+"""The options that some providers add to Chat Completions."""
+
+DESTINATION = _words("api_base base_url api_key timeout extra_headers extra_body extra_query api_version")
+"""The options by which calls go elsewhere, or with other credentials, whatever the provider."""
+
+CONNECTION = DESTINATION | _words("""
+    allow_client_keepalive_override allowed_model_region allowed_openai_params assistant_continue_message azure base_model
+    bos_token cache cache_key caching caching_groups client_id client_secret configurable_clientside_auth_params
+    context_window_fallback_dict custom_llm_provider custom_prompt_dict data_residency deployment_id
+    disable_add_transform_inline_image_block drop_params enable_json_schema_validation enable_prompt_caching
+    ensure_alternating_roles eos_token fallbacks fastest_response final_prompt_value force_timeout guardrails headers
+    hf_model_name keepalive_seconds litellm_credential_name litellm_disabled_callbacks litellm_metadata litellm_request_debug
+    litellm_session_id litellm_system_prompt litellm_trace_id log_client_error_tracebacks max_agentic_loops
+    merge_reasoning_content_in_choices mock_response mock_timeout model_config model_info organization preset_cache_key
+    prompt_environment prompt_id prompt_label prompt_variables prompt_version provider_affinity_header
+    provider_specific_header region_name retry_policy retry_strategy roles rust search_tool_name ssl_verify stream_chunk_size
+    stream_response stream_timeout stream_timeout_by_service_tier supports_system_message tags tenant_id text_format
+    timeout_by_service_tier ttl turn_off_message_logging use_chat_completions_api use_litellm_proxy use_xai_oauth
+    user_continue_message vector_store_id verbose
+""")
+"""These, and the others that say how a call is made."""
+
+_OF_SERVICES = re.compile(
+    "(anthropic|arize|aws|azure|bedrock|dd|fireworks|gcs|humanloop|langfuse|langsmith|milvus|newrelic|openai|posthog|s3|signoz"
+    "|valkey|vertex|wandb|watsonx|weave)_[a-z]"
 )
+"""The beginnings of settings of a provider, a cloud or a tracing service, such as its credentials."""
 
 
-@lru_cache(maxsize=1)
-def known_names() -> Mapping[str, frozenset[str]]:
-    """Return the names of the options that litellm knows, by what they belong to."""
-    text = files("mail.factories").joinpath("options.json").read_text(encoding="utf-8")
-    return {group: frozenset(names) for group, names in json.loads(text).items()}
+def is_connection(name: str) -> bool:
+    """Return whether an option says where calls go, with which credentials, and how."""
+    return name in CONNECTION or _OF_SERVICES.match(name) is not None
 
 
 # ------------------------------------------------------------------------------------------------ checking
@@ -104,7 +147,7 @@ def check_options(
             isinstance(value, bool) or not isinstance(value, int | float) or value <= 0
         ):
             raise ConfigurationError(f"{where}: timeout must be a number of seconds")
-        fit = _fit(name, api, known_names())
+        fit = _fit(name, api)
         if fit is _Fit.YES or (fit is _Fit.UNKNOWN and name in _openai_parameters(llm)):
             continue
         if fit is _Fit.OTHER_API:
@@ -113,12 +156,8 @@ def check_options(
                 f"{where}: {name!r} is an option of the other API; set tool_format to {other!r}"
                 + (", which is not used for Claude" if is_claude(llm) else "")
             )
-        names = known_names()
-        hint = (
-            did_you_mean(name, {*parameters, *names["chat"], *names["responses"], *_DESTINATION})
-            or did_you_mean(name, [each for group in names.values() for each in group])
-            or "; put provider-specific options in extra_body"
-        )
+        hint = did_you_mean(name, {*parameters, *CHAT, *RESPONSES, *DESTINATION})
+        hint = hint or "; put provider-specific options in extra_body"
         raise ConfigurationError(f"{where}: {name!r} is not an option of litellm{hint}")
 
 
@@ -130,10 +169,9 @@ class _Fit(Enum):
     UNKNOWN = auto()
 
 
-def _fit(name: str, api: ToolFormat, names: Mapping[str, Collection[str]]) -> _Fit:
-    chat = name in names["chat"] or name in names["provider"]
-    responses = name in names["responses"] or name == "verbosity"
-    if name in names["connection"] or (chat if api == "completions" else responses):
+def _fit(name: str, api: ToolFormat) -> _Fit:
+    chat, responses = name in CHAT or name in OF_PROVIDERS, name in RESPONSES
+    if is_connection(name) or (chat if api == "completions" else responses):
         return _Fit.YES
     return _Fit.OTHER_API if chat or responses else _Fit.UNKNOWN
 
@@ -153,28 +191,18 @@ def api_of(llm: str, tool_format: ToolFormat) -> ToolFormat:
 
 def needs_chat(options: Iterable[str]) -> bool:
     """Return whether only calls of Chat Completions take one of the options."""
-    return any(_fit(name, "responses", known_names()) is _Fit.OTHER_API for name in options)
+    return any(_fit(name, "responses") is _Fit.OTHER_API for name in options)
 
 
 def common_options(extra: Mapping[str, Any], llm: str, tool_format: ToolFormat) -> dict[str, Any]:
     """Return the options among parameters that may also be a subclass's own: those that all providers know."""
-    names, api = known_names(), api_of(llm, tool_format)
-    return {
-        name: value
-        for name, value in extra.items()
-        if name in _DESTINATION
-        or (
-            name not in names["connection"]
-            and name not in names["provider"]
-            and name not in RESERVED
-            and _fit(name, api, names) is _Fit.YES
-        )
-    }
+    known = (CHAT if api_of(llm, tool_format) == "completions" else RESPONSES) | DESTINATION
+    return {name: value for name, value in extra.items() if name in known}
 
 
 def choose_connection(options: Iterable[str]) -> list[str]:
     """Return the options that say where calls go, with which credentials, and how."""
-    return sorted({"base_url", *known_names()["connection"]}.intersection(options))
+    return sorted(filter(is_connection, options))
 
 
 def name_variables(options: Mapping[str, Any]) -> list[str]:

@@ -187,7 +187,10 @@ def output(
             ],
         }
     else:
-        responses = [
+        if text is not None:
+            content = [{"type": "output_text", "text": text, "annotations": []}]
+            responses = [{"type": "message", "role": "assistant", "status": "completed", "content": content}]
+        responses += [
             {
                 "type": "function_call",
                 "id": f"fc_{call_id}",

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
-from starlette.types import ASGIApp, StatelessLifespan
+from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.errors import install_error_handlers
@@ -24,6 +25,12 @@ class MAILApp(FastAPI):
     service: Service
     cors_origins: Sequence[str] = ()
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; one in absolute form (RFC 9112, section 3.2.2), as for a proxy, like one for its path."""
+        if scope["type"] == "http" and not scope["path"].startswith("/"):
+            scope = _in_origin_form(scope)
+        await super().__call__(scope, receive, send)
+
     def build_middleware_stack(self) -> ASGIApp:
         """Return the app with its middleware; CORS comes first, so that pages can read every answer, even a 500."""
         stack = super().build_middleware_stack()
@@ -38,6 +45,18 @@ class MAILApp(FastAPI):
         if self.openapi_schema is None:
             complete(super().openapi(), [route for route in self.routes if isinstance(route, APIRoute)])
         return super().openapi()
+
+
+def _in_origin_form(scope: Scope) -> Scope:
+    """Return the scope of a request for `http://host/path` as one for `/path` at this host; others as they are."""
+    target: bytes = scope.get("raw_path") or b""
+    url = urlsplit(target)
+    if url.scheme.lower() not in (b"http", b"https") or not url.netloc:
+        return scope
+    path = url.path or b"/"
+    headers = [(name, text) for name, text in scope["headers"] if name != b"host"]
+    origin = {"path": unquote(path.decode("latin-1")), "raw_path": path}
+    return {**scope, **origin, "headers": [(b"host", url.netloc), *headers]}
 
 
 def create_app(
@@ -58,7 +77,7 @@ def create_app(
         version=PROTOCOL_VERSION,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         openapi_tags=TAGS,
-        docs_url="/docs" if service.debug else None,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
@@ -75,7 +94,9 @@ def create_app(
         app.add_middleware(TelemetryMiddleware, service=service)
     if service.debug:
         from mail.http.openai.routes import router as responses
+        from mail.http.reference import router as reference
 
+        app.include_router(reference)
         app.include_router(responses)
         app.include_router(responses, prefix="/v1")  # programs written for OpenAI may look for it there
     install_error_handlers(app)

@@ -36,6 +36,7 @@ class Act(StrEnum):
     REGISTER_SWARM = "register swarm"
     REMOVE_SWARM = "remove swarm"
     CANCEL_TASK = "cancel task"
+    DELETE_TASK = "delete task"
     READ_TURNS = "read turns of task"
     LIST_TASKS = "list tasks"
     LIST_DEAD_LETTERS = "list dead letters"

@@ -1,6 +1,7 @@
 """Server-Sent Events: streams of a task's events (SPEC, section 9)."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,9 +17,12 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
+from mail.errors import StoreUnavailable
 from mail.http.bodies import SCHEMAS, Answered
 from mail.http.conversations import read_items
 from mail.http.service import Service, service_of
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:  # imported when the first stream begins, as it imports uvicorn
     from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -78,21 +82,33 @@ def stream_events(
 
     service = service_of(request)
     return EventSourceResponse(
-        _frames(
-            service,
-            key,
-            after,
-            until_answer_to,
-            service.wait_limit(request),
-            pings,
-            live or deltas,
-            deltas,
-            items,
+        _while_stored(
+            _frames(
+                service,
+                key,
+                after,
+                until_answer_to,
+                service.wait_limit(request),
+                pings,
+                live or deltas,
+                deltas,
+                items,
+            )
         ),
         headers={**HEADERS, **(headers or {})},
         ping=NEVER_PING,
         shutdown_grace_period=SHUTDOWN_GRACE,
     )
+
+
+async def _while_stored(frames: AsyncGenerator["ServerSentEvent"]) -> AsyncGenerator["ServerSentEvent"]:
+    """Yield frames until the store can't be reached: then the stream ends early, and the client resumes it."""
+    try:
+        async with aclosing(frames):
+            async for each in frames:
+                yield each
+    except StoreUnavailable as error:
+        logger.warning("a stream has ended, as the store can't be reached: %s", error.detail)
 
 
 async def _frames(

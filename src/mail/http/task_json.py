@@ -88,6 +88,11 @@ class PendingToolCall(Answered):
     agent: str = Field(default="", description="The agent that called it; absent in the answer of 409.")
     name: str
     arguments: dict[str, Any]
+    arguments_text: str | None = Field(
+        default=None,
+        description="For a call that needs approval: its arguments as JSON text in ASCII, for the `arguments_sha256` of a "
+        "decision. Absent for others.",
+    )
     needs_approval: bool = Field(
         default=False,
         description="Whether the server runs the call once a person has approved it; absent if not.",
@@ -547,7 +552,7 @@ def pending_call(call: PausedCall, agent: str = "") -> dict[str, Any]:
     if call.asks is not None:
         shown["asks"] = asdict(call.asks)
     if call.needs_approval:
-        shown["needs_approval"] = True
+        shown |= {"needs_approval": True, "arguments_text": call.arguments_text}
     if call.approve_by is not None:
         shown["approve_by"] = format_time(call.approve_by)
     if call.approval is not None:

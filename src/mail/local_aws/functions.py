@@ -156,7 +156,6 @@ INIT_SECONDS = 30.0
 PRELOADED = (
     "asyncio",
     "aws_lambda_powertools.logging",
-    "aws_lambda_powertools.metrics",
     "aws_lambda_powertools.utilities.batch",
     "aws_lambda_powertools.utilities.data_classes.sqs_event",
     "aws_lambda_powertools.utilities.parameters",

@@ -15,7 +15,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, Pagina
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.errors import MAILError
 from mail.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer
-from mail.net.public_urls import AsyncPublicTransport, NoAddress, NotPublic, tls
+from mail.public_urls import AsyncPublicTransport, NoAddress, NotPublic, tls
 from mail.utils.outcomes import cut, private_allowed
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024

@@ -1,8 +1,10 @@
 """The HTTP client for other swarms."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +17,8 @@ from mail.net.aws_signature import AwsSigner, region_for
 
 if TYPE_CHECKING:
     import httpx2
+
+logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
@@ -36,8 +40,17 @@ FINAL_PROBLEMS = ("unknown local agent",)
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
-DETAIL_LENGTH = 300
-"""Characters of a peer's error message that are passed on."""
+HINTS: Mapping[int, str] = MappingProxyType(
+    {
+        400: "it may have no such agent",
+        401: "it does not accept the token",
+        403: "it does not allow that with this token",
+    }
+)
+"""What a status usually means. The bodies of errors are not passed on, as any server may answer at a peer's URL."""
+
+LOGGED_BYTES = 300
+"""The length of the beginning of such a body, which is in the log at DEBUG."""
 
 
 @value
@@ -81,27 +94,23 @@ class Answer:
         except ValueError:
             return None
 
-    @property
-    def detail(self) -> str:
-        """The server's error message, shortened."""
-        answer = self.json()
-        given = answer.get("detail") if isinstance(answer, dict) else None
-        text = given if isinstance(given, str) else self.body.decode("utf-8", "replace")
-        text = " ".join(text.split())
-        return text if len(text) <= DETAIL_LENGTH else f"{text[: DETAIL_LENGTH - 1]}…"
-
     def raise_for_status(self) -> None:
         """Raise PeerUnavailable for an error worth a retry, PeerRefused for any other error or redirect."""
         if self.is_success:
             return
-        detail = self.detail
-        problem = f"{self.status} {detail}".strip()
-        is_final = any(final in detail.lower() for final in FINAL_PROBLEMS)
-        if (self.status >= 500 or self.status in RETRIED) and not is_final:
+        logger.debug("a peer answered %s: %r", self.status, self.body[:LOGGED_BYTES])
+        try:
+            problem = f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            problem = str(self.status)
+        said = self.body.decode("utf-8", "replace").lower()
+        if any(final in said for final in FINAL_PROBLEMS):
+            raise PeerRefused(f"{problem}: it has no such agent")
+        if self.status >= 500 or self.status in RETRIED:
             raise PeerUnavailable(problem)
         if 300 <= self.status < 400:
             raise PeerRefused(f"{problem}: it redirects, which is not followed; register the URL it leads to")
-        raise PeerRefused(problem)
+        raise PeerRefused(f"{problem}: {HINTS[self.status]}" if self.status in HINTS else problem)
 
 
 class PeerHTTP:
@@ -140,7 +149,8 @@ class PeerHTTP:
     ) -> Answer:
         """Send a request with a JSON body, and read the whole response. Redirects are not followed.
 
-        Raises PeerUnreachable without a connection, PeerUnavailable on a timeout or network error, PeerRefused for an address that may not be called.
+        Raises PeerUnreachable without a connection, PeerUnavailable on a timeout or network error, PeerRefused for an address
+        that may not be called, and for a compressed response, as a short one can unpack to any size.
         """
         url = target.base_url + path
         headers = {"Accept": "application/json", **headers}
@@ -167,8 +177,9 @@ class PeerHTTP:
     ) -> Answer:
         import httpx2
 
-        from mail.net.public_urls import NotPublic
+        from mail.public_urls import NotPublic
 
+        headers = {**headers, "Accept-Encoding": "identity"}  # not signed, as proxies change it
         started = time.monotonic()
         try:
             async with (
@@ -181,8 +192,10 @@ class PeerHTTP:
                     timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
                 ) as response,
             ):
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    raise PeerRefused("its answer is compressed, although the request asks for none that is")
                 body = bytearray()
-                async for chunk in response.aiter_bytes():
+                async for chunk in response.aiter_raw():
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         break
@@ -204,7 +217,7 @@ class PeerHTTP:
         """Return the client of this event loop. A client of a loop that has ended can't be closed; its sockets are gone."""
         import httpx2
 
-        from mail.net.public_urls import AsyncPublicTransport
+        from mail.public_urls import AsyncPublicTransport
 
         wanted = (asyncio.get_running_loop(), self.allow_private)
         if self._client is None or self._made_for != wanted:

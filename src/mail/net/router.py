@@ -225,8 +225,7 @@ class InterswarmRouter:
             )
             answer.raise_for_status()
         except PeerError as error:
-            text = error.detail.replace(bearer, "…")  # a peer may repeat what it was sent
-            failure = type(error)(f"swarm {name!r}: {text}")
+            failure = type(error)(f"swarm {name!r}: {error.detail}")
             if isinstance(failure, PeerUnreachable):
                 failure.last_answer = self.swarm_registry.last_answer(name)
             raise failure from error

@@ -81,7 +81,7 @@ class HTTPWebhooks:
         """Send an event to a webhook, within so many seconds."""
         import httpx2
 
-        from mail.net.public_urls import NoAddress, NotPublic
+        from mail.public_urls import NoAddress, NotPublic
 
         try:
             async with asyncio.timeout(seconds):
@@ -107,7 +107,7 @@ class HTTPWebhooks:
     def _client(self) -> "httpx2.AsyncClient":
         import httpx2
 
-        from mail.net.public_urls import AsyncPublicTransport, tls
+        from mail.public_urls import AsyncPublicTransport, tls
 
         transport = None if self.allow_private else AsyncPublicTransport(verify=tls())
         return httpx2.AsyncClient(
@@ -183,7 +183,7 @@ def _is_private_by_name(host: str) -> bool:
 
 
 def _is_public_address(host: str) -> bool:
-    from mail.net.public_urls import is_public
+    from mail.public_urls import is_public
 
     address = _address(host)
     return address is not None and is_public(address)
@@ -198,7 +198,7 @@ def _address(host: str) -> str | None:
 
 async def _is_private(url: str) -> bool:
     """Return whether all addresses of a URL's host are private. Raises OSError if it has none."""
-    from mail.net.public_urls import is_public
+    from mail.public_urls import is_public
 
     found = await asyncio.get_running_loop().getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
     return not any(is_public(str(address[0])) for *_, address in found)

@@ -1,6 +1,7 @@
 """The ASGI application of a server: the HTTP routes on a system, which its lifespan starts and stops."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from shlex import quote
@@ -98,19 +99,25 @@ def make_service(
 
 
 async def _issue_first_tokens(system: "LocalSystem") -> str:
-    """Create a token per role, and return the text that shows them to the operator."""
+    """Create a token per role, and return the text that shows them to the operator.
+
+    Off a terminal, in the log of a container for instance, the admin's is not shown.
+    """
     database = system.config.storage.database
     option = (
         "" if database in (USUAL_FILE, IN_MEMORY) else f"--database {quote(system.config.storage.shown)} "
     )
     mail = os.environ.get(PROGRAM_VARIABLE, "mail")
+    create = f"{mail} token create {option}--role"
     tokens = {role: await issue_token(system.documents, Caller(role, role)) for role in get_args(CallerRole)}
+    if not sys.stdout.isatty():
+        tokens["admin"] = f"(not shown in a log; {create} admin --id admin makes one)"
     lines = [
         "These are the first API tokens, for programs and for other machines. They are shown only this once:",
         "",
         *(f"  {role:<6} {token}" for role, token in tokens.items()),
         "",
-        f"The agent token is for other swarms. {mail} token create {option}--role user --id alice makes more tokens.",
+        f"The agent token is for other swarms. {create} user --id alice makes more tokens.",
         "",
     ]
     return "\n".join(lines)

@@ -12,7 +12,16 @@ from mail import bootstrap
 from mail.config import ServerConfig
 from mail.errors import ConfigurationError
 
-THROTTLED = ("asyncio", "uvicorn.error", "mail.server", "mail.adapters.sqlite")
+THROTTLED = (
+    "asyncio",
+    "uvicorn.error",
+    "psycopg.pool",
+    "mail.server",
+    "mail.http.sse",
+    "mail.adapters.sqlite",
+    "mail.adapters.postgres",
+    "mail.core.engine.wake_ups",
+)
 """Loggers to which strangers, or a database in trouble, can write any number of lines."""
 
 THROTTLE_SECONDS = 1.0

@@ -229,10 +229,10 @@ def _say_stopped(config: ServerConfig, unfinished: int) -> None:
 async def _look_at_tokens(documents: ServerDocuments, url: str) -> tuple[bool, str]:
     """Return whether commands on this machine get keys, and a sign-in link, if one is printed.
 
-    That is at a terminal, or beside the first tokens, but never in a log.
+    That is at a terminal, and never in a log.
     """
-    shows_link = sys.stdout.isatty() or not await documents.has_tokens()
-    return await has_first_callers(documents), await _sign_in_link(documents, url) if shows_link else ""
+    link = await _sign_in_link(documents, url) if sys.stdout.isatty() else ""
+    return await has_first_callers(documents), link
 
 
 async def _sign_in_link(documents: ServerDocuments, url: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 
 from mail.errors import ToolCallFault
-from mail.net.public_urls import AsyncPublicTransport, tls
+from mail.public_urls import AsyncPublicTransport, tls
 from mail.utils.outcomes import ActionFailed, private_allowed, seconds_left
 
 MAX_REDIRECTS = 5

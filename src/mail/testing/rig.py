@@ -23,7 +23,7 @@ from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.testing.clock import FakeClock
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 """Seconds after which a task counts as hung."""
 
 
@@ -126,6 +126,7 @@ class Rig:
         """Stop the workers, and close the database."""
         if self._concurrency:
             await self.workers.stop(grace=0)
+        self.store.close()
         self.database.close()
 
     async def step(self) -> str | None:

@@ -140,7 +140,7 @@ def _fetch_json(url: str, *, allow_private: bool) -> Any:
     """Fetch and parse a JSON document. Raises OSError or ValueError."""
     import httpx2
 
-    from mail.net.public_urls import PublicTransport
+    from mail.public_urls import PublicTransport
 
     transport = None if allow_private else PublicTransport()
     try:

@@ -35,6 +35,7 @@ from mail.core.task.ports import Store, TurnQueue
 from mail.core.task.task import TaskKey
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, system_environment
 from mail.testing.agents import NAME
+from mail.testing.changes import NOW
 
 PROGRAMS = Path("/usr/lib/postgresql")
 PACKAGE_USER = "postgres"
@@ -250,7 +251,7 @@ class PostgresAdapter:
         notifier = Notifier(postgres)
         await notifier.start()
         self._open.append((postgres, notifier))
-        return PostgresStore(postgres, notifier)
+        return PostgresStore(postgres, notifier, clock=lambda: NOW)
 
     async def _leave(self) -> None:
         while self._open:

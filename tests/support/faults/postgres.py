@@ -27,8 +27,8 @@ class FaultyPostgres(Postgres):
 class FaultyAhead(Ahead):
     """Turns that commits open; between its commit and its begin, each passes a point."""
 
-    def __init__(self, notifier: Notifier, clock: Callable[[], float], points: Points) -> None:
-        super().__init__(notifier, clock)
+    def __init__(self, notifier: Notifier, points: Points) -> None:
+        super().__init__(notifier)
         self._points = points
 
     def begin(self, key: TaskKey, mailbox: str) -> Opened | None:

@@ -26,7 +26,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers
 from mail.http.service import Service, StopSignal
-from mail.net.public_urls import tls
+from mail.public_urls import tls
 from mail.testing.rig import Rig
 
 TIMEOUT = 60.0

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import httpx2
 
-from mail.net.public_urls import tls
+from mail.public_urls import tls
 from support.processes import forkserver
 
 MAIL = (sys.executable, "-m", "mail.cli")
@@ -56,12 +56,29 @@ def eventually(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
+class _Tokens(dict[str, str]):
+    """The tokens of a server, which prints no admin's where its output is no terminal."""
+
+    def __init__(self, server: "ServerProcess") -> None:
+        super().__init__()
+        self._server = server
+
+    def __missing__(self, role: str) -> str:
+        server = self._server
+        at = server.flags.index("--database") if "--database" in server.flags else len(server.flags)
+        create = ("token", "create", "--role", role, "--id", role, *server.flags[at : at + 2])
+        made = run_mail(*create, cwd=server.folder, env=server.env)
+        assert made.returncode == 0, made.stderr
+        self[role] = made.stdout.strip()
+        return self[role]
+
+
 class ServerProcess:
     """A `mail server` in `folder`, on a free port unless `flags` name one. `start` returns once it is ready.
 
     Attributes:
         log: what the names of the files of its output begin with, for several servers in one folder.
-        tokens: the tokens that it has printed, by role; `token` is kept over restarts.
+        tokens: the tokens that it has printed, by role, kept over restarts; an admin's is made when it is first needed.
     """
 
     command: tuple[str, ...] = (*MAIL, "server")
@@ -73,7 +90,7 @@ class ServerProcess:
         self.log = log
         self.flags = flags if "--port" in flags else (*flags, "--port", "0")
         self.env = env
-        self.tokens: dict[str, str] = {}
+        self.tokens: dict[str, str] = _Tokens(self)
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -128,7 +145,7 @@ class ServerProcess:
 
     def client(self, role: str = "user") -> httpx2.Client:
         """An HTTP client that shows the role's token."""
-        headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
+        headers = {"Authorization": f"Bearer {self.tokens[role]}"} if self.tokens else {}
         return httpx2.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, verify=tls())
 
     def post(self, body: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> httpx2.Response:

@@ -1,31 +1,46 @@
-"""An MCP server whose tools agents get as their own: `python mcp_desk.py` speaks over stdio, `serving` over HTTP."""
+"""An MCP server, written with the SDK: `python mcp_desk.py` speaks over stdio, `serving` over HTTP."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+PIXEL = b"\x89PNG" + bytes(96)
+
 
 class Sum(BaseModel):
     total: int
+    parts: list[int]
 
 
 def desk() -> MCPServer:
     """Return a new server."""
-    server = MCPServer("desk", log_level="ERROR")
+    server = MCPServer("desk", version="7.1", instructions="Use the tools.", log_level="ERROR")
 
     @server.tool(description="Add whole numbers.")
-    def add(a: int, b: int) -> Sum:
-        return Sum(total=a + b)
+    def add(a: Annotated[int, Field(description="One of them")], b: int) -> Sum:
+        return Sum(total=a + b, parts=[a, b])
+
+    @server.tool(structured_output=False)
+    def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    @server.tool(structured_output=False)
+    async def slow(seconds: float) -> str:
+        """Take a while."""
+        await asyncio.sleep(seconds)
+        return "at last"
 
     @server.tool()
     def note(text: str) -> str:
@@ -40,7 +55,7 @@ def desk() -> MCPServer:
     @server.tool(name="files.read/one")
     def read_one() -> Image:
         """Read a picture."""
-        return Image(data=b"\x89PNG" + bytes(96), format="png")
+        return Image(data=PIXEL, format="png")
 
     @server.tool()
     def fail(reason: str) -> str:
@@ -53,6 +68,22 @@ def desk() -> MCPServer:
         server.add_tool(lambda: "bloom", name="flower", description="Bloom.")
         await context.notify_tools_changed()
         return "grown"
+
+    @server.resource("notes://today", mime_type="text/plain", description="What is up today.")
+    def today() -> str:
+        return "Buy tea."
+
+    @server.resource("notes://icon", mime_type="image/png")
+    def icon() -> bytes:
+        return PIXEL
+
+    @server.resource("notes://{day}/list")
+    def list_of(day: str) -> str:
+        return f"The list of {day}."
+
+    @server.prompt(description="Ask for a poem.")
+    def poem(subject: str, tone: str = "merry") -> str:
+        return f"Write a {tone} poem on {subject}."
 
     return server
 

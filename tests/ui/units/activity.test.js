@@ -4,31 +4,26 @@ import { Activity } from "./ui/graph/activity.js";
 import { CALLER, edgeKey } from "./ui/graph/model.js";
 
 const swarm = { name: "here", agents: [{ name: "supervisor" }, { name: "weather" }] };
-const person = { address_type: "user", address: "ann" };
-const agent = (address) => ({ address_type: "agent", address });
-const system = { address_type: "system", address: "here" };
 
 let seq = 0;
-const event = (kind, extra, description = "") => ({ seq: ++seq, event: kind, data: { timestamp: "2026-01-31T10:00:00Z", description, extra_data: extra } });
-const mail = (type, sender, to, body) =>
-  event("new_message", { full_message: { msg_type: type, message: { sender, subject: "Hello", body, ...(Array.isArray(to) ? { recipients: to } : { recipient: to }) } } });
+const item = (kind, facts) => ({ kind, seq: ++seq, time: "2026-01-31T10:00:00Z", ...facts });
+const mail = (type, sender, to, text, facts) => item("mail", { type, sender, recipients: [to], subject: "Hello", text, ...facts });
 
-seq = 0;
-const EVENTS = [
-  mail("request", person, agent("supervisor"), "Oslo?"), // 1
-  event("tool_call", { agent: "supervisor", tool_name: "send_request", tool_args: { target: "weather" }, tool_call_id: "c1", reasoning: "It knows." }),
-  mail("request", agent("supervisor"), agent("weather@here"), "Oslo?"), // 3
-  event("action_complete", { agent: "weather", seconds: 0.2 }, "action complete (caller = weather):\nsunny"),
-  mail("broadcast", system, [agent("weather")], "sunny"), // 5
-  mail("response", agent("weather"), agent("supervisor"), "Sunny."),
-  mail("request", agent("supervisor"), agent("sage@far"), "Sure?"), // 7
-  mail("broadcast_complete", agent("sage@far"), [agent("supervisor")], "Sure."),
-  mail("broadcast", agent("supervisor"), [agent("all")], "Done."), // 9
-  mail("broadcast_complete", agent("supervisor"), [agent("all")], "Sunny."),
+const ITEMS = [
+  item("message", { type: "request", who: "ann", recipients: ["supervisor"], subject: "Hello", text: "Oslo?" }), // 1
+  item("work", {}),
+  mail("request", "supervisor", "weather@here", "Oslo?", { reasoning: "It knows.", said: "" }), // 3
+  item("action", { agent: "weather", name: "look", arguments: { city: "Oslo" }, result: "sunny", seconds: 0.2, has_failed: false }),
+  item("note", { agent: "", name: "tool call error", text: "Try again.", recipients: ["weather"] }), // 5
+  mail("response", "weather", "supervisor", "Sunny."),
+  mail("request", "supervisor", "sage@far", "Sure?"), // 7
+  mail("response", "sage@far", "supervisor", "Sure."),
+  mail("broadcast", "supervisor", "all", "Done."), // 9
+  item("answer", { who: "supervisor", text: "Sunny." }),
 ];
 
 test("mail is counted for each pair of agents, in both directions", () => {
-  const activity = new Activity(swarm).read(EVENTS);
+  const activity = new Activity(swarm).read(ITEMS);
   const counts = [...activity.edges.values()].map(({ from, to, count, forth, back, seq: last }) => [from, to, count, forth, back, last]);
   assert.deepEqual(counts, [
     [CALLER, "supervisor", 2, 1, 1, 10],
@@ -39,22 +34,22 @@ test("mail is counted for each pair of agents, in both directions", () => {
   assert.equal(activity.mail.length, 6);
 });
 
-test("an agent's history has its mail, its calls and their results", () => {
-  const { entries, sent, received, calls } = new Activity(swarm).read(EVENTS).of("weather");
-  assert.deepEqual([sent, received, calls], [1, 2, 0]);
-  assert.deepEqual(entries.map(({ kind, other, text }) => [kind, other ?? text]), [
-    ["received", "supervisor"], ["result", "sunny"], ["received", "system"], ["sent", "supervisor"],
+test("an agent's history has its mail, and its calls with their results", () => {
+  const { entries, sent, received, actions } = new Activity(swarm).read(ITEMS).of("weather");
+  assert.deepEqual([sent, received, actions], [1, 2, 1]);
+  assert.deepEqual(entries.map(({ kind, other, result }) => [kind, other ?? result]), [
+    ["received", "supervisor"], ["call", "sunny"], ["received", "system"], ["sent", "supervisor"],
   ]);
-  const call = new Activity(swarm).read(EVENTS).of("supervisor").entries[1];
-  assert.deepEqual([call.kind, call.name, call.arguments, call.reasoning], ["call", "send_request", { target: "weather" }, "It knows."]);
+  const asked = new Activity(swarm).read(ITEMS).of("supervisor").entries[1];
+  assert.deepEqual([asked.kind, asked.other, asked.reasoning], ["sent", "weather", "It knows."]);
 });
 
-test("events are read once, up to the chosen moment", () => {
+test("items are read once, up to the chosen moment", () => {
   const activity = new Activity(swarm);
-  const events = EVENTS.slice(0, 3);
-  activity.read(events);
-  events.push(...EVENTS.slice(3));
-  activity.read(events);
+  const items = ITEMS.slice(0, 3);
+  activity.read(items);
+  items.push(...ITEMS.slice(3));
+  activity.read(items);
   assert.equal(activity.edges.get(edgeKey(CALLER, "supervisor")).count, 2);
-  assert.deepEqual(new Activity(swarm).read(EVENTS, 3).last, [edgeKey("supervisor", "weather")]);
+  assert.deepEqual(new Activity(swarm).read(ITEMS, 3).last, [edgeKey("supervisor", "weather")]);
 });

@@ -300,6 +300,8 @@ class CommitPlan:
     def _task_values(self) -> Item:
         values = {"state": self._state.attribute, **self._counts}
         values |= encode_running(self._change.task) | encode_dead(self._change.task)
+        if self._change.expected_version == 0 or self._change.response is not None:
+            values["bytes"] = number(self._change.task.stored_bytes)
         if self._expires_at is not None:
             values["expires_at"] = number(self._expires_at + OUTLIVES_BY)
         return values

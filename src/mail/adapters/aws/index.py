@@ -4,7 +4,7 @@ import asyncio
 import binascii
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from hashlib import sha256
 from itertools import batched, chain
@@ -12,6 +12,7 @@ from typing import Any
 
 from mail.adapters.aws.items import (
     DEAD,
+    DELETING,
     META,
     SHARDS,
     Item,
@@ -28,7 +29,7 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
-from mail.adapters.shared.codec import foreign_cursor
+from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.ports import TaskPage, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import MAILError
@@ -107,10 +108,25 @@ class TaskIndex:
             if not _is_leased(item, wake_up.mailbox, now)
         ]
 
-    async def overdue(self, now: float) -> list[TaskKey]:
-        """Return the running tasks whose deadline has passed."""
-        tasks = await self._running(until=now)
-        return [task.key for task, _ in tasks if task.deadline is not None and task.deadline <= now]
+    async def overdue(self, now: float) -> tuple[list[TaskKey], list[str]]:
+        """Return the running tasks whose deadline has passed, and the partitions of those that were not deleted as a whole."""
+        found = await self._running_partitions(now)
+        items = await self._table.get_many((name, META) for name in found)
+        tasks = await self._read(item for item in items if not self._reader.is_gone(item))
+        overdue = [task.key for task, _ in tasks if task.deadline is not None and task.deadline <= now]
+        return overdue, [item["PK"]["S"] for item in items if DELETING in item]
+
+    async def stored_bytes(self, instance: str) -> int:
+        """Return the bytes of an instance's tasks when they last began or stopped, by the index."""
+        condition, values = "#instance = :instance", {":instance": string(instance)}
+        pages = self._table.query(
+            IndexName=TASKS_INDEX,
+            KeyConditionExpression=condition,
+            ProjectionExpression="#bytes",
+            ExpressionAttributeNames=names(f"{condition} #bytes"),
+            ExpressionAttributeValues=values,
+        )
+        return sum([int(row["bytes"]["N"]) async for page in pages for row in page if "bytes" in row])
 
     async def with_leases(self, swarm: str) -> list[tuple[Task, Item]]:
         """Return a swarm's tasks that have work and leases, with their items."""
@@ -165,10 +181,14 @@ class TaskIndex:
             choice |= {"ExpressionAttributeNames": names(expression), "ExpressionAttributeValues": values}
         return (self._table.scan if instance is None else self._table.query)(start, **choice)
 
-    async def _running(self, until: float | None = None) -> list[tuple[Task, Item]]:
-        """Return the tasks with work, or the running ones with a deadline up to `until`, with their items."""
-        items = await self._current(await self._running_partitions(until))
-        running = [item for item in items.values() if "running" in item]
+    async def _running(self) -> list[tuple[Task, Item]]:
+        """Return the tasks with work, with their items."""
+        items = await self._current(await self._running_partitions(None))
+        return await self._read(items.values())
+
+    async def _read(self, items: Iterable[Item]) -> list[tuple[Task, Item]]:
+        """Return the tasks with work among these items, with the items."""
+        running = [item for item in items if "running" in item]
         read = await asyncio.gather(*map(self._reader.task, running), return_exceptions=True)
         tasks = []
         for item, task in zip(running, read, strict=True):

@@ -64,6 +64,12 @@ DEAD = "1"
 NEVER = 9e15
 """The deadline in the index of a task without one."""
 
+DELETING = "deleting"
+"""The attribute of a task's item while its other items are deleted; the task counts as gone."""
+
+DELETED_FIRST = 0.0
+"""The deadline in the index of a task that is being deleted."""
+
 _ATTRIBUTE = re.compile(r"#(\w+)")
 
 
@@ -110,6 +116,12 @@ def unpack(value: Value) -> str:
     """Return a text that is in an item."""
     text: str = value["S"] if "S" in value else decompress(value["B"])
     return text
+
+
+def blobs_of(item: Item) -> set[str]:
+    """Return the names of all texts of an item that are in the bucket."""
+    values = [*item.values(), *(value for each in item.values() for value in each.get("M", {}).values())]
+    return {blob["S"] for value in values if "M" in value and (blob := value["M"].get("blob"))}
 
 
 def blob_name(name: str, writer: str, n: int) -> str:
@@ -355,12 +367,13 @@ def decode_task(item: Item, state: str) -> Task:
     )
 
 
-ONE = {"N": "1"}
+ZERO, ONE = {"N": "0"}, {"N": "1"}
 
 
 def encode_lease(lease: Lease) -> Value:
-    attempt = {"attempt": number(lease.attempt)} if lease.attempt > 1 else {}
-    return {"M": {"token": string(lease.token), "expires": number(lease.expires), **attempt}}
+    attempt = {} if lease.attempt == 1 else {"attempt": number(lease.attempt)}
+    seq = {"seq": number(lease.seq)} if lease.seq else {}
+    return {"M": {"token": string(lease.token), "expires": number(lease.expires), **attempt, **seq}}
 
 
 def decode_leases(item: Item) -> dict[str, Lease]:
@@ -370,6 +383,7 @@ def decode_leases(item: Item) -> dict[str, Lease]:
             lease["M"]["token"]["S"],
             float(lease["M"]["expires"]["N"]),
             int(lease["M"].get("attempt", ONE)["N"]),
+            int(lease["M"].get("seq", ZERO)["N"]),
         )
         for mailbox, lease in item["leases"]["M"].items()
     }

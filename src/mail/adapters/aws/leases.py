@@ -248,20 +248,16 @@ class Leases:
             self._live.note(turn.task.key, item)
         return True
 
-    async def fail(self, turn: Claim) -> None:
-        """End the lease of a failed turn, if it is still there, and leave it to be seen."""
-        self._forget(turn.lease)
-        await self._set_expiry(turn, 0.0, IS_OURS)
-
-    async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
-        """Release a lease, if it is still there."""
+    async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, left: Lease | None = None) -> None:
+        """Release a lease, if it is still there, and leave another in its place."""
         self._forget(lease)
+        values = {":token": string(lease.token)}
         with suppress(ConditionFailed):
             await self._table.update(
                 (partition(key), META),
-                "REMOVE #leases.#mailbox",
+                "REMOVE #leases.#mailbox" if left is None else "SET #leases.#mailbox = :left",
                 IS_OURS,
-                {":token": string(lease.token)},
+                values if left is None else {**values, ":left": encode_lease(left)},
                 mailbox=mailbox,
             )
 

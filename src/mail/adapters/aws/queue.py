@@ -59,7 +59,6 @@ class _Body(Value):
     task_id: str
     mailbox: str
     seq: int
-    attempt: int = 1
 
 
 @value
@@ -68,13 +67,11 @@ class Received:
 
     Attributes:
         seq: the task's seq when it was sent.
-        attempt: as in `WakeUp`.
     """
 
     key: TaskKey
     mailbox: str
     seq: int
-    attempt: int = 1
 
 
 def encode_wake_up(wake_up: WakeUp) -> str:
@@ -85,7 +82,6 @@ def encode_wake_up(wake_up: WakeUp) -> str:
             "task_id": wake_up.key.task_id,
             "mailbox": wake_up.mailbox,
             "seq": wake_up.seq,
-            **({"attempt": wake_up.attempt} if wake_up.attempt > 1 else {}),
         }
     )
 
@@ -98,7 +94,7 @@ def decode_wake_up(body: str) -> Received:
         raise BadRequest(
             f"a wake-up is an object of instance, task_id, mailbox and seq, but this is {body[:200]!r}"
         ) from error
-    return Received(TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq, fields.attempt)
+    return Received(TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq)
 
 
 class SQSQueue:

@@ -7,6 +7,7 @@ from itertools import batched, chain
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.items import (
+    DELETING,
     EVENTS_END,
     LIVE_START,
     META,
@@ -103,7 +104,7 @@ class TaskReader:
 
     async def seq(self, key: TaskKey) -> int:
         """Return the task's seq. Raises TaskNotFound."""
-        item = await self._table.get((partition(key), META), "seq", "expires_at")
+        item = await self._table.get((partition(key), META), "seq", "expires_at", DELETING)
         if item is None or self.is_gone(item):
             raise _not_found(key)
         return int(item["seq"]["N"])
@@ -130,7 +131,7 @@ class TaskReader:
 
     def is_gone(self, item: Item) -> bool:
         """Return whether the item counts as deleted."""
-        return is_expired(item, self.now())
+        return DELETING in item or is_expired(item, self.now())
 
     async def history(self, key: TaskKey, agent: str, after: int = 0, upto: int | None = None) -> History:
         """Return an agent's history after its `after`-th part, up to its `upto`-th if that is given. Raises TaskNotFound."""

@@ -42,7 +42,7 @@ async def create_table(client: AwsClient, name: str) -> bool:
                 {
                     "IndexName": TASKS_INDEX,
                     "KeySchema": _key("instance", "started"),
-                    "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["status"]},
+                    "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["status", "bytes"]},
                 },
                 {
                     "IndexName": RUNNING_INDEX,

@@ -7,7 +7,7 @@ nothing. Leases outlive the process that took them.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from math import ceil, inf
 from time import monotonic
 
@@ -15,7 +15,18 @@ from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.commit import CommitPlan
 from mail.adapters.aws.index import TaskIndex
-from mail.adapters.aws.items import META, Item, decode_leases, partition
+from mail.adapters.aws.items import (
+    DELETED_FIRST,
+    DELETING,
+    META,
+    Item,
+    blobs_of,
+    decode_leases,
+    number,
+    partition,
+    shard,
+    string,
+)
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
@@ -106,11 +117,8 @@ class DynamoDBStore:
         tasks = await self._index.with_leases(swarm)
         return await self._turns.take_expired(tasks, now)
 
-    async def release(self, turn: Claim, *, failed: bool = False) -> None:
-        if failed:
-            await self._turns.fail(turn)
-        else:
-            await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
+        await self._turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):
@@ -187,13 +195,47 @@ class DynamoDBStore:
         return await self._index.ready(quiet_since, now)
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
-        return await self._index.overdue(now)
+        overdue, half_deleted = await self._index.overdue(now)
+        for name in half_deleted:
+            await self._delete_items(name)
+        return overdue
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         return await self._index.count_running(instance, upto)
 
     async def count_active_instances(self) -> int:
         return await self._index.count_active_instances()
+
+    async def stored_bytes(self, instance: str) -> int:
+        return await self._index.stored_bytes(instance)
+
+    async def delete(self, task: Task) -> None:
+        name, condition = partition(task.key), f"#version = :version AND attribute_not_exists(#{DELETING})"
+        values = {
+            ":version": number(task.version),
+            ":yes": string("yes"),
+            ":shard": string(shard(name)),
+            ":first": number(DELETED_FIRST),
+        }
+        update = f"SET #{DELETING} = :yes, #running = :shard, #due = :first REMOVE #dead, #dead_place"
+        try:
+            await self._table.update((name, META), update, condition, values)
+        except ConditionFailed as refusal:
+            item = refusal.item
+            if item is None or not (refusal.repeated and DELETING in item):
+                raise VersionConflict(await self.load(task.key)) from refusal
+        await self._delete_items(name)
+        self._changes.notify(task.key)
+
+    async def _delete_items(self, name: str) -> None:
+        """Delete the items and the texts of a task that counts as gone; its own item is the last, for who resumes this."""
+        async with aclosing(self._table.pages(name, "A", "Z")) as pages:
+            async for page in pages:
+                if self._blobs is not None:
+                    await self._blobs.discard(blob for item in page for blob in blobs_of(item))
+                keys = [(name, item["SK"]["S"]) for item in page]
+                await self._table.delete_many(key for key in keys if key != (name, META))
+        await self._table.delete_many([(name, META)])
 
     async def _seq(self, key: TaskKey) -> int:
         """Return the task's seq; deliver the live events of a task that is watched here."""
@@ -267,6 +309,8 @@ class DynamoDBStore:
     ) -> StoreError:
         """Return why a change was refused, from the item of its task; wait if its transaction, of `seconds`, had many rivals."""
         turn = change.turn
+        if item is not None and DELETING in item:
+            return StoreUnavailable("the task of this id is being deleted; try again in a moment")
         if item is None or self._reader.is_gone(item):
             return VersionConflict() if turn is None else LeaseLost()
         leases = decode_leases(item)

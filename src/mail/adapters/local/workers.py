@@ -92,7 +92,7 @@ class LocalWorkers:
         return self._shares.lets_begin(caller, reserved)
 
     def new_lease(self) -> Lease:
-        """Return a lease for a turn that begins now."""
+        """Return a lease for a turn that waits for one of them."""
         return self._runtime.new_lease()
 
     async def idle(self) -> None:
@@ -207,6 +207,10 @@ class LocalWorkers:
             try:
                 await self._runtime.expire_overdue()
                 await self._runtime.take_over()
+            except StoreUnavailable:
+                logger.warning(
+                    "the check for overdue tasks and dead workers waits, as the store can't be reached"
+                )
             except Exception:  # the outermost loop
                 logger.exception("the check for overdue tasks and dead workers has failed; it is repeated")
             await asyncio.sleep(SWEEP_SECONDS)

@@ -9,7 +9,6 @@ servers take from.
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import time
 
 from mail.adapters.postgres.notifier import Notifier, change_topic
 from mail.adapters.postgres.schema import task_number
@@ -57,15 +56,13 @@ class Ahead:
     """The turns that the commits of one process open ahead, until they begin.
 
     Attributes:
-        clock: returns the seconds since the epoch.
         workers: run the turns; without them, none is opened.
         on_opened: called with each opened turn; it makes a worker begin it.
         on_planned: called when a plan has been carried out, so that the workers it kept free are available.
     """
 
-    def __init__(self, notifier: Notifier, clock: Callable[[], float] = time) -> None:
+    def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
-        self.clock = clock
         self.workers: Workers | None = None
         self.on_opened: Callable[[Turn], None] = lambda turn: None
         self.on_planned: Callable[[], None] = lambda: None

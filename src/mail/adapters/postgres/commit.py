@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from mail.adapters.postgres.ahead import Opening
+from mail.adapters.postgres.leases import NOW, encode_lease
 from mail.adapters.postgres.pool import Row
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
@@ -19,9 +20,10 @@ from mail.errors import LeaseLost, StoreError, VersionConflict
 
 _BEGIN: LiteralString = """
 WITH moved AS (
-    INSERT INTO mail.tasks (id, instance, task_id, status, due, delivering, dead, updated, seq, version, state)
+    INSERT INTO mail.tasks (id, instance, task_id, status, due, delivering, dead, updated, seq, version, bytes,
+        state)
     VALUES (%(task)s, %(instance)s, %(task_id)s, %(status)s, %(deadline)s, %(delivering)s, %(dead)s, %(updated)s,
-        %(seq)s, %(version)s, %(state)s)
+        %(seq)s, %(version)s, %(bytes)s, %(state)s)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), inherited AS (
@@ -35,7 +37,8 @@ WITH moved AS (
 _MOVE: LiteralString = """
 WITH moved AS (
     UPDATE mail.tasks SET status = %(status)s, due = %(deadline)s, delivering = %(delivering)s, dead = %(dead)s,
-        updated = %(updated)s, seq = %(seq)s, version = %(version)s, state = %(state)s
+        updated = %(updated)s, seq = %(seq)s, version = %(version)s, bytes = %(bytes)s,
+        state = %(state)s
     WHERE id = %(task)s AND version = %(expected)s AND (%(token)s::text IS NULL OR EXISTS (
         SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text AND token = %(token)s::text
     ))
@@ -59,7 +62,7 @@ SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_don
 FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
 """
 
-_ADD: LiteralString = """, delivered AS (
+_ADD: LiteralString = f""", delivered AS (
     INSERT INTO mail.inbox (task, mailbox, tier, seq, message)
     SELECT moved.id, mail.* FROM moved, unnest(
         %(mailboxes)s::text[], %(tiers)s::smallint[], %(seqs)s::integer[], %(messages)s::text[]
@@ -71,13 +74,13 @@ _ADD: LiteralString = """, delivered AS (
     FROM moved
 ), opened AS (
     INSERT INTO mail.leases (task, mailbox, token, expires, owner)
-    SELECT moved.id, opening.mailbox, opening.token, %(expires)s::double precision, %(owner)s::integer
+    SELECT moved.id, opening.mailbox, opening.token, {NOW} + %(expires)s, %(owner)s::integer
     FROM moved, unnest(%(opened)s::text[], %(tokens)s::text[]) AS opening (mailbox, token)
     WHERE opening.mailbox IS DISTINCT FROM %(leased)s::text
     ON CONFLICT DO NOTHING
     RETURNING mailbox
 ), reopened AS (
-    UPDATE mail.leases SET token = opening.token, expires = %(expires)s, owner = %(owner)s
+    UPDATE mail.leases SET token = opening.token, expires = {NOW} + %(expires)s, owner = %(owner)s
     FROM moved, unnest(%(opened)s::text[], %(tokens)s::text[]) AS opening (mailbox, token)
     WHERE leases.task = moved.id AND leases.mailbox = opening.mailbox
         AND opening.mailbox = %(leased)s::text AND leases.token = %(token)s::text
@@ -88,7 +91,7 @@ SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_don
     ARRAY(SELECT mailbox FROM opened UNION ALL SELECT mailbox FROM reopened),
     ARRAY(
         SELECT mailbox FROM mail.leases WHERE task = %(task)s AND cardinality(%(opened)s::text[]) > 0
-            AND mailbox IS DISTINCT FROM %(leased)s::text AND expires > %(now)s
+            AND mailbox IS DISTINCT FROM %(leased)s::text AND expires > {NOW}
     )
 FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
 """
@@ -99,11 +102,27 @@ MOVE_TASK: LiteralString = _MOVE + _ADD
 AMEND_TASK: LiteralString = _MOVE + _AMEND
 """A change without events: the row of the last commit has the state after it, and what it has consumed."""
 
-FIND_WRITTEN: LiteralString = """
+DELETE_TASK: LiteralString = """
+WITH deleted AS (
+    DELETE FROM mail.tasks WHERE id = %(task)s AND version = %(expected)s RETURNING id
+), commits AS (
+    DELETE FROM mail.commits USING deleted WHERE commits.task = deleted.id
+), inbox AS (
+    DELETE FROM mail.inbox USING deleted WHERE inbox.task = deleted.id
+), leases AS (
+    DELETE FROM mail.leases USING deleted WHERE leases.task = deleted.id
+), wake_ups AS (
+    DELETE FROM mail.wake_ups USING deleted WHERE wake_ups.task = deleted.id
+)
+SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_done)
+FROM (SELECT EXISTS (SELECT FROM deleted) AS is_done) AS outcome
+"""
+
+FIND_WRITTEN: LiteralString = f"""
 SELECT true, NULL, NULL,
     ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND token = ANY(%(tokens)s::text[])),
     ARRAY(
-        SELECT mailbox FROM mail.leases WHERE task = %(task)s AND token <> ALL(%(tokens)s::text[]) AND expires > %(now)s
+        SELECT mailbox FROM mail.leases WHERE task = %(task)s AND token <> ALL(%(tokens)s::text[]) AND expires > {NOW}
     )
 FROM mail.commits WHERE task = %(task)s AND seq = %(seq)s AND events = %(events)s
 """
@@ -117,6 +136,7 @@ def commit_values(
 
     Args:
         openings: the turns that the commit opens, for the server with the number `owner`.
+        now: the seconds since the epoch, as that server's clock has them.
     """
     task, turn, response = change.task, change.turn, change.response
     *early, (_, new, events) = rows_of(change)
@@ -134,15 +154,15 @@ def commit_values(
         "updated": task.updated,
         "seq": task.seq,
         "version": task.version,
+        "bytes": task.stored_bytes,
         "expected": change.expected_version,
         "state": write_task(task),
         "leased": turn and turn.mailbox,
-        "token": turn and turn.lease.token,
+        "token": turn and encode_lease(turn.lease),
         "opened": [opening.entry.mailbox for opening in openings],
-        "tokens": [opening.lease.token for opening in openings],
-        "expires": max((opening.lease.expires for opening in openings), default=0.0),
+        "tokens": [encode_lease(opening.lease) for opening in openings],
+        "expires": max((opening.lease.expires - now for opening in openings), default=0.0),
         "owner": owner,
-        "now": now,
         "read_mailbox": change.consumed and change.consumed.mailbox,
         "read": [entry.seq for entry in consumed],
         "mailboxes": [entry.mailbox for entry in change.deliveries],
@@ -170,6 +190,6 @@ def refusal(change: TaskChange, row: Row) -> StoreError | None:
     is_done, state, token, *_ = row
     if is_done:
         return None
-    if change.turn is not None and token != change.turn.lease.token:
+    if change.turn is not None and token != encode_lease(change.turn.lease):
         return LeaseLost()
     return VersionConflict(None if state is None else read_task(state))

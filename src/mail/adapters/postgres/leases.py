@@ -23,51 +23,54 @@ from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable
 
+NOW: LiteralString = "extract(epoch FROM clock_timestamp())::double precision"
+"""The time by the clock of the database, which all servers share. Times in statements are seconds from then."""
+
 LOCK_TASK: LiteralString = "SELECT FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
 
 # A lease need not be on disk: if PostgreSQL loses it in a crash, its turn is run again.
 LOCK_TASK_LIGHTLY: LiteralString = "SELECT set_config('synchronous_commit', 'off', true) FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
 
 # The last condition is for a repeated statement, which finds its own lease.
-TAKE_LEASE: LiteralString = """
+TAKE_LEASE: LiteralString = f"""
 WITH replaced AS (
     SELECT token, expires FROM mail.leases
     WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
 )
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
-SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
+SELECT id, %(mailbox)s, %(token)s, {NOW} + %(expires)s, %(owner)s FROM mail.tasks
 WHERE id = %(task)s AND (status = 'running' OR %(is_delivery)s)
     AND EXISTS (SELECT FROM mail.inbox WHERE task = %(task)s AND mailbox = %(mailbox)s)
 ON CONFLICT (task, mailbox) DO UPDATE
 SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
-WHERE held.expires <= %(now)s OR held.token = excluded.token
+WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token
 RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced)
 """
 
 # The mail of such a mailbox is in the state of the task, where it is checked after the claim.
-CLAIM: LiteralString = """
+CLAIM: LiteralString = f"""
 WITH replaced AS (
     SELECT token, expires FROM mail.leases
     WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
 )
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
-SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
+SELECT id, %(mailbox)s, %(token)s, {NOW} + %(expires)s, %(owner)s FROM mail.tasks
 WHERE id = %(task)s AND (status = 'running' OR delivering)
 ON CONFLICT (task, mailbox) DO UPDATE
 SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
-WHERE held.expires <= %(now)s OR held.token = excluded.token
+WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token
 RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced)
 """
 
-LOOK_AT_CLAIM: LiteralString = """
-SELECT tasks.state, lease.token, lease.expires FROM mail.tasks
+LOOK_AT_CLAIM: LiteralString = f"""
+SELECT tasks.state, lease.token, lease.expires > {NOW} + %(now)s FROM mail.tasks
 LEFT JOIN mail.leases AS lease ON lease.task = tasks.id AND lease.mailbox = %(mailbox)s
 WHERE tasks.id = %(task)s
 """
 
-LOOK: LiteralString = """
-SELECT tasks.state, lease.token, lease.expires, head.tier, head.seq, head.message, head.checkpoint,
-    ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND mailbox <> %(mailbox)s AND expires > %(now)s)
+LOOK: LiteralString = f"""
+SELECT tasks.state, lease.token, lease.expires > {NOW} + %(now)s, head.tier, head.seq, head.message, head.checkpoint,
+    ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND mailbox <> %(mailbox)s AND expires > {NOW} + %(now)s)
 FROM mail.tasks
 LEFT JOIN mail.leases AS lease ON lease.task = tasks.id AND lease.mailbox = %(mailbox)s
 LEFT JOIN LATERAL (
@@ -89,22 +92,27 @@ WHERE task = %(task)s AND mailbox = %(mailbox)s AND tier = %(tier)s AND seq = %(
     AND EXISTS (SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(mailbox)s AND token = %(token)s)
 """
 
-RELEASE: LiteralString = "DELETE FROM mail.leases WHERE task = %s AND mailbox = %s AND token = %s"
+RELEASE: LiteralString = (
+    "DELETE FROM mail.leases WHERE task = %(task)s AND mailbox = %(mailbox)s AND token = %(token)s"
+)
 
-END: LiteralString = "UPDATE mail.leases SET expires = 0 WHERE task = %s AND mailbox = %s AND token = %s"
+LEAVE: LiteralString = """
+UPDATE mail.leases SET token = %(left)s, expires = 0
+WHERE task = %(task)s AND mailbox = %(mailbox)s AND token = %(token)s
+"""
 
-RENEW: LiteralString = """
-UPDATE mail.leases SET expires = %(expires)s
+RENEW: LiteralString = f"""
+UPDATE mail.leases SET expires = {NOW} + %(expires)s
 FROM unnest(%(tasks)s::uuid[], %(mailboxes)s::text[], %(tokens)s::text[]) AS held (task, mailbox, token)
 WHERE leases.task = held.task AND leases.mailbox = held.mailbox AND leases.token = held.token
 RETURNING leases.token
 """
 
 # Past leases that another server is about to end, or whose worker is renewing them after all.
-TAKE_EXPIRED: LiteralString = """
+TAKE_EXPIRED: LiteralString = f"""
 WITH expired AS (
     SELECT leases.task, mailbox, token, expires, state FROM mail.leases JOIN mail.tasks ON tasks.id = leases.task
-    WHERE expires > 0 AND expires <= %(now)s AND right(instance, length(%(end)s::text)) = %(end)s::text
+    WHERE expires > 0 AND expires <= {NOW} + %(now)s AND right(instance, length(%(end)s::text)) = %(end)s::text
     FOR UPDATE OF leases SKIP LOCKED
 )
 UPDATE mail.leases SET expires = 0 FROM expired
@@ -117,12 +125,14 @@ class Leases:
     """Leases mailboxes. All methods raise StoreUnavailable.
 
     Attributes:
+        clock: returns the seconds since the epoch, as this server's clock has them.
         owner: the number of this server, after it has one.
-        held: the tokens of the leases that are used in this process.
+        held: the leases that are used in this process, encoded.
     """
 
-    def __init__(self, postgres: Postgres) -> None:
+    def __init__(self, postgres: Postgres, clock: Callable[[], float]) -> None:
         self._sql = postgres
+        self.clock = clock
         self.owner: int | None = None
         self.held: set[str] = set()
 
@@ -139,7 +149,7 @@ class Leases:
                 taken = await connection.execute(TAKE_LEASE, values)
                 look = await connection.execute(LOOK, values)
                 history = await connection.execute(READ_HISTORY, values)
-            opened = _read(await look.fetchone(), await history.fetchall(), mailbox, lease, now)
+            opened = _read(await look.fetchone(), await history.fetchall(), mailbox, lease)
             replaced = _replaced(await taken.fetchone())
             return replace(opened, replaced=replaced) if replaced and isinstance(opened, Turn) else opened
 
@@ -154,7 +164,7 @@ class Leases:
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
                 taken = await connection.execute(CLAIM, values)
                 look = await connection.execute(LOOK_AT_CLAIM, values)
-            claim = _read_claim(await look.fetchone(), mailbox, lease, now)
+            claim = _read_claim(await look.fetchone(), mailbox, lease)
             replaced = _replaced(await taken.fetchone())
             return replace(claim, replaced=replaced) if isinstance(claim, WebhookClaim) else claim
 
@@ -165,7 +175,7 @@ class Leases:
         values = {
             "task": task_number(turn.task.key),
             "mailbox": turn.mailbox,
-            "token": turn.lease.token,
+            "token": encode_lease(turn.lease),
             "tier": turn.entry.tier,
             "seq": turn.entry.seq,
             "checkpoint": write_checkpoint(checkpoint),
@@ -178,44 +188,53 @@ class Leases:
             return saved.rowcount
 
         if not await self._sql.run(work):
-            self.held.discard(turn.lease.token)
+            self.held.discard(encode_lease(turn.lease))
             raise LeaseLost
 
     async def renew(self, turns: Sequence[Claim], expires: float) -> set[str]:
         """Let leases expire at a time, in one statement; return the tokens of those that are lost."""
-        tokens = [turn.lease.token for turn in turns]
+        tokens = {encode_lease(turn.lease): turn.lease.token for turn in turns}
         rows = await self._sql.fetch(
             RENEW,
             {
-                "expires": expires,
+                "expires": self.from_now(expires),
                 "tasks": [task_number(turn.task.key) for turn in turns],
                 "mailboxes": [turn.mailbox for turn in turns],
-                "tokens": tokens,
+                "tokens": [*tokens],
             },
         )
-        return set(tokens) - {token for (token,) in rows}
+        return set(tokens.values()) - {tokens[token] for (token,) in rows}
 
     async def take_expired(self, swarm: str, now: float) -> list[ExpiredLease]:
         """End the expired leases of a swarm, and return them; each to one server only."""
-        rows = await self._sql.fetch(TAKE_EXPIRED, {"now": now, "end": f"@{swarm}"})
+        rows = await self._sql.fetch(TAKE_EXPIRED, {"now": self.from_now(now), "end": f"@{swarm}"})
         return [
-            ExpiredLease(read_task(state), mailbox, Lease(token, expires))
+            ExpiredLease(read_task(state), mailbox, decode_lease(token, expires))
             for state, mailbox, token, expires in rows
         ]
 
-    async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, failed: bool = False) -> None:
-        """Release a lease, if it is still there; that of a failed turn stays, expired."""
-        self.held.discard(lease.token)
-        await self._sql.fetch(END if failed else RELEASE, (task_number(key), mailbox, lease.token))
+    async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, left: Lease | None = None) -> None:
+        """Release a lease, if it is still there, and leave another in its place."""
+        token = encode_lease(lease)
+        self.held.discard(token)
+        values = {"task": task_number(key), "mailbox": mailbox, "token": token}
+        if left is None:
+            await self._sql.fetch(RELEASE, values)
+        else:
+            await self._sql.fetch(LEAVE, {**values, "left": encode_lease(left)})
+
+    def from_now(self, time: float) -> float:
+        """Return a time of this server's clock as seconds from now, which mean the same by any clock."""
+        return time - self.clock()
 
     def _values(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> dict[str, object]:
         return {
             "task": task_number(key),
             "mailbox": mailbox,
-            "token": lease.token,
-            "expires": lease.expires,
+            "token": encode_lease(lease),
+            "expires": self.from_now(lease.expires),
             "owner": self.owner,
-            "now": now,
+            "now": self.from_now(now),
         }
 
     async def _lease[T](
@@ -225,7 +244,8 @@ class Leases:
         lease: Lease,
         work: Callable[[Connection, bool], Awaitable[T | Busy | Idle]],
     ) -> T | Busy | Idle:
-        self.held.add(lease.token)
+        token = encode_lease(lease)
+        self.held.add(token)
         try:
             leased = await self._sql.run(work)
         except BaseException:  # the turn will not be run, so that the lease must not have to expire
@@ -233,31 +253,43 @@ class Leases:
                 await self.release(key, mailbox, lease)
             raise
         if isinstance(leased, Busy | Idle):
-            self.held.discard(lease.token)
+            self.held.discard(token)
         return leased
+
+
+def encode_lease(lease: Lease) -> str:
+    """Return what the column `token` has of a lease: its token, and the count of attempts unless it is the usual one."""
+    is_usual = lease.attempt == 1 and not lease.seq
+    return lease.token if is_usual else f"{lease.token}#{lease.attempt}#{lease.seq}"
+
+
+def decode_lease(stored: str, expires: float) -> Lease:
+    """Return the lease that its columns describe."""
+    token, *counts = stored.split("#")
+    return Lease(token, expires, *map(int, counts))
 
 
 def _replaced(row: Row | None) -> Lease | None:
     """Return the lease that another one has replaced; None if there was none."""
-    return None if row is None or row[0] is None else Lease(*row)
+    return None if row is None or row[0] is None else decode_lease(*row)
 
 
-def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Busy | Idle:
+def _read_claim(row: Row | None, mailbox: str, lease: Lease) -> WebhookClaim | Busy | Idle:
     if row is None:
         return Idle(None)
-    state, token, expires = row
-    if token == lease.token:
+    state, token, is_live = row
+    if token == encode_lease(lease):
         return WebhookClaim(read_task(state), mailbox, lease)
-    if token is not None and expires > now:
+    if is_live:
         return Busy()
     return Idle(read_task(state))
 
 
-def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease, now: float) -> Turn | Busy | Idle:
+def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease) -> Turn | Busy | Idle:
     if row is None:
         return Idle(None)
-    state, token, expires, tier, seq, message, checkpoint, leased = row
-    if token == lease.token and seq is not None:
+    state, token, is_live, tier, seq, message, checkpoint, leased = row
+    if token == encode_lease(lease) and seq is not None:
         entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
         return Turn(
             read_task(state),
@@ -267,7 +299,7 @@ def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease, now: 
             None if checkpoint is None else read_checkpoint(checkpoint),
             sum(not goes_out(name) for name in leased),
         )
-    if token is not None and expires > now:
+    if is_live:
         return Busy()
     return Idle(read_task(state))
 

@@ -14,6 +14,7 @@ from mail.adapters.postgres.leases import Leases
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
 from mail.adapters.shared.backend import Recover
+from mail.errors import StoreUnavailable
 
 LIVENESS_SECONDS = 2.0
 """Seconds between two checks for servers that are gone. A server counts as gone at the second check that misses it."""
@@ -119,5 +120,7 @@ class Takeover:
                 elif loop.time() >= next_sweep:
                     next_sweep = loop.time() + SWEEP_SECONDS
                     await recover(SWEEP_SECONDS)
-            except Exception:  # the outermost loop: PostgreSQL may be down for a while
+            except StoreUnavailable:
+                continue  # PostgreSQL may be down for a while, which is in the log already
+            except Exception:  # the outermost loop
                 logger.exception("the check for servers that are gone has failed; it is repeated")

@@ -44,6 +44,7 @@ CREATE TABLE mail.tasks (
     updated text COLLATE "C" NOT NULL,
     seq integer NOT NULL,
     version integer NOT NULL,
+    bytes bigint NOT NULL,
     state text NOT NULL
 ) WITH (fillfactor = 60);
 CREATE INDEX tasks_of_instance ON mail.tasks (instance, born);

@@ -18,16 +18,18 @@ from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
     AMEND_TASK,
     BEGIN_TASK,
+    DELETE_TASK,
     FIND_WRITTEN,
     MOVE_TASK,
     commit_values,
     refusal,
 )
-from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
+from mail.adapters.postgres.leases import LOCK_TASK, NOW, Leases, decode_lease, encode_lease, join_history
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, make_page, read_cursor
+from mail.adapters.shared.codec import decode_events
+from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
@@ -37,7 +39,7 @@ from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound
+from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
 LAST_TURN = 2**31 - 1
 NO_LIMIT = 2**62
@@ -62,8 +64,8 @@ class PostgresStore:
     def __init__(self, postgres: Postgres, notifier: Notifier, *, clock: Callable[[], float] = time) -> None:
         self._sql = postgres
         self._notifier = notifier
-        self.turns = Leases(postgres)
-        self.ahead = Ahead(notifier, clock)
+        self.turns = Leases(postgres, clock)
+        self.ahead = Ahead(notifier)
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -96,10 +98,10 @@ class PostgresStore:
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         rows = await self._sql.fetch(
-            "SELECT mailbox, token, expires FROM mail.leases WHERE task = %s AND expires > %s",
-            (task_number(key), now),
+            f"SELECT mailbox, token, expires - {NOW} FROM mail.leases WHERE task = %s AND expires > {NOW} + %s",
+            (task_number(key), self.turns.from_now(now)),
         )
-        return {mailbox: Lease(token, expires) for mailbox, token, expires in rows}
+        return {mailbox: decode_lease(token, self.turns.clock() + left) for mailbox, token, left in rows}
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return await self.turns.renew(turns, expires)
@@ -107,12 +109,12 @@ class PostgresStore:
     async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
         return await self.turns.take_expired(swarm, now)
 
-    async def release(self, turn: Claim, *, failed: bool = False) -> None:
-        await self.turns.release(turn.task.key, turn.mailbox, turn.lease, failed=failed)
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
+        await self.turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
     async def commit(self, change: TaskChange) -> None:
         openings = self.ahead.plan(change)
-        values = commit_values(change, openings, owner=self.turns.owner, now=self.ahead.clock())
+        values = commit_values(change, openings, owner=self.turns.owner, now=self.turns.clock())
 
         async def work(connection: Connection, is_retry: bool) -> Row:
             if change.expected_version:
@@ -129,7 +131,7 @@ class PostgresStore:
 
         opened: Sequence[str] = ()
         leased: Sequence[str] = ()
-        self.turns.held.update(opening.lease.token for opening in openings)
+        self.turns.held.update(encode_lease(opening.lease) for opening in openings)
         try:
             row = await self._sql.run(work)
             error = refusal(change, row)
@@ -138,10 +140,10 @@ class PostgresStore:
         finally:
             for opening in openings:
                 if opening.entry.mailbox not in opened:
-                    self.turns.held.discard(opening.lease.token)
+                    self.turns.held.discard(encode_lease(opening.lease))
             self.ahead.settle(change, openings, opened, leased)
         if change.turn is not None and (error is None or isinstance(error, LeaseLost)):
-            self.turns.held.discard(change.turn.lease.token)
+            self.turns.held.discard(encode_lease(change.turn.lease))
         if error is not None:
             raise error
         if not change.task.is_running:
@@ -284,7 +286,7 @@ class PostgresStore:
     ) -> TaskPage:
         condition: LiteralString = "" if instance is None else "instance = %(instance)s AND"
         rows = await self._sql.fetch(
-            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
+            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(status)s::text IS NULL"
             " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
@@ -307,10 +309,11 @@ class PostgresStore:
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = await self._sql.fetch(
-            "SELECT state, ARRAY(SELECT mailbox FROM mail.leases WHERE task = id AND expires > %(now)s) FROM mail.tasks"
+            f"SELECT state, ARRAY(SELECT mailbox FROM mail.leases WHERE task = id AND expires > {NOW} + %(now)s)"
+            " FROM mail.tasks"
             " WHERE (status = 'running' OR delivering)"
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
-            {"since": quiet_since, "now": now},
+            {"since": quiet_since, "now": self.turns.from_now(now)},
         )
         return [
             wake_up
@@ -339,6 +342,28 @@ class PostgresStore:
             "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
         )
         return int(count)
+
+    async def stored_bytes(self, instance: str) -> int:
+        ((stored,),) = await self._sql.fetch(
+            "SELECT coalesce(sum(bytes), 0) FROM mail.tasks WHERE instance = %s", (instance,)
+        )
+        return int(stored)
+
+    async def delete(self, task: Task) -> None:
+        values = {"task": task_number(task.key), "expected": task.version}
+
+        async def work(connection: Connection, is_retry: bool) -> Row | None:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK, values)
+                outcome = await connection.execute(DELETE_TASK, values)
+            row = await outcome.fetchone()
+            assert row is not None
+            is_done, state = row
+            return None if is_done or (is_retry and state is None) else (state,)
+
+        refused = await self._sql.run(work)
+        if refused is not None:
+            raise VersionConflict(None if refused[0] is None else read_task(refused[0]))
 
     async def _check_snapshot(self, key: TaskKey, at: int) -> None:
         """Raise TaskNotFound or BadRequest unless the task has an event of this seq."""

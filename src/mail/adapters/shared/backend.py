@@ -32,7 +32,7 @@ class Workers(Protocol):
         """Return whether a turn of a caller may begin at once besides `reserved` others, and a worker stays free."""
 
     def new_lease(self) -> Lease:
-        """Return a lease for a turn that begins now."""
+        """Return a lease for a turn that waits for one of them."""
 
 
 class WakeUpSource(Protocol):

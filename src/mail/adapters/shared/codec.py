@@ -1,4 +1,4 @@
-"""The JSON of stored values, the same in every store, and cursors over numbered tasks."""
+"""The JSON of stored values, the same in every store."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -8,13 +8,8 @@ from pydantic_core import from_json
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event, EventKind, read_extra
-from mail.core.task.ports import TaskPage
 from mail.core.task.stored import STORED_TYPES
 from mail.core.task.swarm import History
-from mail.core.task.task import Task
-from mail.errors import BadRequest
-
-LAST_NUMBER = 2**63 - 1
 
 
 class _StoredEvent(NamedTuple):
@@ -62,24 +57,3 @@ def upto_bytes[Item](
         total += size(item)
         if max_bytes is not None and total >= max_bytes:
             return
-
-
-def make_page(tasks: list[Task], cursors: list[str], limit: int) -> TaskPage:
-    """Return a page of `limit` tasks; `cursors` are those behind each task, and one more if there are more tasks."""
-    following = cursors[limit - 1] if len(cursors) > limit else None
-    return TaskPage(tasks, following, cursors=tuple(cursors[: len(tasks)]))
-
-
-def read_cursor(cursor: str | None) -> int:
-    """Return the number of the task that a page ends before. Raises BadRequest for a cursor that no page gave out.
-
-    Tasks are numbered in the order in which they began; pages list the newest first.
-    """
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise foreign_cursor(cursor)
-    return int(cursor or LAST_NUMBER)
-
-
-def foreign_cursor(cursor: str) -> BadRequest:
-    """Return the error for a cursor that no page gave out."""
-    return BadRequest(f"cursor {cursor!r} is not a cursor of this server; use the one in its last answer")

@@ -44,15 +44,21 @@ class SQLite(Database):
         if database.path != IN_MEMORY:
             record_swarm(database, swarm)
 
-        async def close() -> None:
+        store = SQLiteStore(database)
+
+        def abandon() -> None:
+            store.close()
             database.close()
 
+        async def close() -> None:
+            abandon()
+
         return Backend(
-            store=SQLiteStore(database),
+            store=store,
             documents=SQLiteDocuments(database),
             queue=local,
             close=close,
-            abandon=database.close,
+            abandon=abandon,
             place=database.path,
         )
 

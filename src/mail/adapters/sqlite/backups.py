@@ -73,6 +73,7 @@ def _set_aside(path: Path) -> Path:
             part = path.with_name(path.name + end)
             if part.exists():
                 part.replace(aside.with_name(aside.name + end))
+    path.with_name(f"{path.name}-turns").unlink(missing_ok=True)  # of that file's tasks only
     path.replace(aside)
     return aside
 

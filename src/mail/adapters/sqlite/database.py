@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 # events. `tasks` has only the columns that tasks are looked up by; it changes when a task starts, stops or gets another
 # deadline. `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq` the
 # mail that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if several
-# messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound mail waits, `dead` while there are dead letters. Short
+# messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound mail waits, `dead` while there are dead letters; `bytes` is what a task that has stopped stores. Short
 # columns come first, as long ones may spill to overflow pages.
 SCHEMA = """
 CREATE TABLE tasks (
@@ -34,6 +34,7 @@ CREATE TABLE tasks (
     deadline REAL,
     delivering INTEGER NOT NULL DEFAULT 0,
     dead INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
     UNIQUE (instance, task_id)
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);

@@ -3,8 +3,8 @@
 Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. A thread writes only
 large commits (`SQLiteDatabase.in_thread`), and while another process has locked the file, writes wait off the loop
 (`SQLiteDatabase.write`). As no other process writes tasks, recently
-used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases exist in memory
-only: they end with the process, so that a restart after a crash waits for nothing.
+used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases are in memory:
+they end with the process, so that a restart after a crash waits for nothing. It only knows which turns had begun (`OpenTurns`).
 """
 
 import asyncio
@@ -20,14 +20,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.codec import (
-    LAST_NUMBER,
-    decode_events,
-    decode_history,
-    make_page,
-    read_cursor,
-    upto_bytes,
-)
+from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
+from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -46,6 +40,7 @@ from mail.adapters.sqlite.database import (
     commit_id,
     unavailable,
 )
+from mail.adapters.sqlite.open_turns import OpenTurns
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
@@ -74,6 +69,9 @@ CACHED_BYTES = 32 * 1024 * 1024
 STATE_BYTES = 2_000
 """About what a commit writes besides the texts that a task counts."""
 
+PAGES_AT_ONCE = 1024
+"""Unused pages (4 MiB) that are given back to the disk between two writes of others."""
+
 LAST_SEQ = 2**32 - 1
 
 NO_LIMIT = -1
@@ -88,8 +86,13 @@ class SQLiteStore:
         self._cache: OrderedDict[TaskKey, CachedTask] = OrderedDict()
         self._cached_bytes = 0
         self._log = WriteAheadLog(database)
+        self._open_turns = OpenTurns(database.path)
         self._changes = Waiters()
         self._endings = Waiters()
+
+    def close(self) -> None:
+        """Note that the turns which still run have not ended with their process."""
+        self._open_turns.close(self._cache.values())
 
     async def load(self, key: TaskKey) -> Task | None:
         cached = self._find(key)
@@ -115,7 +118,7 @@ class SQLiteStore:
         running_turns, replaced = 0, None
         if cached.leases:
             running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
-        cached.leases[mailbox] = lease
+        self._open_turns.begin(cached, mailbox, entry.seq, lease)
         checkpoint = self._checkpoint(cached, mailbox, entry.seq) if cached.checkpoints else None
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
 
@@ -130,7 +133,7 @@ class SQLiteStore:
         if cached.task.head_tier(mailbox) is None:
             return Idle(cached.task)
         replaced = cached.leases.get(mailbox)
-        cached.leases[mailbox] = lease
+        self._open_turns.begin(cached, mailbox, 0, lease)
         return WebhookClaim(cached.task, mailbox, lease, replaced)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
@@ -167,9 +170,12 @@ class SQLiteStore:
             self._set_expiry(each, 0.0)
         return expired
 
-    async def release(self, turn: Claim, *, failed: bool = False) -> None:
-        if self._set_expiry(turn, 0.0) and not failed:
-            del self._get(turn.task.key).leases[turn.mailbox]
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
+        cached = self._find(turn.task.key)
+        if cached is not None and cached.has_lease(turn):
+            self._open_turns.end(cached, turn.mailbox)
+            if left is not None:
+                self._open_turns.begin(cached, turn.mailbox, left.seq, left)
 
     async def commit(self, change: TaskChange) -> None:
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
@@ -252,6 +258,8 @@ class SQLiteStore:
         if cached is not None:  # else it was read from the file since a thread has written it
             before = cached.size
             cached.apply(change, columns)
+            if change.turn is not None:
+                self._open_turns.end(cached, change.turn.mailbox)
             self._cached_bytes += cached.size - before
             if self._cached_bytes > CACHED_BYTES:
                 self._make_room()
@@ -376,6 +384,34 @@ class SQLiteStore:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)
 
+    async def stored_bytes(self, instance: str) -> int:
+        ((stopped,),) = self._read(
+            "SELECT coalesce(sum(bytes), 0) FROM tasks WHERE instance = ? AND status <> 'running'",
+            (instance,),
+        )
+        running = self._read("SELECT id FROM tasks WHERE instance = ? AND status = 'running'", (instance,))
+        return int(stopped) + sum(self._state(row).stored_bytes for (row,) in running)
+
+    async def delete(self, task: Task) -> None:
+        await self._database.write_in_turn(partial(self._delete, task))
+        while self._database.path != IN_MEMORY and self._read("PRAGMA freelist_count") != [(0,)]:
+            await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
+
+    async def _delete(self, task: Task) -> None:
+        """Delete a task in a thread, as it may be large."""
+        cached = self._find(task.key)
+        if cached is None or cached.task.version != task.version:
+            raise VersionConflict(cached and cached.task)
+        work = partial(_delete_rows, row=cached.row)
+        if self._database.path == IN_MEMORY:
+            work(self._sql)
+        else:
+            await self._log.settle()
+            await asyncio.shield(self._database.in_thread(work))
+        self._cached_bytes -= cached.size
+        self._cache.pop(task.key, None)
+        self._changes.notify(task.key)
+
     def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [self._state(row) for (row,) in rows[:limit]]
         return make_page(tasks, [str(row) for (row,) in rows], limit)
@@ -403,6 +439,7 @@ class SQLiteStore:
             cached.place((tier, seq, mailbox))
         for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
             cached.checkpoints[mailbox, seq] = None
+        self._open_turns.restore(cached)
         return cached
 
     def _read_entry(self, cached: CachedTask, position: Position) -> InboxEntry:
@@ -501,8 +538,8 @@ class SQLiteStore:
 
     def _leased_task(self, turn: Claim) -> CachedTask:
         key = turn.task.key
-        cached = self._cache.get(key) or self._get(key)
-        if not cached.has_lease(turn):
+        cached = self._cache.get(key) or self._find(key)
+        if cached is None or not cached.has_lease(turn):
             raise LeaseLost
         self._cache.move_to_end(key)
         return cached
@@ -553,9 +590,9 @@ class SQLiteStore:
         sql.execute("BEGIN IMMEDIATE")
         if cached is None:
             inserted = sql.execute(
-                "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
-                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*change.key, *columns),
+                "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead, bytes)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*change.key, *columns, change.task.stored_bytes),
             )
             if not inserted.rowcount:
                 sql.execute("ROLLBACK")
@@ -565,8 +602,8 @@ class SQLiteStore:
         else:
             row = cached.row
             sql.execute(
-                "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
-                (*columns, row),
+                "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ?, bytes = ? WHERE id = ?",
+                (*columns, change.task.stored_bytes, row),
             )
         if finished is not None:
             sql.execute(
@@ -634,6 +671,24 @@ def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, in
     if isinstance(seqs, int):
         return [(mailbox, seqs)]
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
+
+
+def _delete_rows(sql: sqlite3.Connection, row: int) -> None:
+    """Delete the rows of a task."""
+    sql.execute("BEGIN IMMEDIATE")
+    try:
+        sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", _all(row))
+        sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
+        sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
+        sql.execute("COMMIT")
+    except BaseException:
+        sql.execute("ROLLBACK")
+        raise
+
+
+def _give_space_back(sql: sqlite3.Connection) -> None:
+    """Shorten the file by some of its unused pages."""
+    sql.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
 
 
 def _all(row: int) -> tuple[int, int]:

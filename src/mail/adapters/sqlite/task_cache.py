@@ -35,6 +35,7 @@ class CachedTask:
         columns: what that row says.
         encoder: encodes the states of the task for the file.
         leases: the leases of running turns, by mailbox.
+        open_turns: the places of turns in the file of open turns, by mailbox (`mail.adapters.sqlite.open_turns`).
         answer: the last generation that has ended while the task was cached, and its finishing message, if it is kept.
         checkpoints: the mailbox and seq of each message with an unfinished turn, and its checkpoint, if it is kept.
         size: the size of the texts that are kept.
@@ -48,6 +49,7 @@ class CachedTask:
         self.encoder = encoder
         self.answer: tuple[int, MAILMessage] | None = None
         self.leases: dict[str, Lease] = {}
+        self.open_turns: dict[str, int] = {}
         self.checkpoints: dict[tuple[str, int], Checkpoint | None] = {}
         self.size = 0
         self.committing: TaskChange | None = None
@@ -76,6 +78,10 @@ class CachedTask:
     def all_mail(self) -> list[Position]:
         """Return where all mail waits, by (tier, seq, mailbox)."""
         return sorted(position for mail in self._mail.values() for position in mail)
+
+    def mailboxes(self) -> list[str]:
+        """Return the mailboxes that have had mail."""
+        return list(self._mail)
 
     def entry(self, position: Position) -> InboxEntry | None:
         """Return a waiting message; None if its text is not kept."""
@@ -118,8 +124,6 @@ class CachedTask:
             self.place(position)
             self._entries[position] = entry
             self.size += entry.size
-        if change.turn is not None:
-            del self.leases[change.turn.mailbox]
 
     def forget(self) -> None:
         """Drop all texts that are kept; they are in the file."""

@@ -52,11 +52,12 @@ class Steps:
     def read(self, item: Mapping[str, Any]) -> str | None:
         """Return the line of an item of the conversation; None if it is no step."""
         self.seconds = max(self.seconds, *map(self._stopwatch.at, (item["time"], item.get("last"))))
-        line = read_item(item) if item["kind"] in STEPS and item["id"] not in self._seen else None
+        lines = read_item(item) if item["kind"] in STEPS and item["id"] not in self._seen else ()
         self._seen.add(item["id"])  # it may come again, changed
-        if line is None:
+        if not lines:
             return None
-        noun = "error" if line.kind.endswith("_error") else STEPS[item["kind"]]
+        [line] = lines
+        noun = "error" if line.kind.endswith("error") else STEPS[item["kind"]]
         self._counts[noun] = self._counts.get(noun, 0) + 1
         self.lines.append("  ".join(part for part in (line.title, line.text) if part))
         return self.lines[-1]
@@ -77,7 +78,7 @@ class PlainConversation:
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show nothing: what passes is for terminals."""
 
-    def item(self, item: Mapping[str, Any]) -> None:
+    async def item(self, item: Mapping[str, Any]) -> None:
         line = self._steps.read(item)
         if line is not None and not self._output.as_json:
             self._output.text(f"  {line}")
@@ -95,7 +96,7 @@ class PlainConversation:
 class QuietConversation(PlainConversation):
     """Prints nothing but the answer, for scripts."""
 
-    def item(self, item: Mapping[str, Any]) -> None:
+    async def item(self, item: Mapping[str, Any]) -> None:
         """Show nothing."""
 
 
@@ -142,7 +143,7 @@ class LiveConversation:
                 reply.to = one_line(extra.get("to", ""))
         self._newest = agent
 
-    def item(self, item: Mapping[str, Any]) -> None:
+    async def item(self, item: Mapping[str, Any]) -> None:
         self._steps.read(item)
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:

@@ -1,7 +1,6 @@
-"""Views of a task's events: as a timeline, as a tree, or as they arrive in a stream."""
+"""Views of a task's items: as a timeline, as a tree, or as they arrive in a stream."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,30 +29,28 @@ STYLES = {
     "await_message": "dim",
     "action": "yellow",
     "task_complete": "bold green",
-    "agent_error": "red",
+    "error": "red",
     "action_error": "red",
-    "interswarm_message_error": "red",
     "task_error": "bold red",
     "paused": "bold yellow",
 }
+"""The colours of lines."""
 
+_ENDS = {
+    "answer": "task_complete",
+    "failed": "task_error",
+    "cancelled": "task_cancelled",
+    "forked": "task_forked",
+}
+"""What the timeline calls an item that begins or ends the task's work."""
 
 MAXIMUM_DEPTH = 8
 """The deepest level of a tree; deeper requests, of agents that keep writing to each other, stay on this level."""
 
-NOT_SHOWN = frozenset({"tool_call", "task_complete_call", "breakpoint_tool_call"})
-"""Kinds of event that another event repeats: the message, the action, the answer or the question."""
-
-_REPEATED = frozenset({"::action_complete::", "::action_error::"})
-"""Subjects of messages by which the system wakes an agent with results that other events have shown."""
-
-_RUNNING = re.compile(r".* executing action tool: (?P<name>\S+) with args: (?P<arguments>.*)", re.DOTALL)
-"""The description of an `action_call` (SPEC, section 9)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event, `seconds` after the task's first one; `whom` is empty if it has no recipient, `id` if it is unknown."""
+    """Something that happened, `seconds` after the task began; `whom` is empty if it has no recipient, `id` if unknown."""
 
     seconds: float
     kind: str
@@ -75,14 +72,10 @@ class Line:
 
 
 class Stopwatch:
-    """A clock that starts at the first event it reads, and runs by the timestamps of the events."""
+    """A clock that starts at the first timestamp that it reads."""
 
     def __init__(self) -> None:
         self._begun: datetime | None = None
-
-    def read(self, data: Mapping[str, Any]) -> float:
-        """Return the seconds of an event; 0 if it has no timestamp."""
-        return self.at(data.get("timestamp"))
 
     def at(self, timestamp: object) -> float:
         """Return the seconds of a timestamp; 0 if it isn't one."""
@@ -107,92 +100,76 @@ def read_data(text: str) -> dict[str, Any]:
         raise MAILError(f"the server sent an invalid event: {text[:100]!r}") from error
 
 
-_WITH_RESULT = {
-    "action_complete": "action_complete",
-    "action_error": "action_error",
-    "breakpoint_action_complete": "answered",
-}
-"""Kinds whose description is a title, and a result below it; and the words for them."""
+def read_item(item: Mapping[str, Any]) -> tuple[Line, ...]:
+    """Return the lines of an item (`mail.core.decisions.items`), without times; none for one that shows nothing by itself."""
+    number = str(item["seq"])
+    who = one_line(item.get("who") or item.get("sender") or item.get("agent") or "")
+    whom, text = one_line(", ".join(item.get("recipients") or ())), one_line(item.get("text") or "")
+    match item["kind"]:
+        case "message" | "mail" | "told":
+            words = titled(one_line(item["subject"]), text)
+            return (Line(0, "new_message", who, whom, words, number),)
+        case "action":
+            call = f"{item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
+            seconds = item["seconds"] or 0.0
+            took = f" ({duration(seconds)})" if seconds >= SHORT else ""
+            kind = "action_error" if item["has_failed"] else "action"
+            return (Line(0, kind, who, "", one_line(f"{call} → {item['result']}{took}"), number),)
+        case "fault" if not item["ended_task"]:
+            return (Line(0, "error", who, "", text, number),)
+        case "note":
+            return (Line(0, one_line(item["name"]), who or ("system" if whom else ""), whom, text, number),)
+        case "question":
+            asked = Line(0, "paused", "", "", one_line(item["words"]), number)
+            return (asked, *((_replied(item, who),) if item.get("reply") else ()))
+        case kind if kind in _ENDS:
+            text = text or f"a fork of task {one_line(item['forked_from'])}, as it was at {item['at']}"
+            return (Line(0, _ENDS[kind], "", "", text, number),)
+    return ()
 
 
-def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
-    """Summarize an event as the server streams it (SPEC, section 9)."""
-    extra = data.get("extra_data") or {}
-    if "full_message" in extra:
-        payload = extra["full_message"]["message"]
-        recipients = payload.get("recipients") or [payload["recipient"]]
-        whom = ", ".join(recipient["address"] for recipient in recipients)
-        return Line(seconds, kind, one_line(payload["sender"]["address"]), one_line(whom), _words(payload))
-    if "response" in data:
-        return Line(seconds, kind, "", "", one_line(data["response"]))
-    # of mail to and from other swarms, an event of its own shows the message
-    description = str(data.get("description", "")).partition(":\n<incoming_message>")[0]
-    who = one_line(str(extra.get("agent", "")))
-    if "tool_name" in extra:
-        arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
-        return Line(seconds, kind, who, "", one_line(f"{extra['tool_name']} {arguments}"))
-    if kind == "action_call" and (running := _RUNNING.fullmatch(description)):
-        return Line(seconds, kind, who, "", one_line(f"{running['name']} {running['arguments']}"))
-    if kind in _WITH_RESULT:
-        description = description.partition("\n")[2] or description
-    if kind == "await_message":
-        description = extra.get("reason") or description
-    return Line(seconds, _WITH_RESULT.get(kind, kind), who, "", one_line(description))
+def titled(subject: str, body: str) -> str:
+    """Return the body of a message after its subject, if that says more."""
+    return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
+
+
+def _replied(item: Mapping[str, Any], who: str) -> Line:
+    """Return the line of a person's reply to a question."""
+    reply = item["reply"]
+    words = (
+        reply["text"]
+        if reply["decision"] is None
+        else ": ".join(filter(None, (reply["decision"], reply["reason"])))
+    )
+    return Line(0, "answered", who, "", one_line(words), str(item["version"]))
 
 
 class LineReader:
-    """Summarizes the events of a task, in their order, without repetitions: an action is one line, and so is a pause.
+    """Reads the items of a task, in the order in which they come; one that comes again may have got a further line.
 
-    Times count from the first event; that of an action is when it began.
+    Times count from `start`, or the first item.
     """
 
-    def __init__(self, stopwatch: Stopwatch | None = None) -> None:
-        self._stopwatch = stopwatch or Stopwatch()
-        self._began: dict[str, float] = {}
-        self._actions: dict[str, Line] = {}
+    def __init__(self, start: str | None = None) -> None:
+        self._stopwatch = Stopwatch()
+        self._stopwatch.at(start)
+        self._shown: dict[str, int] = {}
 
-    def read(self, kind: str, data: Mapping[str, Any], event_id: str | None = None) -> Line | None:
-        """Return the line of an event; None if other events show the same."""
-        extra = data.get("extra_data") or {}
-        line = replace(read_line(kind, data, self._stopwatch.read(data)), id=one_line(event_id or ""))
-        if "timing" in extra:
-            self._began[line.who] = self._stopwatch.at(extra["timing"].get("began"))
-        if kind == "action_call":
-            if "after" in extra and line.who in self._began:
-                line = replace(line, seconds=self._began[line.who] + extra["after"])
-            self._actions[line.who] = line
-            return None
-        if kind in ("action_complete", "action_error") and line.who in self._actions:
-            return self._action(line, kind, extra)
-        if question := data.get("question"):
-            return replace(line, kind="paused", text="; ".join(map(one_line, question.splitlines())))
-        if (
-            kind == "text_answer"
-        ):  # the mail or the answer that it is taken as repeats it; a remark has no other event
-            return replace(line, text=one_line(extra["content"])) if "content" in extra else None
-        return None if kind in NOT_SHOWN or _is_repeated(extra) else line
-
-    def _action(self, line: Line, kind: str, extra: Mapping[str, Any]) -> Line:
-        """Return the line of an action that has ended."""
-        begun = self._actions.pop(line.who)
-        seconds = extra.get("seconds") or 0.0
-        took = f" ({duration(seconds)})" if seconds >= SHORT else ""
-        return replace(
-            begun,
-            kind="action" if kind == "action_complete" else kind,
-            text=f"{begun.text} → {line.text}{took}",
-            id=line.id,
-        )
+    def read(self, item: Mapping[str, Any]) -> list[Line]:
+        """Return the lines of an item that are new."""
+        lines = read_item(item)
+        new = lines[self._shown.get(item["id"], 0) :]
+        self._shown[item["id"]] = len(lines)
+        times = [item["time"], *([item["reply"]["time"]] if len(lines) > 1 else [])][-len(new) :]
+        return [
+            replace(line, seconds=self._stopwatch.at(time)) for line, time in zip(new, times, strict=False)
+        ]
 
 
-def _is_repeated(extra: Mapping[str, Any]) -> bool:
-    """Return whether an event is a message that only wakes agents or ends the task, which other events show."""
-    message = extra.get("full_message")
-    if message is None:
-        return False
-    payload = message["message"]
-    is_systems = payload["sender"]["address_type"] == "system"
-    return message["msg_type"] == "broadcast_complete" or (is_systems and payload["subject"] in _REPEATED)
+def read_event_line(kind: str, data: Mapping[str, Any]) -> Line:
+    """Return the line of an event of a server that has no items, by its description."""
+    who = (data.get("extra_data") or {}).get("agent", "")
+    return Line(0, kind, one_line(who), "", one_line(data.get("response", data.get("description", ""))))
 
 
 def printer(stream: TextIO) -> Callable[[Line], None]:
@@ -234,17 +211,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds * 1000:7.1f} ms" if seconds < 100 else f"{seconds:8.1f} s"
 
 
-def _words(payload: Mapping[str, Any]) -> str:
-    subject, body = one_line(payload["subject"]), one_line(payload["body"])
-    if payload["sender"]["address_type"] == "system":
-        subject = subject.strip(":").replace("_", " ")
-    return _titled(subject, body)
-
-
-def _titled(subject: str, body: str) -> str:
-    return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
-
-
 @dataclass(slots=True, eq=False)
 class Node:
     """A line, with those of what it led to."""
@@ -260,46 +226,17 @@ def read_tree(items: Iterable[Mapping[str, Any]]) -> list[Node]:
     roots: list[Node] = []
     messages: dict[int, Node] = {}
     for item in items:
-        line = read_item(item)
-        if line is None:
+        if item["kind"] in ("note", "forked") or not (lines := read_item(item)):
             continue
         is_end = item["kind"] in ("question", *_ENDS)
         parent = (roots[-1] if roots else None) if is_end else messages.get(item["cause"])
         while parent is not None and parent.depth >= MAXIMUM_DEPTH:
             parent = parent.parent
-        node = Node(line, parent, depth=0 if parent is None else parent.depth + 1)
+        node = Node(lines[0], parent, depth=0 if parent is None else parent.depth + 1)
         (roots if parent is None else parent.children).append(node)
-        if line.whom:
+        if lines[0].whom:
             messages[item["seq"]] = node
     return roots
-
-
-_ENDS = {"answer": "task_complete", "failed": "task_error", "cancelled": "task_cancelled"}
-
-
-def read_item(item: Mapping[str, Any]) -> Line | None:
-    """Summarize an item (`mail.core.decisions.items`); None for one that shows nothing by itself."""
-    who, text = (
-        one_line(item.get("who") or item.get("sender") or item.get("agent") or ""),
-        item.get("text", ""),
-    )
-    match item["kind"]:
-        case "message" | "mail" | "told":
-            whom = one_line(", ".join(item["recipients"]))
-            return Line(0, "new_message", who, whom, _titled(one_line(item["subject"]), one_line(text)))
-        case "action":
-            call = f"{item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
-            seconds = item["seconds"] or 0.0
-            took = f" ({duration(seconds)})" if seconds >= SHORT else ""
-            kind = "action_error" if item["has_failed"] else "action"
-            return Line(0, kind, who, "", one_line(f"{call} → {item['result']}{took}"))
-        case "fault" if not item["ended_task"]:
-            return Line(0, "agent_error", who, "", one_line(text))
-        case "question":
-            return Line(0, "paused", "", "", one_line(item["words"]))
-        case kind if kind in _ENDS:
-            return Line(0, _ENDS[kind], "", "", one_line(text))
-    return None
 
 
 def show_tree(roots: list[Node], output: Output) -> None:
@@ -355,8 +292,8 @@ class StreamView(Protocol):
     def live(self, kind: str, data: Mapping[str, Any]) -> None:
         """Show a live event."""
 
-    def item(self, item: Mapping[str, Any]) -> None:
-        """Show an item of the conversation, in a stream that has them."""
+    async def item(self, item: Mapping[str, Any]) -> None:
+        """Show an item."""
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
         """Show an event of the task."""
@@ -386,13 +323,13 @@ async def follow(
                     continue
                 kind, data = read_event(event)
                 if kind == ITEM:
-                    view.item(data)
+                    durations.read(data)
+                    await view.item(data)
                     continue
                 if kind in LIVE:
                     view.live(kind, data)
                     continue
                 learn(kind, data)
-                durations.read(data)
                 await view.event(event, kind, data)
                 if found := status_of(kind, data):
                     status, answer = found, str(data["response"])
@@ -403,7 +340,7 @@ async def follow(
 
 
 class Timeline:
-    """Prints a line per event; on a terminal, with a last line that says who works."""
+    """Prints a line per item; on a terminal, with a last line that says who works. As JSON, it prints the events."""
 
     def __init__(self, client: "MAILClient", task_id: str, output: Output) -> None:
         self._client = client
@@ -417,18 +354,28 @@ class Timeline:
         if self._output.is_terminal:
             self._status.read(kind, data)
 
-    def item(self, item: Mapping[str, Any]) -> None:
-        """Show nothing: a timeline has a line per event."""
+    async def item(self, item: Mapping[str, Any]) -> None:
+        if self._output.as_json:
+            return
+        if self._lines is None:
+            self._lines = LineReader(await self._start() if item["seq"] > 1 else item["time"])
+        self._print(self._lines.read(item))
+
+    async def _start(self) -> str | None:
+        """Return when the task began, of which a later part is shown; None if the server doesn't tell."""
+        with suppress(MAILError, LookupError):
+            return str((await self._client.get_task(self._task_id, summary=True))["start_time"])
+        return None
 
     async def event(self, event: "ServerSentEvent", kind: str, data: Mapping[str, Any]) -> None:
-        if self._lines is None:
-            stopwatch = await stopwatch_for(self._client, self._task_id, event.id, self._output)
-            self._lines = LineReader(stopwatch)
-        line = self._lines.read(kind, data, event.id)
         if self._output.as_json:
             self._output.result({"event": kind, "id": event.id, "data": data})
-        elif line is not None:
-            with self._status.hidden():
+        elif self._lines is None:
+            self._print([read_event_line(kind, data)])
+
+    def _print(self, lines: Iterable[Line]) -> None:
+        with self._status.hidden():
+            for line in lines:
                 self._show(line)
 
     async def run(self) -> None:
@@ -443,24 +390,12 @@ async def show_stream(
     *,
     learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
 ) -> Shown:
-    """Print events as a timeline, as `follow` does, and ask what a paused task waits for."""
+    """Print a stream with items as a timeline, as `follow` does, and ask what a paused task waits for."""
     shown = await follow(stream, Timeline(client, stream.task_id, output), learn)
     if shown.status is not Status.PAUSED or output.as_json:
         return shown
     task = await client.get_task(stream.task_id, summary=True)
     return shown._replace(questions=questions_of(task.get("pending_tool_calls") or ()))
-
-
-async def stopwatch_for(
-    client: "MAILClient", task_id: str, first_id: str | None, output: Output
-) -> Stopwatch:
-    """Return a stopwatch that the task's first event has started, even if a later one is shown first."""
-    stopwatch = Stopwatch()
-    if first_id != "1" and not output.as_json:
-        with suppress(MAILError, LookupError, TypeError):  # then times count from the first event shown
-            events = (await client.get_task(task_id))["events"]
-            stopwatch.read(read_data(events[0]["data"]))
-    return stopwatch
 
 
 def show_answer(shown: Shown, output: Output) -> None:

@@ -137,46 +137,35 @@ class StatusLine:
             self._is_drawn = False
 
 
-@dataclass(slots=True)
-class _Time:
-    turns: float = 0.0
-    models: float = 0.0
-    actions: dict[str, float] = field(default_factory=dict)
-
-
 class Durations:
-    """How long agents worked, as the stored events tell."""
+    """How long agents worked, by the items of their turns, model calls and actions."""
 
     def __init__(self) -> None:
-        self._agents: dict[str, _Time] = {}
-        self._tool: dict[str, str] = {}
+        self._spans: dict[str, tuple[str, str, float]] = {}
 
-    def read(self, data: Mapping[str, Any]) -> None:
-        """Note an event."""
-        extra = data.get("extra_data") or {}
-        agent = one_line(extra.get("agent", ""))
-        if "tool_name" in extra:
-            self._tool[agent] = one_line(extra["tool_name"])
-        if (timing := extra.get("timing")) is not None:
-            time = self._agents.setdefault(agent, _Time())
-            time.turns += timing["seconds"]
-            time.models += sum(call["seconds"] for call in timing.get("model_calls", ()))
-        if (seconds := extra.get("seconds")) is not None:
-            actions = self._agents.setdefault(agent, _Time()).actions
-            tool = self._tool.get(agent, "")
-            actions[tool] = actions.get(tool, 0.0) + seconds
+    def read(self, item: Mapping[str, Any]) -> None:
+        """Note an item; it replaces the one with its id."""
+        if (seconds := item.get("seconds")) is None or not item.get("is_timed", True):
+            return
+        names = {"turn": "", "model_call": "models", "action": one_line(item.get("name", ""))}
+        if item["kind"] in names:
+            self._spans[item["id"]] = (one_line(item["agent"]), names[item["kind"]], seconds)
 
     def line(self) -> str:
         """Return how long each agent worked, in one line; empty for quick ones."""
-        return " · ".join(self._described())
+        totals: dict[str, dict[str, float]] = {}
+        for agent, name, seconds in self._spans.values():
+            times = totals.setdefault(agent, {"": 0.0, "models": 0.0})
+            times[name] = times.get(name, 0.0) + seconds
+        return " · ".join(
+            self._described(agent, times.pop(""), times)
+            for agent, times in totals.items()
+            if times[""] >= SHORT
+        )
 
-    def _described(self) -> Iterator[str]:
-        for agent, time in self._agents.items():
-            if time.turns < SHORT:
-                continue
-            spent = {"models": time.models, **time.actions}
-            most = ", ".join(f"{name} {duration(took)}" for name, took in spent.items() if took >= SHORT)
-            yield f"{agent} {duration(time.turns)}" + (f" ({most})" if most else "")
+    def _described(self, agent: str, turns: float, spent: Mapping[str, float]) -> str:
+        most = ", ".join(f"{name} {duration(took)}" for name, took in spent.items() if took >= SHORT)
+        return f"{agent} {duration(turns)}" + (f" ({most})" if most else "")
 
 
 def duration(seconds: float) -> str:

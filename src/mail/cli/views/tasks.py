@@ -7,7 +7,15 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mail.cli.output import Output, counted, one_line, price
-from mail.cli.views.events import LineReader, Stopwatch, printer, read_data, read_tree, show_tree
+from mail.cli.views.events import (
+    LineReader,
+    Stopwatch,
+    printer,
+    read_data,
+    read_event_line,
+    read_tree,
+    show_tree,
+)
 from mail.cli.views.live import SHORT, Durations, duration
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
@@ -41,6 +49,7 @@ class PendingCall(BaseModel):
     agent: str = ""
     asks: UserQuestion | None = None
     needs_approval: bool = False
+    arguments_text: str = ""
     decision: str | None = None
 
 
@@ -144,11 +153,16 @@ def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
     output.text("")
     if view.items and not events:
         show_tree(read_tree(view.items), output)
-        return
-    lines, show = LineReader(), printer(output.stream)
-    for event in view.events:
-        if (line := lines.read(event.event, read_data(event.data), event.id)) is not None:
-            show(line)
+    else:
+        show_lines(view, output)
+
+
+def show_lines(view: TaskView, output: Output, *, first: int = 1) -> None:
+    """Print a line for each item of a task from an event on, or for each event if the server has no items."""
+    reader, show = LineReader(view.start_time), printer(output.stream)
+    lines = [line for item in view.items if item["seq"] >= first for line in reader.read(item)]
+    for line in lines or [read_event_line(*event) for event in view.timeline()]:
+        show(line)
 
 
 def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
@@ -179,8 +193,8 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         if call.decision:
             yield "decided", f"{call.decision} {call.name} (call {call.call_id})"
     stopwatch, durations, seconds = Stopwatch(), Durations(), 0.0
-    for _kind, data in view.timeline():
-        seconds = max(seconds, stopwatch.read(data))
-        durations.read(data)
+    for item in view.items:
+        seconds = max(seconds, stopwatch.at(item["time"]), stopwatch.at(item.get("last") or item["time"]))
+        durations.read(item)
     if seconds >= SHORT and not view.is_running:
         yield "lasted", " · ".join(filter(None, (duration(seconds), durations.line())))

@@ -6,7 +6,7 @@ from textwrap import indent
 from typing import Any
 
 from mail.cli.output import Output, counted, one_line, price
-from mail.cli.views.events import read_line
+from mail.cli.views.events import titled
 from mail.cli.views.live import SHORT, duration
 
 _INDENT = " " * 12
@@ -44,8 +44,10 @@ def _facts(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         tokens = f"{usage['input_tokens']} tokens in, {usage['output_tokens']} out"
         yield "usage", f"{counted(usage['calls'], 'model call')}, {tokens}, {price(usage)}"
     for queued in turn["mail"]:
-        line = read_line("new_message", {"extra_data": {"full_message": queued["message"]}}, 0)
-        yield "mail", f"{line.who} → {line.whom}  {line.text}"
+        mail = queued["message"]["message"]
+        whom = ", ".join(each["address"] for each in mail.get("recipients") or [mail["recipient"]])
+        text = titled(one_line(mail["subject"]), one_line(mail["body"]))
+        yield "mail", f"{one_line(mail['sender']['address'])} → {one_line(whom)}  {text}"
     if setup := turn["setup"]:
         if setup["model"]:
             yield "model", one_line(setup["model"])

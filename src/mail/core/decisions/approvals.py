@@ -31,7 +31,7 @@ from mail.core.task.extras import ActionExtra, DecisionExtra, PauseExtra
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
 from mail.core.task.turn_state import Approval, Breakpoint, Checkpoint, PausedCall, Receipt
-from mail.errors import AlreadyDecided, BadApproval, BadBreakpointResult, Subject
+from mail.errors import AlreadyDecided, ArgumentsDiffer, BadApproval, BadBreakpointResult, Subject
 
 
 class GivenApproval(Value):
@@ -42,6 +42,8 @@ class GivenApproval(Value):
         all: whether to decide all calls that still wait for a decision.
         arguments: those to run the call with, in place of the model's.
         reason: the agent reads it if the call is rejected.
+        arguments_sha256: the SHA-256 of the arguments that the person has seen (`PausedCall.digest`); None to decide on the
+            call whatever its arguments are.
     """
 
     decision: Literal["approve", "edit", "reject"]
@@ -49,6 +51,7 @@ class GivenApproval(Value):
     all: bool = False
     arguments: dict[str, Any] | None = None
     reason: str = Field(default="", max_length=MAX_REASON)
+    arguments_sha256: str | None = None
 
 
 def decide(
@@ -56,7 +59,8 @@ def decide(
 ) -> Breakpoint:
     """Return the breakpoint with a person's decisions.
 
-    Raises BadApproval if one is not for a waiting call, and AlreadyDecided if it comes after another one on its call.
+    Raises BadApproval if one is not for a waiting call, AlreadyDecided if it comes after another one on its call, and
+    ArgumentsDiffer if its call has other arguments than the person has seen.
     """
     held = [call for call in waiting.calls if call.needs_approval]
     if given and not held:
@@ -82,10 +86,17 @@ def decide(
             raise BadApproval(
                 f"{len(chosen)} calls wait for approval: {ids}; give the call_id of one, or set all"
             )
+        if len(chosen) > 1 and each.arguments_sha256 is not None:
+            raise BadApproval("several calls wait; name the call_id of the one with this arguments_sha256")
         for call in chosen:
             if call.approval is not None:
                 raise AlreadyDecided(
                     f"call_id {call.call_id!r}: {_describe(call, call.approval)}; this stands"
+                )
+            if each.arguments_sha256 not in (None, call.digest):
+                raise ArgumentsDiffer(
+                    f"call_id {call.call_id!r}: the call has other arguments than those with this arguments_sha256; its "
+                    f"arguments_text is {call.arguments_text}"
                 )
             if call.call_id in approvals:
                 raise BadApproval(f"call_id {call.call_id!r} has two decisions")

@@ -111,7 +111,7 @@ def _item(call: AgentToolCall) -> Mapping[str, Any]:
 
 def _describe_paused(call: PausedCall, tool_format: ToolFormat, item_id: str | None) -> dict[str, Any]:
     """Return a paused call as clients receive it, in the format of its API (SPEC, section 8)."""
-    arguments = json.dumps(call.arguments)
+    arguments = call.arguments_text
     more = {"needs_approval": True} if call.needs_approval else {}
     if tool_format == "completions":
         return {"arguments": arguments, "name": call.name, "id": call.call_id, **more}

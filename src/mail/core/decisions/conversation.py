@@ -17,6 +17,7 @@ from mail.core.decisions.items import (
     Item,
     Mail,
     Message,
+    Note,
     Part,
     Question,
     Reply,
@@ -26,7 +27,8 @@ from mail.core.decisions.items import (
 from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import ActionExtra, CallExtra, DecisionExtra, ForkExtra
+from mail.core.task.extras import ActionExtra, AwaitExtra, CallExtra, DecisionExtra, ForkExtra, TextExtra
+from mail.errors import Subject
 
 
 class _Call(BaseModel):
@@ -41,6 +43,9 @@ class _Call(BaseModel):
 
 
 _CALLS = TypeAdapter(list[_Call], config=ConfigDict(defer_build=True))
+
+_REPEATED = frozenset({Subject.ACTION_COMPLETE, Subject.ACTION_ERROR})
+"""Subjects of messages by which the system wakes an agent with results that other items show."""
 
 _FAULTS = frozenset({EventKind.AGENT_ERROR, EventKind.DEAD_LETTER, EventKind.INTERSWARM_MESSAGE_ERROR})
 
@@ -73,6 +78,7 @@ class Conversation:
         # of the commit that is being read, all of whose events have one time:
         self._time = ""
         self._call: CallExtra | None = None
+        self._thoughts: dict[str, dict[str, str]] = {}
         self._action: Event | None = None
         self._is_cancelling = False
         self._faults: tuple[Fault, ...] = ()
@@ -89,6 +95,7 @@ class Conversation:
         self.seq, self._changes = event.seq, Changes(event.seq)
         if event.timestamp != self._time:
             self._time, self._call, self._action = event.timestamp, None, None
+            self._thoughts = {}
             self._faults, self._replies, self._is_cancelling = (), None, False
         self._begins_turn = self._spans.read(event, self._changes)
         self._read(event)
@@ -115,7 +122,9 @@ class Conversation:
                     self._add(Forked, event, forked_from=event.extra.forked_from, at=event.extra.at)
             case EventKind.TOOL_CALL:
                 self._act(event)
-                self._call = event.extra if isinstance(event.extra, CallExtra) else None
+                if isinstance(event.extra, CallExtra):
+                    self._call = event.extra
+                    self._think(event.extra)
             case EventKind.ACTION_CALL:
                 self._act(event)
                 self._action = event
@@ -130,13 +139,25 @@ class Conversation:
             case kind if kind in _FAULTS:
                 fault = self._add_step(Fault, event, agent=event.agent, text=event.text)
                 self._faults += (fault,)
-            case EventKind.HISTORY_INHERITED:
-                pass
-            case _ if event.agent:
+            case EventKind.TASK_COMPLETE_CALL:
                 self._act(event)
+            case EventKind.TEXT_ANSWER:
+                self._act(event)
+                # without content, the message or the answer that it is taken as shows the text
+                if isinstance(event.extra, TextExtra) and event.extra.content:
+                    self._note(event, event.extra.content)
+            case EventKind.AWAIT_MESSAGE:
+                self._act(event)
+                reason = event.extra.reason if isinstance(event.extra, AwaitExtra) else None
+                self._note(event, event.text if reason is None else reason)
+            case kind:
+                if event.agent and kind is not EventKind.HISTORY_INHERITED:
+                    self._act(event)
+                self._note(event, event.text.partition(":\n<incoming_message>")[0])
 
     def _read_message(self, event: Event) -> None:
         if event.message is None:
+            self._note(event, event.text)
             return
         if event.is_redrive:
             self._act(event)
@@ -158,10 +179,12 @@ class Conversation:
             elif sender.address_type == "agent":
                 about = {"who": sender.address, "recipients": names, "subject": subject, "text": text}
                 self._add(Told, event, is_part=True, **about)
-        elif sender.address_type != "system" and kind != "broadcast_complete":
-            self._add_step(
-                Mail, event, sender=sender.address, recipients=names, subject=subject, text=text, type=kind
-            )
+        elif sender.address_type == "system":
+            if kind != "broadcast_complete" and subject not in _REPEATED:
+                self._note(event, text, name=subject.strip(":").replace("_", " "), recipients=names)
+        elif kind != "broadcast_complete":
+            about = {"sender": sender.address, "recipients": names, "subject": subject, "text": text}
+            self._add_step(Mail, event, type=kind, **about, **self._take_thoughts(sender.address))
 
     def _drop_questions(self) -> None:
         for question in self._questions:
@@ -173,7 +196,8 @@ class Conversation:
         calls = _read_calls(event.text) if event.is_pause else None
         if calls is None:
             turn = self._spans.turn
-            self._add(Answer, event, who=turn.agent if turn else "", text=event.text)
+            who = turn.agent if turn else ""
+            self._add(Answer, event, who=who, text=event.text, **self._take_thoughts(who))
             return
         self._close(event)
         questions = sum(not call.needs_approval for call in calls)
@@ -198,6 +222,7 @@ class Conversation:
                 arguments=call.arguments,
                 needs_approval=call.needs_approval,
                 words=words,
+                **self._take_thoughts(self._asking),
                 asked=sent or (None if name is None else Asked(call.arguments[name], argument=name)),
             )
             self._questions += (question,)
@@ -242,6 +267,7 @@ class Conversation:
             is_builtin = event.kind is EventKind.BUILTIN_TOOL_CALL
             call = None if is_builtin else self._take_approved(event.agent, text)
         if call is None:
+            self._note(event, text or event.text)
             return
         began, self._action = self._action or event, None
         after = began.extra.after if isinstance(began.extra, ActionExtra) else None
@@ -260,6 +286,7 @@ class Conversation:
             call_id=call.tool_call_id,
             result=text,
             has_failed=has_failed,
+            **self._take_thoughts(event.agent),
         )
 
     def _take_approved(self, agent: str, result: str) -> CallExtra | None:
@@ -287,6 +314,26 @@ class Conversation:
 
     def _add_step[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
         return self._add(kind, event, is_part=True, work=self._act(event).id, **about)
+
+    def _think(self, call: CallExtra) -> None:
+        """Keep what the model gave besides a call for the next item of its agent."""
+        known = self._thoughts.get(call.agent, {})
+        given = {"reasoning": call.reasoning, "said": call.preamble}
+        both = {name: "\n\n".join(filter(None, (known.get(name), text))) for name, text in given.items()}
+        self._thoughts = {**self._thoughts, call.agent: both}
+
+    def _take_thoughts(self, agent: str) -> dict[str, Any]:
+        thoughts = self._thoughts.get(agent, {})
+        self._thoughts = {**self._thoughts, agent: {}}
+        return thoughts
+
+    def _note(self, event: Event, text: str, **about: Any) -> None:
+        self._add(
+            Note,
+            event,
+            is_part=True,
+            **{"agent": event.agent, "name": event.kind.value, "text": text, **about},
+        )
 
     def _begin(self, event: Event) -> Work:
         self._work = self._add(Work, event, is_part=True, last=event.timestamp)

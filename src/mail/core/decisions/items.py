@@ -55,7 +55,15 @@ class Work(Part):
 
 
 @value(kw_only=True)
-class Mail(Part):
+class Thoughts(Part):
+    """What a model gave besides its calls: its `reasoning`, and what it `said` before; empty if another item has it."""
+
+    reasoning: str = ""
+    said: str = ""
+
+
+@value(kw_only=True)
+class Mail(Thoughts):
     """A step of the `work` with that id: an agent, or another swarm, wrote to agents."""
 
     kind: Literal["mail"] = "mail"
@@ -68,7 +76,7 @@ class Mail(Part):
 
 
 @value(kw_only=True)
-class Action(Part):
+class Action(Thoughts):
     """A step, in the `turn` with that id: an agent used a tool that is not one of MAIL's, with this result or error.
 
     Attributes:
@@ -99,7 +107,23 @@ class Fault(Part):
 
 
 @value(kw_only=True)
-class Answer(Part):
+class Note(Part):
+    """Something that no other item shows: `agent` did or met it, or the system wrote to `recipients`.
+
+    Attributes:
+        agent: empty if it is about none.
+        name: the kind of the event, or the subject of the system's message.
+    """
+
+    kind: Literal["note"] = "note"
+    agent: str
+    name: str
+    text: str
+    recipients: tuple[str, ...] = ()
+
+
+@value(kw_only=True)
+class Answer(Thoughts):
     """The task's answer, by an agent or the system."""
 
     kind: Literal["answer"] = "answer"
@@ -129,7 +153,7 @@ class Reply:
 
 
 @value(kw_only=True)
-class Question(Part):
+class Question(Thoughts):
     """The task waits, or waited, for a person: for the result of a call, or for a decision whether it runs.
 
     Attributes:
@@ -240,6 +264,7 @@ Item = (
     | Mail
     | Action
     | Fault
+    | Note
     | Answer
     | Question
     | Told

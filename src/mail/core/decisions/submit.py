@@ -62,6 +62,8 @@ from mail.core.task.task import Generation, Task, TaskStatus, Transition
 from mail.core.task.webhooks import Webhook
 from mail.errors import (
     BadRequest,
+    DecisionTooLate,
+    NotPaused,
     PreconditionFailed,
     TaskMovedOn,
     TaskNotFound,
@@ -478,7 +480,13 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
 
 def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
     """Give the waiting agent its tool results, and wake it: by the text sent with them, if there is any."""
-    waiting = decide(draft, caller, waiting_breakpoint(draft), submission.approvals)
+    try:
+        paused_at = waiting_breakpoint(draft)
+    except NotPaused as error:
+        if submission.approvals:
+            raise DecisionTooLate(f"the decision comes too late: {error.detail}") from error
+        raise
+    waiting = decide(draft, caller, paused_at, submission.approvals)
     given = submission.breakpoint_tool_call_result
     results: dict[str, str] = {}
     if given is not None or all(not call.needs_approval for call in waiting.calls):

@@ -1,20 +1,22 @@
 """Admission: what callers, admins and other swarms begin or change in a task from outside of its turns.
 
-submit, receive, fork ── decide ──► commit, within the quotas ──► wake-ups
+submit, receive, fork ── decide ──► commit, within the limits of callers ──► wake-ups
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mail.core.decisions.cancel import cancel
+from mail.core.decisions.delete import check_deletable
 from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.webhooks import attach, remove
+from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.live import LiveHub
-from mail.core.engine.quotas import QuotaGuard
 from mail.core.engine.wake_ups import publish
 from mail.core.engine.watch import Submitted
 from mail.core.engine.webhooks import NO_WEBHOOKS
@@ -31,7 +33,7 @@ from mail.core.task.ports import wake_ups
 from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Webhook
 from mail.core.turns.context import CURRENT_TASK
-from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound
+from mail.errors import BadRequest, Forbidden, SwarmNotFound, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class Admission:
         self._wiring = wiring
         self._live = live
         self._committer = Committer(wiring.store)
-        self._quota_guard = QuotaGuard(wiring.store)
+        self._limit_guard = LimitGuard(wiring.store)
 
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a caller's message; see `Runtime.submit`."""
@@ -224,6 +226,18 @@ class Admission:
         )
         return await load_task(wiring.store, key) if change is None else change.task
 
+    async def delete(self, key: TaskKey) -> Task:
+        """Delete a task, and return it as it was; see `Runtime.delete`."""
+        wiring = self._wiring
+        CURRENT_TASK.set(key.task_id)
+        while True:
+            task = await load_task(wiring.store, key)
+            check_deletable(task, await wiring.store.read_leases(key, now=wiring.now()))
+            with suppress(VersionConflict):
+                await wiring.store.delete(task)
+                self._limit_guard.freed(key.instance)
+                return task
+
     async def remove_webhook(self, caller: Principal, task: Task, webhook_id: str) -> bool:
         """Remove a webhook from a task; return whether the task had it."""
         wiring = self._wiring
@@ -297,7 +311,7 @@ class Admission:
             decide,
             task,
             reload=reload,
-            guard=lambda before, change: self._quota_guard.enforce(wiring.quotas, before, change),
+            guard=lambda before, change: self._limit_guard.enforce(wiring.caller_limits, before, change),
         )
         if change is not None:
             wiring.observe(change)

@@ -1,7 +1,6 @@
 """Recovery: turns of workers that are gone, mail whose wake-ups were lost, and tasks whose time is up."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
@@ -11,7 +10,6 @@ from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.turns import Turns
 from mail.core.engine.wake_ups import again, publish
 from mail.core.engine.wiring import Wiring
-from mail.core.task.leases import ExpiredLease
 from mail.core.task.ports import wake_ups
 from mail.core.task.task import TaskKey
 from mail.core.turns.context import CURRENT_TASK
@@ -28,38 +26,22 @@ class Recovery:
         self._turns = turns
         self._committer = Committer(wiring.store)
 
-    async def take_over(self, max_attempts: int | None, reason: str) -> int:
-        """Wake the mailboxes of workers that are gone, or dead-letter their turns; see `Runtime.take_over`."""
+    async def take_over(self) -> int:
+        """Wake the mailboxes of workers that are gone; see `Runtime.take_over`."""
         wiring = self._wiring
         found = await wiring.store.take_expired(wiring.swarm.name, now=wiring.now())
         expired = [each for each in found if not self._turns.runs(each.lease)]
         self._turns.note_taken_over(expired)
-        hopeless = [
-            each for each in expired if max_attempts is not None and each.lease.attempt >= max_attempts
-        ]
         await publish(
             wiring.queue,
             [
-                replace(wake_up, cause=each.lease.token, attempt=each.lease.attempt + 1, overtakes=True)
+                replace(wake_up, cause=each.lease.token, overtakes=True)
                 for each in expired
-                if each not in hopeless
                 for wake_up in wake_ups(each.task)
                 if wake_up.mailbox == each.mailbox
             ],
         )
-        await self._dead_letter(hopeless, reason)
         return len(expired)
-
-    async def _dead_letter(self, hopeless: Sequence[ExpiredLease], reason: str) -> None:
-        for each in hopeless:
-            task, attempts = each.task, each.lease.attempt
-            CURRENT_TASK.set(task.task_id)
-            try:
-                await self._turns.dead_letter(
-                    task.key, each.mailbox, reason, upto=task.seq, attempts=attempts
-                )
-            except MAILError:  # a sweep tries it again
-                logger.exception("task %s: the turn of %s can't be dead-lettered", task.task_id, each.mailbox)
 
     async def wake_all(self, quiet_for: float) -> int:
         """Wake all mailboxes with mail; see `Runtime.recover`."""

@@ -81,6 +81,13 @@ class Runtime(Wiring):
         self.turns.interrupt(task)
         return task
 
+    async def delete(self, instance: str, task_id: str) -> Task:
+        """Delete a task that has stopped, with everything that it stores, and return it as it was.
+
+        Forks of it keep their copies. Raises TaskNotFound, TaskBusy.
+        """
+        return await self.admission.delete(TaskKey(instance, task_id))
+
     async def fork(
         self,
         caller: Principal,
@@ -186,17 +193,15 @@ class Runtime(Wiring):
         mailbox: str,
         *,
         seconds: float | None = None,
-        attempt: int = 1,
         on_renewal: OnRenewal | None = None,
     ) -> Coroutine[None, None, TurnReport]:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
 
         Args:
             seconds: how long the caller will live, if that is limited: the turn is stopped in time for its commit.
-            attempt: how many workers have begun the turn, as far as the caller knows, this one included.
             on_renewal: called after each renewal of the turn's lease, which a quick turn doesn't need.
         """
-        return self.turns.run(key, mailbox, seconds, attempt, on_renewal)
+        return self.turns.run(key, mailbox, seconds, on_renewal)
 
     async def dead_letter_turn(
         self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int = 1
@@ -210,7 +215,7 @@ class Runtime(Wiring):
         return await self.turns.dead_letter(key, mailbox, reason, upto=upto, attempts=attempts)
 
     def new_lease(self) -> Lease:
-        """Return a lease for a turn that begins now in this process, to be renewed after `lease_seconds`."""
+        """Return a lease for a turn that waits for a worker of this process, to be renewed after `lease_seconds`."""
         return self.turns.new_lease()
 
     def rename(self) -> None:
@@ -219,12 +224,9 @@ class Runtime(Wiring):
 
     # ------------------------------------------------------------------------------------------------ recovery
 
-    async def take_over(self, *, max_attempts: int | None = None, reason: str = "") -> int:
-        """Wake the mailboxes whose workers are dead, frozen or cut off; return the number of their turns.
-
-        A turn that has been attempted `max_attempts` times becomes a dead letter, for that reason.
-        """
-        return await self._recovery.take_over(max_attempts, reason)
+    async def take_over(self) -> int:
+        """Wake the mailboxes whose workers are dead, frozen or cut off; return the number of their turns."""
+        return await self._recovery.take_over()
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:
         """Wake all mailboxes with mail: after a restart, or when wake-ups may have been lost.

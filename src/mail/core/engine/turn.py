@@ -419,6 +419,10 @@ class AgentTurn[T: Turn](LeasedTurn):
         results = sum(text_size(receipt.content) for receipt in checkpoint.receipts if receipt is not None)
         if self._max_bytes is not None and self.turn.task.stored_bytes + results > self._max_bytes:
             raise TaskFull
+        kept, attempt = self._kept, self.turn.lease.attempt
+        if attempt > 1:
+            is_progress = checkpoint.ended > (0 if kept is None else kept.ended)
+            checkpoint = replace(checkpoint, attempt=attempt if is_progress or kept is None else kept.attempt)
         await self._store.save_checkpoint(self.turn, checkpoint)
         self._kept = checkpoint
 

@@ -11,7 +11,16 @@ from contextlib import suppress
 from itertools import count
 
 from mail.core.decisions.cancel import is_discarded
-from mail.core.engine.attempts import Attempts
+from mail.core.engine.attempts import (
+    ENDED,
+    MAX_ATTEMPTS,
+    Suspects,
+    abandon_last,
+    counted_attempts,
+    failed_attempts,
+    left_by,
+    seq_of,
+)
 from mail.core.engine.commit import load_task
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
 from mail.core.engine.interswarm import PeerTurn, builtins_of
@@ -53,7 +62,7 @@ class Turns:
     def __init__(self, wiring: Wiring) -> None:
         self.live = LiveHub(self.activities, wiring.live_link)
         self._wiring = wiring
-        self._attempts = Attempts()
+        self._suspects = Suspects(self._is_quiet)
         self._name = wiring.clock.new_id()
         self._leases = count()
         self._heartbeat = Heartbeat(wiring.store, wiring.clock, wiring.lease_seconds)
@@ -80,6 +89,10 @@ class Turns:
             if is_discarded(task, leased.turn):
                 leased.interrupt()
 
+    def _is_quiet(self) -> bool:
+        """Return whether no agent takes a turn here."""
+        return all(goes_out(each.turn.mailbox) for running in self._running.values() for each in running)
+
     def _is_late(self, key: TaskKey, mailbox: str) -> bool:
         """Return whether this process runs the mailbox's turn, but its event loop was too busy to renew the lease."""
         running = self._running.get(key)
@@ -90,7 +103,7 @@ class Turns:
     # -------------------------------------------------------------------------------------------------- leases
 
     async def lease(
-        self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 1
+        self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 1, seq: int = 0
     ) -> tuple[Turn, int] | TurnReport.Outcome:
         """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
         wiring = self._wiring
@@ -99,7 +112,7 @@ class Turns:
         CURRENT_TASK.set(key.task_id)
         if key in self._running and self._is_late(key, mailbox):
             return TurnReport.Outcome.BUSY
-        lease = self._lease(now, seconds, attempt)
+        lease = self._lease(now, seconds, attempt, seq)
         turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         if not isinstance(turn, Turn):
             return await self._not_leased(mailbox, turn)
@@ -108,7 +121,7 @@ class Turns:
         return turn, known
 
     async def _claim(
-        self, key: TaskKey, mailbox: str, seconds: float, attempt: int
+        self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 0
     ) -> WebhookTurn | TurnReport.Outcome:
         """Lease the mailbox of a webhook."""
         wiring = self._wiring
@@ -124,11 +137,11 @@ class Turns:
         return WebhookTurn(claim, wiring.swarm, wiring.store, wiring.clock, wiring.webhooks)
 
     def new_lease(self) -> Lease:
-        """Return a lease for a turn that begins now; see `Runtime.new_lease`."""
-        return self._lease(self._wiring.now(), self._wiring.lease_seconds, 1)
+        """Return a lease for a turn that waits for a worker; see `Runtime.new_lease`."""
+        return self._lease(self._wiring.now(), self._wiring.lease_seconds, 0)
 
-    def _lease(self, now: float, seconds: float, attempt: int) -> Lease:
-        return Lease(f"{self._name}/{next(self._leases)}/{now:.3f}", now + seconds, attempt)
+    def _lease(self, now: float, seconds: float, attempt: int, seq: int = 0) -> Lease:
+        return Lease(f"{self._name}/{next(self._leases)}/{now:.3f}", now + seconds, attempt, seq)
 
     async def _not_leased(self, mailbox: str, opened: Busy | Idle) -> TurnReport.Outcome:
         """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""
@@ -163,7 +176,7 @@ class Turns:
     # --------------------------------------------------------------------------------------------------- turns
 
     async def run(
-        self, key: TaskKey, mailbox: str, seconds: float | None, attempt: int, on_renewal: OnRenewal | None
+        self, key: TaskKey, mailbox: str, seconds: float | None, on_renewal: OnRenewal | None
     ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
         wiring = self._wiring
@@ -171,12 +184,45 @@ class Turns:
         if seconds is not None:
             limit = min(limit, max(seconds - COMMIT_SECONDS, seconds / 2))
             lease_seconds = min(lease_seconds, seconds + SKEW)
-        opened = await self._open(key, mailbox, lease_seconds, attempt)
+        opened = await self._open(key, mailbox, lease_seconds)
+        if isinstance(opened, LeasedTurn) and (earlier := counted_attempts(opened.turn)):
+            failed = failed_attempts(opened.turn)
+            if failed >= MAX_ATTEMPTS:
+                return await self._set_aside(opened, failed)
+            left = await self._hand_back(opened.turn, earlier)
+            is_outbound = goes_out(mailbox)
+            async with self._suspects.admit(0 if is_outbound else failed, left.since or 0.0) as counts:
+                attempt = earlier + (counts and not is_outbound)
+                opened = await self._open(key, mailbox, lease_seconds, attempt, left.seq)
+                return await self._run(opened, mailbox, limit, seconds, on_renewal)
+        return await self._run(opened, mailbox, limit, seconds, on_renewal)
+
+    async def _run(
+        self,
+        opened: LeasedTurn | TurnReport.Outcome,
+        mailbox: str,
+        limit: float,
+        seconds: float | None,
+        on_renewal: OnRenewal | None,
+    ) -> TurnReport:
         if isinstance(opened, TurnReport.Outcome):
-            for observer in wiring.observers:
+            for observer in self._wiring.observers:
                 observer.woken_for_nothing(mailbox)
             return TurnReport(opened)
         return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+
+    async def _hand_back(self, turn: Claim, failed: int) -> Lease:
+        """Release the lease of a turn that has not begun, and leave the one that it has replaced."""
+        replaced = turn.replaced if isinstance(turn, Turn | WebhookClaim) else None
+        left = (replaced or turn.lease).ended(failed, seq_of(turn))
+        await self._wiring.store.release(turn, left=left)
+        return left
+
+    async def _set_aside(self, leased: LeasedTurn, failed: int) -> TurnReport:
+        """Make the message of a turn a dead letter whose attempts have all failed."""
+        turn = leased.turn
+        logger.error("task %s: the turn of %s is set aside: %s", turn.task.task_id, turn.mailbox, ENDED)
+        return await self.execute(leased, leased.fail(ENDED, turn.task.seq, failed))
 
     async def dead_letter(
         self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int
@@ -191,14 +237,16 @@ class Turns:
         return await self.execute(opened, opened.fail(reason, upto, attempts))
 
     async def _open(
-        self, key: TaskKey, mailbox: str, lease_seconds: float, attempt: int = 1
+        self, key: TaskKey, mailbox: str, lease_seconds: float, attempt: int | None = None, seq: int = 0
     ) -> LeasedTurn | TurnReport.Outcome:
         """Lease a mailbox, if the engine decides when its agent takes a turn."""
         wiring = self._wiring
         is_outbound = goes_out(mailbox)
+        if attempt is None:
+            attempt = 0 if is_outbound else 1
         if is_outbound and hook_of(mailbox) is not None:
             return await self._claim(key, mailbox, lease_seconds, attempt)
-        opened = await self.lease(key, mailbox, lease_seconds, attempt)
+        opened = await self.lease(key, mailbox, lease_seconds, attempt, seq)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
@@ -216,7 +264,7 @@ class Turns:
             AUTOMATIC,
             builtins_of(wiring.peers),
             wiring.tracer,
-            wiring.quotas.task_bytes,
+            wiring.caller_limits.task_bytes,
             wiring.pacer,
             live=self.live,
         )
@@ -285,18 +333,19 @@ class Turns:
                 )
                 return leased.report(shown.outcome)
             except BaseException as error:
-                change = await self._attempts.end(leased, error)
+                change = await abandon_last(leased, error)
                 if change is None:
                     with suppress(
                         StoreUnavailable
                     ):  # the first error says more, and the lease expires anyway
-                        await wiring.store.release(turn, failed=True)
+                        await wiring.store.release(turn, left=left_by(turn, error))
                     raise
             finally:
                 self._heartbeat.end(leased)
                 running.discard(leased)
                 if not running:
                     del self._running[turn.task.key]
+                self._suspects.note_end()
             shown.outcome = TurnReport.Outcome.HANDED_BACK if change is None else TurnReport.Outcome.COMMITTED
         if change is None:
             await self._release(turn)

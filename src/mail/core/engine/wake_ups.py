@@ -25,7 +25,7 @@ async def publish(queue: TurnQueue, needed: Sequence[WakeUp]) -> None:
     try:
         await queue.publish(needed)
     except StoreUnavailable:
-        logger.exception("wake-ups could not be published; the next sweep wakes their mailboxes")
+        logger.warning("wake-ups could not be published; the next sweep wakes their mailboxes")
 
 
 def after_turn(change: TaskChange) -> list[WakeUp]:

@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass, field
 
-from mail.core.decisions.quotas import NO_QUOTAS, Quotas
+from mail.core.decisions.caller_limits import NO_CALLER_LIMITS, CallerLimits
 from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.engine.histories import HistoryCache
 from mail.core.engine.pacing import Pacer
@@ -30,7 +30,7 @@ class Wiring:
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
         entrypoints_only: whether other swarms may write only to agents that people may write to.
         unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an hour.
-        quotas: the limits on what callers keep busy.
+        caller_limits: the limits on what callers keep busy.
         observers: observe what happens.
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
@@ -50,7 +50,7 @@ class Wiring:
     hop_limit: int = HOP_LIMIT
     entrypoints_only: bool = False
     unreachable_seconds: float = UNREACHABLE_SECONDS
-    quotas: Quotas = NO_QUOTAS
+    caller_limits: CallerLimits = NO_CALLER_LIMITS
     observers: Observers = ()
     tracer: Tracer = NO_TRACER
     webhooks: Webhooks | None = None

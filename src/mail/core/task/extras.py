@@ -5,14 +5,11 @@ In JSON, a field without a default always stands; any other only if it differs f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from mail.core.protocol.values import value
 from mail.core.task.costs import Usage
 from mail.core.task.turn_state import TurnTiming
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @value(kw_only=True, slots=False)
@@ -28,7 +25,7 @@ class Extra:
     agent: str = ""
     usage: Usage | None = None
     timing: TurnTiming | None = None
-    more: Mapping[str, Any] = NOTHING
+    more: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""

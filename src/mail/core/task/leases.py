@@ -1,5 +1,6 @@
 """Leases: a worker's right to run the turns of a mailbox, and what it has leased."""
 
+from dataclasses import replace
 from typing import Protocol
 
 from mail.core.protocol.values import value
@@ -13,12 +14,15 @@ class Lease:
     Attributes:
         token: identifies it: the name of its worker, a number, and when it began, with slashes between them.
         expires: until when, in seconds since the epoch; 0 if it has ended without a commit, and that is known already.
-        attempt: how many workers have begun the same turn, as far as known, this one included.
+        attempt: how many attempts at the turn have failed if the lease ends without a commit or a release: 1 for a first
+            attempt, and 0 if its end says nothing about the turn, which has not begun or only sends mail.
+        seq: the seq of the message whose attempts are counted; 0 for that at the head of the mailbox.
     """
 
     token: str
     expires: float
     attempt: int = 1
+    seq: int = 0
 
     @property
     def worker(self) -> str:
@@ -33,6 +37,10 @@ class Lease:
             return float(began)
         except ValueError:
             return None
+
+    def ended(self, failed: int, seq: int) -> "Lease":
+        """Return the lease as it stays for the next turn: ended, after so many failed attempts at the turn of a message."""
+        return replace(self, expires=0.0, attempt=failed, seq=seq)
 
 
 class Claim(Protocol):

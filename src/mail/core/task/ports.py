@@ -28,7 +28,6 @@ class WakeUp:
         since: the last change of the task, as in `Task.updated`; the mail has waited since then at least.
         seq: the last seq of the task; later mail has a higher seq, and a wake-up of its own.
         not_before: when to wake the mailbox, in seconds since the epoch; 0 for immediately.
-        attempt: as in `Lease`, for the worker that takes the wake-up.
         overtakes: whether it need not wait for other wake-ups of its mailbox, one of which a dead worker may hold.
     """
 
@@ -39,7 +38,6 @@ class WakeUp:
     since: str = field(default="", compare=False)
     seq: int = field(default=0, compare=False)
     not_before: float = field(default=0.0, compare=False)
-    attempt: int = field(default=1, compare=False)
     overtakes: bool = field(default=False, compare=False)
 
 
@@ -144,10 +142,10 @@ class Store(Protocol):
         """
         ...
 
-    async def release(self, turn: Claim, *, failed: bool = False) -> None:
+    async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         """Release the lease without a commit; the mail stays.
 
-        That of a failed turn stays, expired, for the next turn to know (`Turn.replaced`).
+        The lease that is `left` in its place (`Lease.ended`) is for the next turn to know (`Turn.replaced`).
         """
         ...
 
@@ -256,6 +254,17 @@ class Store(Protocol):
 
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
+        ...
+
+    async def stored_bytes(self, instance: str) -> int:
+        """Return how many bytes the tasks of an instance store (`Task.stored_bytes`); it may be slightly out of date."""
+        ...
+
+    async def delete(self, task: Task) -> None:
+        """Delete a task, with everything that it stores, unless it has changed: it is gone as a whole.
+
+        A process that dies meanwhile may leave invisible parts, which `list_overdue` deletes. Raises VersionConflict.
+        """
         ...
 
 

@@ -120,6 +120,7 @@ class _StoredCheckpoint:
     models: dict[str, Usage] = field(default_factory=dict)
     timing: TurnTiming | None = None
     approved: bool = False
+    attempt: int = 1
 
 
 type _Checkpoint = _StoredCheckpoint
@@ -150,15 +151,18 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         replies=replies,
         timing=checkpoint.timing,
         approved=checkpoint.approved,
+        attempt=checkpoint.attempt,
     )
     return _CHECKPOINT.dump_json(stored, exclude=_absent(checkpoint)).decode()
 
 
 def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields of timings and approvals that a checkpoint doesn't have."""
+    """Return the fields of timings, approvals and later attempts that a checkpoint doesn't have."""
     absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
     if not checkpoint.approved:
         absent["approved"] = True
+    if checkpoint.attempt == 1:
+        absent["attempt"] = True
     absent["receipts"] = {
         index: {"after", "seconds"}
         for index, receipt in enumerate(checkpoint.receipts)
@@ -178,6 +182,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
         models=stored.models,
         timing=stored.timing,
         approved=stored.approved,
+        attempt=stored.attempt,
     )
 
 

@@ -1,8 +1,10 @@
 """The state of a turn that is not finished: its checkpoint, or the breakpoint at which it paused its task."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict
@@ -92,6 +94,7 @@ class Checkpoint:
         usage, models: what its models have cost so far, in total and by model; a repeated turn still reports it.
         timing: the turn's timing; None for a quick turn that calls no model and no action.
         approved: whether the calls are those of an earlier turn, which a person has approved (`Task.approved_calls`).
+        attempt: the attempt at the turn (`Lease.attempt`) in which its last action ended.
     """
 
     text: str | None
@@ -101,6 +104,15 @@ class Checkpoint:
     models: dict[str, Usage] = field(default_factory=dict)
     timing: TurnTiming | None = None
     approved: bool = False
+    attempt: int = 1
+
+    @property
+    def ended(self) -> int:
+        """The number of its actions that have ended."""
+        return sum(
+            receipt is not None and receipt.state in (Receipt.State.DONE, Receipt.State.FAILED)
+            for receipt in self.receipts
+        )
 
     def with_receipt(self, index: int, receipt: Receipt) -> "Checkpoint":
         """Return the checkpoint with the receipt of the call at `index`."""
@@ -177,6 +189,16 @@ class PausedCall:
     approve_within: float | None = None
     approve_by: float | None = None
     approval: Approval | None = None
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON text, as clients receive it: in ASCII, so that no character in it is invisible."""
+        return json.dumps(self.arguments)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of that text, in hexadecimal."""
+        return sha256(self.arguments_text.encode()).hexdigest()
 
     @property
     def is_undecided(self) -> bool:

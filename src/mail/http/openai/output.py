@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from mail.core.decisions.conversation import Conversation
+from mail.core.decisions.items import Question, fold
 from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
@@ -99,18 +101,20 @@ class Work(NamedTuple):
             return []
         name = str(response_id).removeprefix("resp_")
         if end.is_pause:
-            # Written by the engine, in the style of the agent's API (SPEC, section 8).
-            calls = json.loads(end.text)
+            reader = Conversation()
+            items = fold(item for event in self.events for item in reader.read(event))
             return [
                 {
                     "type": "function_call",
                     "id": f"fc_{name}_{n}",
-                    "call_id": call.get("call_id", call["id"]),
-                    "name": call["name"],
-                    "arguments": call["arguments"],
+                    "call_id": call.call_id,
+                    "name": call.name,
+                    "arguments": json.dumps(call.arguments),
                     "status": "completed",
                 }
-                for n, call in enumerate(calls)
+                for n, call in enumerate(
+                    item for item in items if isinstance(item, Question) and item.is_open
+                )
             ]
         content = {"type": "output_text", "text": end.text, "annotations": [], "logprobs": []}
         return [

@@ -55,6 +55,13 @@ class CallApproval(Given):
     reason: str = Field(
         default="", max_length=MAX_REASON, description="The agent reads why a call is rejected."
     )
+    arguments_sha256: str | None = Field(
+        default=None,
+        exclude_if=is_none,
+        pattern="^[0-9a-f]{64}$",
+        description="The SHA-256 of the call's `arguments_text`, in hexadecimal: the decision is refused with 409 if the call "
+        "has other arguments. For a single call.",
+    )
 
 
 class MessageOptions(Given):

@@ -24,6 +24,17 @@ from mail.stdlib.fs.files import (
 )
 from mail.utils.outcomes import as_json
 
+__all__ = [
+    "create_directory",
+    "delete_file",
+    "find_files",
+    "list_directory",
+    "read_directory",
+    "read_file",
+    "search_files",
+    "write_file",
+]
+
 MAX_READ_BYTES = 64 * 1024
 """Bytes of a file that one call reads."""
 

@@ -12,6 +12,17 @@ from mail.errors import ToolCallFault
 from mail.stdlib.web import READABLE_ENCODINGS, Fetched, fetch
 from mail.utils.outcomes import Timeout, as_json
 
+__all__ = [
+    "http_delete",
+    "http_get",
+    "http_head",
+    "http_options",
+    "http_patch",
+    "http_post",
+    "http_put",
+    "http_request",
+]
+
 SHOWN_HEADERS = (
     "allow",
     "content-type",

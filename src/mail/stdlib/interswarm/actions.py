@@ -16,6 +16,8 @@ from mail.stdlib.arguments import Arguments
 from mail.stdlib.web import fetch
 from mail.utils.outcomes import ActionFailed, Timeout, as_json, cut
 
+__all__ = ["get_swarm_health", "get_swarm_registry", "list_known_swarms", "ping_swarm"]
+
 MAX_SHOWN = 2000
 """Characters of a text from another server that an agent sees."""
 

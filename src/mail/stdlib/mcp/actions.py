@@ -3,6 +3,9 @@
 Each call opens a connection and closes it: an action may run in any process, so no connection can be kept.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -13,10 +16,23 @@ from mail.errors import ConfigurationError
 from mail.mcp.servers import list_servers
 from mail.mcp.sessions import SDK_MODULES
 from mail.stdlib.arguments import Arguments
-from mail.utils.outcomes import Timeout, as_json
+from mail.utils.outcomes import ActionFailed, Timeout, as_json
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from mcp import Client
+
+__all__ = [
+    "mcp_call_tool",
+    "mcp_get_prompt",
+    "mcp_list_prompts",
+    "mcp_list_resources",
+    "mcp_list_servers",
+    "mcp_list_tools",
+    "mcp_ping",
+    "mcp_read_resource",
+]
 
 
 class ServerArguments(Arguments):
@@ -83,53 +99,67 @@ def mcp_list_servers() -> str:
 @action(read_only=True)
 async def mcp_ping(request: ServerArguments) -> str:
     """Connect to an MCP server. Returns JSON: latency in seconds, protocol_version, name, version, capabilities."""
-    return as_json(await _sdk().ping(request.server, request.timeout))
+    begin = perf_counter()
+    async with _client(request) as (client, sdk):
+        return as_json(sdk.show_info(client, perf_counter() - begin))
 
 
 @action(read_only=True)
 async def mcp_list_tools(request: ServerArguments) -> str:
     """List the tools of an MCP server. Returns JSON: tools, each with name, description and input_schema."""
-    return as_json(await _sdk().list_tools(request.server, request.timeout))
+    async with _client(request) as (client, sdk):
+        return as_json(await sdk.show_all(client, "tools"))
 
 
 @action
 async def mcp_call_tool(request: CallTool) -> str:
     """Call a tool of an MCP server. Returns JSON: content and, if the tool returns it, structured_content."""
-    called = _sdk().call_tool(request.server, request.timeout, request.tool, request.arguments or {})
-    return as_json(await called)
+    async with _client(request) as (client, sdk):
+        result = await client.call_tool(request.tool, request.arguments or {})
+    if result.is_error:
+        problem = sdk.results.show_tool_error(result)
+        raise ActionFailed(f"the tool {request.tool} of MCP server {request.server}: {problem}")
+    return as_json(sdk.results.show_tool_result(result))
 
 
 @action(read_only=True)
 async def mcp_list_resources(request: ServerArguments) -> str:
     """List the resources of an MCP server. Returns JSON: resources, each with uri and name, and templates of URIs."""
-    return as_json(await _sdk().list_resources(request.server, request.timeout))
+    async with _client(request) as (client, sdk):
+        return as_json(await sdk.show_all(client, "resources") | await sdk.show_templates(client))
 
 
 @action(read_only=True)
 async def mcp_read_resource(request: ReadResource) -> str:
     """Read a resource of an MCP server. Returns JSON: contents, each with uri and text."""
-    return as_json(await _sdk().read_resource(request.server, request.timeout, request.uri))
+    async with _client(request) as (client, sdk):
+        return as_json(sdk.results.show_resource(await client.read_resource(request.uri)))
 
 
 @action(read_only=True)
 async def mcp_list_prompts(request: ServerArguments) -> str:
     """List the prompts of an MCP server. Returns JSON: prompts, each with name, description and arguments."""
-    return as_json(await _sdk().list_prompts(request.server, request.timeout))
+    async with _client(request) as (client, sdk):
+        return as_json(await sdk.show_all(client, "prompts"))
 
 
 @action(read_only=True)
 async def mcp_get_prompt(request: GetPrompt) -> str:
     """Get a prompt of an MCP server, filled in. Returns JSON: description and messages."""
-    got = _sdk().get_prompt(request.server, request.timeout, request.prompt, request.arguments or {})
-    return as_json(await got)
+    async with _client(request) as (client, sdk):
+        return as_json(
+            sdk.results.show_prompt(await client.get_prompt(request.prompt, request.arguments or {}))
+        )
 
 
-def _sdk() -> "ModuleType":
-    """Import the module that needs the MCP SDK. Raises ConfigurationError if it is not installed."""
+@asynccontextmanager
+async def _client(request: ServerArguments) -> "AsyncIterator[tuple[Client, ModuleType]]":
+    """Connect to a server, by the module that needs the MCP SDK. Raises ConfigurationError if it is not installed."""
     try:
         from mail.stdlib.mcp import connection
     except ModuleNotFoundError as error:
         if error.name not in SDK_MODULES:
             raise
         raise ConfigurationError(f"MCP servers need {missing_package(error)}") from error
-    return connection
+    async with connection.open_client(request.server, request.timeout) as client:
+        yield client, connection

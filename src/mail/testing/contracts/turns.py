@@ -1,12 +1,14 @@
 """Store: who may run the next turn of a mailbox, what it gets, and how far it had come."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
+from mail.core.task.leases import Lease
 from mail.core.task.ports import Busy, Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
@@ -16,6 +18,11 @@ from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import StoreAdapter, everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
+
+
+def tokens(leases: Mapping[str, Lease]) -> dict[str, str]:
+    """Return the tokens of leases, by mailbox: a store may count the time by a clock of its own."""
+    return {mailbox: lease.token for mailbox, lease in leases.items()}
 
 
 async def test_open_turn_gives_the_task_the_head_and_the_lease(store: Store, make: Maker) -> None:
@@ -55,17 +62,17 @@ async def test_a_mailbox_that_is_leased_opens_for_nobody_else(store: Store, make
     await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
     await open_turn(store, KEY, "alpha", make)
     assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
-    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 59.9, history_after=0) == Busy()
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 50, history_after=0) == Busy()
 
 
 async def test_leases_that_are_held_can_be_read(store: Store, make: Maker) -> None:
     assert await store.read_leases(KEY, now=NOW) == {}
     await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
     alpha, beta = await open_turn(store, KEY, "alpha", make), await open_turn(store, KEY, "beta", make)
-    assert await store.read_leases(KEY, now=NOW) == {"alpha": alpha.lease, "beta": beta.lease}
+    assert tokens(await store.read_leases(KEY, now=NOW)) == tokens({"alpha": alpha.lease, "beta": beta.lease})
     await store.release(beta)
-    assert await store.read_leases(KEY, now=NOW) == {"alpha": alpha.lease}
-    assert await store.read_leases(KEY, now=alpha.lease.expires) == {}
+    assert tokens(await store.read_leases(KEY, now=NOW)) == tokens({"alpha": alpha.lease})
+    assert await store.read_leases(KEY, now=alpha.lease.expires + 1) == {}
 
 
 async def test_of_many_at_once_one_gets_the_lease(store: Store, make: Maker) -> None:
@@ -140,10 +147,9 @@ class TestRenewal:
         alpha, beta = await open_turn(store, KEY, "alpha", make), await open_turn(store, KEY, "beta", make)
         assert await store.renew([alpha, beta], expires=NOW + 90) == set()
         held = await store.read_leases(KEY, now=NOW)
-        assert {name: (lease.token, lease.expires) for name, lease in held.items()} == {
-            turn.mailbox: (turn.lease.token, NOW + 90) for turn in (alpha, beta)
-        }
-        later = await store.open_turn(KEY, "alpha", make.lease(NOW + 150), now=NOW + 89, history_after=0)
+        assert tokens(held) == tokens({turn.mailbox: turn.lease for turn in (alpha, beta)})
+        assert [lease.expires for lease in held.values()] == pytest.approx([NOW + 90] * 2, abs=5)
+        later = await store.open_turn(KEY, "alpha", make.lease(NOW + 150), now=NOW + 80, history_after=0)
         assert later == Busy()
         await store.save_checkpoint(alpha, checkpoint("late"))
         await store.commit(make.change(alpha.task, turn=alpha))
@@ -152,7 +158,8 @@ class TestRenewal:
     async def test_a_late_renewal_counts_while_nobody_has_taken_over(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         turn = await open_turn(store, KEY, "alpha", make)
-        assert [each.lease for each in await store.take_expired(NAME, now=NOW + 60)] == [turn.lease]
+        (expired,) = await store.take_expired(NAME, now=NOW + 61)
+        assert expired.lease.token == turn.lease.token
         assert await store.renew([turn], expires=NOW + 150) == set()
         opened = await store.open_turn(KEY, "alpha", make.lease(NOW + 200), now=NOW + 100, history_after=0)
         assert opened == Busy()
@@ -160,11 +167,11 @@ class TestRenewal:
     async def test_what_is_lost_is_told_apart_and_stays_lost(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
         alpha, beta, gamma = [await open_turn(store, KEY, name, make) for name in ("alpha", "beta", "gamma")]
-        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         await store.release(gamma)
         lost = await store.renew([alpha, beta, gamma], expires=NOW + 300)
         assert lost == {alpha.lease.token, gamma.lease.token}
-        assert (await store.read_leases(KEY, now=NOW))["alpha"] == new_holder.lease
+        assert (await store.read_leases(KEY, now=NOW))["alpha"].token == new_holder.lease.token
         with pytest.raises(LeaseLost):
             await store.save_checkpoint(alpha, checkpoint("late"))
         await store.commit(make.change(new_holder.task, turn=new_holder))
@@ -189,19 +196,19 @@ class TestExpiredLease:
     async def test_it_counts_as_none(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         await open_turn(store, KEY, "alpha", make)
-        await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        await open_turn(store, KEY, "alpha", make, now=NOW + 61)
 
     async def test_each_is_handed_out_once_to_one_caller(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
         alpha = await open_turn(store, KEY, "alpha", make)
         await store.release(await open_turn(store, KEY, "beta", make))
         await open_turn(store, KEY, "gamma", make, now=NOW + 30)
-        assert await store.take_expired(NAME, now=NOW + 59.9) == []
-        assert await store.take_expired("another", now=NOW + 60) == []
-        taken = await asyncio.gather(*(store.take_expired(NAME, now=NOW + 60) for _ in range(3)))
+        assert await store.take_expired(NAME, now=NOW + 50) == []
+        assert await store.take_expired("another", now=NOW + 61) == []
+        taken = await asyncio.gather(*(store.take_expired(NAME, now=NOW + 61) for _ in range(3)))
         ((expired,),) = [each for each in taken if each]
-        assert (expired.task.key, expired.mailbox, expired.lease) == (KEY, "alpha", alpha.lease)
-        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        assert (expired.task.key, expired.mailbox, expired.lease.token) == (KEY, "alpha", alpha.lease.token)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         assert new_holder.replaced is not None
         assert (new_holder.replaced.token, new_holder.replaced.expires) == (alpha.lease.token, 0.0)
         with pytest.raises(LeaseLost):
@@ -210,27 +217,38 @@ class TestExpiredLease:
     async def test_the_turn_after_it_knows_it(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         first = await open_turn(store, KEY, "alpha", make)
-        second = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
-        assert (first.replaced, second.replaced) == (None, first.lease)
+        second = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        assert first.replaced is None
+        assert second.replaced is not None
+        assert (second.replaced.token, second.replaced.attempt) == (first.lease.token, 1)
         await store.release(second)
-        third = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        third = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         assert third.replaced is None
 
-    async def test_the_turn_after_a_failed_one_knows_that(self, store: Store, make: Maker) -> None:
+    async def test_the_turn_after_failed_ones_knows_how_many(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         failed = await open_turn(store, KEY, "alpha", make)
-        await store.release(failed, failed=True)
+        await store.release(failed, left=failed.lease.ended(3, 7))
         assert await store.read_leases(KEY, now=NOW) == {}
         assert await store.take_expired(NAME, now=NOW + 90) == []
         again = await open_turn(store, KEY, "alpha", make)
         assert again.replaced is not None
-        assert (again.replaced.token, again.replaced.expires) == (failed.lease.token, 0.0)
+        assert again.replaced == failed.lease.ended(3, 7)
+        counted = replace(make.lease(), attempt=4, seq=7)
+        await store.release(again)
+        turn = await store.open_turn(KEY, "alpha", counted, now=NOW, history_after=0)
+        assert isinstance(turn, Turn)
+        assert await store.renew([turn], expires=NOW + 90) == set()
+        await store.save_checkpoint(turn, checkpoint("late"))
+        after = await open_turn(store, KEY, "alpha", make, now=NOW + 91)
+        assert after.replaced is not None
+        assert (after.replaced.token, after.replaced.attempt, after.replaced.seq) == (counted.token, 4, 7)
 
     async def test_a_sweep_wakes_its_mailbox_and_none_that_is_leased(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
         await open_turn(store, KEY, "alpha", make)
         assert [each.mailbox for each in await store.list_ready(now=NOW)] == ["beta"]
-        assert [each.mailbox for each in await store.list_ready(now=NOW + 60)] == ["alpha", "beta"]
+        assert [each.mailbox for each in await store.list_ready(now=NOW + 61)] == ["alpha", "beta"]
         assert [each.mailbox for each in await store.list_ready()] == ["alpha", "beta"]
 
     async def test_its_holder_may_still_finish_while_nobody_has_taken_over(

@@ -3,10 +3,11 @@
 import { Admin } from "../admin/admin.js";
 import * as api from "../api/api.js";
 import { assignHues } from "../components/agent.js";
-import { Loading, Notice } from "../components/notice.js";
+import { Guard, Loading } from "../components/notice.js";
+import { visible } from "../components/visible.js";
 import { forgetDrafts } from "../conversation/composer.js";
 import { SwarmView } from "../graph/swarm-view.js";
-import { html, render, useEffect, useErrorBoundary, useMemo, useRef, useState } from "../html.js";
+import { html, render, useEffect, useMemo, useRef, useState } from "../html.js";
 import { TaskList } from "../tasks/task-list.js";
 import { TasksView } from "../tasks/tasks-view.js";
 import { Connection } from "./connection.js";
@@ -69,27 +70,20 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
       disconnect();
     };
   }, []);
-  useEffect(() => void (document.title = `${session?.record?.title ?? swarm.name} · MAIL`), [session?.record?.title, swarm]);
+  useEffect(() => void (document.title = visible(`${session?.record?.title ?? swarm.name} · MAIL`)), [session?.record?.title, swarm]);
   useEffect(() => {
     if (session) void session.lookAt(route.at).catch((problem) => Object.assign(session, { problem }).changed());
   }, [session, route.at]);
   const shared = { session, swarm, caller, navigate };
-  const view = {
+  const views = {
     tasks: () => html`<${TasksView} ...${shared} list=${list} route=${route} />`,
     swarm: () => html`<${SwarmView} ...${shared} agent=${route.agent} />`,
     admin: () => html`<${Admin} ...${shared} page=${route.page} />`,
   };
   return html`
     <${Header} connection=${connection} route=${route} swarm=${swarm} caller=${caller} onSignOut=${() => onSignOut()} />
-    <main id="main" tabindex="-1"><${Guarded} key=${route.view} of=${view[route.view] ?? view.tasks} /></main>
+    <main id="main" tabindex="-1"><${Guard} key=${route.view} what="This view">${(views[route.view] ?? views.tasks)()}<//></main>
   `;
-}
-
-/** A view; if it fails, the rest of the page stays. */
-function Guarded({ of }) {
-  const [error, reset] = useErrorBoundary((failure) => console.error(failure));
-  if (!error) return of();
-  return html`<${Notice} tone="bad" title="This view has failed." action=${{ name: "Try again", onClick: reset }}>${error.message}<//>`;
 }
 
 /** Milliseconds after which a server that could not be reached, or not answer, is asked again. */

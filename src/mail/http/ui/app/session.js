@@ -1,7 +1,6 @@
 // The task that is open: its record, its events as they come, who works on it, and what a person can do with it.
 
 import * as api from "../api/api.js";
-import { envelopeOf, isFromPerson } from "../api/messages.js";
 import { follow } from "../api/sse.js";
 import { Items } from "../conversation/items.js";
 import { Live, isLive } from "./live.js";
@@ -191,9 +190,8 @@ export class Session extends Store {
   }
 
   #lastMessage() {
-    const isAsked = (event) => event.event === "new_message" && envelopeOf(event) && isFromPerson(envelopeOf(event));
-    const { msg_type, message } = envelopeOf(this.events.findLast(isAsked));
-    return { body: message.body, subject: message.subject, msg_type, entrypoint: this.record.entrypoint };
+    const { type, subject, text } = this.items.all.findLast(({ kind }) => kind === "message");
+    return { body: text, subject, msg_type: type, entrypoint: this.record.entrypoint };
   }
 
   /** Read the record, with the events and the waiting mail that are new. */

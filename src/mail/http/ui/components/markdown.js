@@ -1,8 +1,9 @@
 // Markdown as components: marked parses it, nothing here becomes HTML, so nothing needs a sanitiser.
 
-import { html, useMemo } from "../html.js";
+import { prose as html, useMemo } from "../html.js";
 import { lexer } from "../vendor/marked.js";
 import { Code } from "./json.js";
+import { Guard } from "./notice.js";
 
 /** The level of a text's highest headings: the page has headings above them. */
 const LEVEL = 3;
@@ -74,7 +75,49 @@ function blocks(tokens = []) {
   return tokens.map((token) => (BLOCK[token.type] ?? INLINE[token.type] ?? BLOCK.html)(token, top));
 }
 
-/** A text in Markdown. Single line breaks stay, as people and models mean them. */
+/** Characters that are parsed of a text, and at once; marked takes a time that grows with the square of the latter. */
+const MOST = 200_000;
+const AT_ONCE = 16_000;
+
+const FENCE = /^ {0,3}(`{3,}|~{3,})/;
+/** The beginning of a line that nests deeper than people do, or a word that nobody writes. */
+const EXTREME = /^(?:\s*(?:>|[-*+]|\d{1,9}[.)])){16}|[^\s`]{2000}/;
+
+/** Return the parts of a text, `{text, isPlain}`: what can be parsed at once, and what is shown as it is. */
+export function partsOf(text) {
+  const parts = [];
+  let [at, begin, fence] = [0, 0, null];
+  const cut = (end, isPlain = false) => {
+    if (end > begin) parts.push({ text: text.slice(begin, end), isPlain });
+    begin = end;
+  };
+  while (at < text.length && at < MOST) {
+    const end = text.indexOf("\n", at) + 1 || text.length;
+    const line = text.slice(at, Math.min(end, at + AT_ONCE));
+    const mark = FENCE.exec(line)?.[1];
+    if (fence) {
+      if (mark?.startsWith(fence) && line.trim() === mark) fence = null;
+    } else if (mark) fence = mark;
+    else if (line.length === AT_ONCE || EXTREME.test(line)) {
+      cut(at);
+      cut(end, true);
+    } else if (end - begin > AT_ONCE || (end - begin > AT_ONCE / 2 && !line.trim())) cut(at);
+    at = end;
+  }
+  cut(at);
+  cut(text.length, true);
+  return parts;
+}
+
+const Plain = ({ text }) => html`<p class="preserved">${text}</p>`;
+const Parsed = ({ text }) => blocks(lexer(text, { gfm: true, breaks: true }));
+
+/** A text in Markdown. Single line breaks stay, as people and models mean them. What can't be parsed is shown as it is. */
 export function Markdown({ text }) {
-  return useMemo(() => html`<div class="markdown">${blocks(lexer(text, { gfm: true, breaks: true }))}</div>`, [text]);
+  return useMemo(
+    () => html`<div class="markdown">${partsOf(text).map((part, n) =>
+      part.isPlain ? html`<${Plain} text=${part.text} />` : html`<${Guard} key=${n} version=${part.text} instead=${html`<${Plain} text=${part.text} />`}><${Parsed} text=${part.text} /><//>`,
+    )}</div>`,
+    [text],
+  );
 }

@@ -7,8 +7,8 @@ import { Clock } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Json } from "../components/json.js";
 import { Markdown } from "../components/markdown.js";
-import { Notice } from "../components/notice.js";
-import { html, useEffect, useRef, useState } from "../html.js";
+import { Guard, Notice } from "../components/notice.js";
+import { html, prose, useEffect, useRef, useState } from "../html.js";
 import { Composer } from "./composer.js";
 import { jsonOf } from "./items.js";
 import { Answered, Approval, Questions } from "./question.js";
@@ -26,7 +26,7 @@ function Message({ item, isMine }) {
   return html`<article class=${`bubble mine ${item.isSending ? "is-sending" : ""}`} aria-label=${`Message from ${isMine ? "you" : item.who}`}>
     <p class="bubble-head">${isMine ? "You" : item.who}${item.type === "interrupt" ? " · interrupt" : ""}${item.time && html`<${Clock} time=${item.time} />`}</p>
     ${!PLAIN_SUBJECTS.has(item.subject ?? "") && html`<p class="bubble-subject">${item.subject}</p>`}
-    <div class="bubble-text">${item.text}</div>
+    ${prose`<div class="bubble-text">${item.text}</div>`}
   </article>`;
 }
 
@@ -109,7 +109,7 @@ function Talk({ session, swarm, caller, navigate }) {
   const { questions, approvals } = pendingOf(session, items);
   const isAsked = questions.length + approvals.length > 0;
   const asked = new Set([...questions, ...approvals.map(({ item }) => item)]);
-  const tail = useTail(session.version);
+  const tail = useTail();
   useEffect(() => setWantsMessage(false), [isAsked]);
   const left = useRef([]);
   const calls = [...asked].map(({ call_id }) => call_id);
@@ -128,7 +128,9 @@ function Talk({ session, swarm, caller, navigate }) {
   const render = (item) => {
     if (asked.has(item)) return null;
     const onRetry = item === last && session.record.status === "failed" && !session.past ? () => session.retry() : null;
-    return html`<${ITEMS[item.kind]} key=${item.id} item=${item} version=${item.version} caller=${caller} navigate=${navigate} onTrace=${onTrace} onRetry=${onRetry} />`;
+    return html`<${Guard} key=${item.id} version=${item.version}>
+      <${ITEMS[item.kind]} item=${item} version=${item.version} caller=${caller} navigate=${navigate} onTrace=${onTrace} onRetry=${onRetry} />
+    <//>`;
   };
   const send = async (message, options) => {
     const after = session.last;
@@ -146,8 +148,8 @@ function Talk({ session, swarm, caller, navigate }) {
           ${sent && html`<${Message} item=${sent} isMine />`}
           <${Working} session=${session} />
           ${writing.map(({ from, to, text }) => (to === "user" ? html`<${Answer} key=${from} text=${text} isWriting />` : html`<${Growing} key=${from} from=${from} to=${to} text=${text} />`))}
-          ${approvals.map(({ item, call }) => html`<${Approval} key=${item.call_id} item=${item} approveBy=${call.approve_by} session=${session} />`)}
-          ${questions.length > 0 && html`<${Questions} key=${questions.map(({ call_id }) => call_id).join()} items=${questions} session=${session} />`}
+          ${approvals.map(({ item, call }) => html`<${Guard} key=${item.call_id}><${Approval} item=${item} call=${call} session=${session} /><//>`)}
+          ${questions.length > 0 && html`<${Guard} key=${questions.map(({ call_id }) => call_id).join()}><${Questions} items=${questions} session=${session} /><//>`}
         </div>
       </div>
       <div class="chat-foot">
@@ -161,7 +163,7 @@ function Talk({ session, swarm, caller, navigate }) {
           send=${send} answer=${(text) => session.answer(text)} canAnswer=${questions.length === 1 && !approvals.length} onSent=${tail.follow}
         />`}
       </div>
-      <${Announcement} item=${last} question=${isAsked ? (session.record.question ?? "") : null} />
+      <${Guard} instead="" version=${last}><${Announcement} item=${last} question=${isAsked ? (session.record.question ?? "") : null} /><//>
     </div>
   `;
 }

@@ -2,7 +2,8 @@
 
 const list = new Intl.ListFormat("en");
 
-const SPANS = new Set(["turn", "model_call", "wait"]);
+/** Kinds that the trace shows, not the conversation. */
+const OF_TRACE = new Set(["turn", "model_call", "wait", "note"]);
 
 /** Items in the order in which they began: `all`, and those `shown` in the conversation, where work has its `steps` (mail, actions, faults). */
 export class Items {
@@ -18,7 +19,7 @@ export class Items {
     const work = this.#known.get(item.work);
     this.#known.set(item.id, made);
     this.all.push(made);
-    if (!SPANS.has(made.kind)) (work?.steps ?? this.shown).push(made);
+    if (!OF_TRACE.has(made.kind)) (work?.steps ?? this.shown).push(made);
     if (work) work.version = item.version;
     return undefined;
   }

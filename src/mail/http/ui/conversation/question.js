@@ -3,10 +3,12 @@
 import { Problem } from "../api/api.js";
 import { AgentName } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
+import { exactJson, sha256 } from "../components/exact.js";
 import { Json } from "../components/json.js";
 import { pretty } from "../components/pretty.js";
 import { Markdown } from "../components/markdown.js";
 import { Notice } from "../components/notice.js";
+import { visible } from "../components/visible.js";
 import { html, useEffect, useId, useRef, useState } from "../html.js";
 import { GrowingField, onEnter } from "./composer.js";
 
@@ -42,7 +44,7 @@ function Words({ item }) {
   return html`
     <p class="question-who"><${AgentName} name=${item.agent} />${words ? " asks:" : html` calls <code>${item.name}</code> and waits for the result:`}</p>
     ${subject && html`<p class="bubble-subject">${subject}</p>`}
-    ${words && html`<div class="question-words"><${Markdown} text=${words} /></div>`}
+    ${words && html`<div class="question-words"><${Markdown} text=${visible(words)} /></div>`}
     ${!isEmpty(others) && html`<${Json} value=${others} />`}
   `;
 }
@@ -71,7 +73,7 @@ export function Questions({ items, session }) {
   const [drafts, setDrafts] = useState({});
   const [perform, isBusy, problem] = useWork();
   const isComplete = items.every(({ call_id }) => drafts[call_id]?.trim());
-  const send = () => isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id: call_id, content: drafts[call_id] }))));
+  const send = () => isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id, content: drafts[call_id] }))));
   const isOnly = items.length === 1;
   return html`
     <div class="question-card" role="group" tabindex="-1" aria-label="Question for you">
@@ -95,24 +97,29 @@ function Arguments({ args }) {
   </dl>`;
 }
 
-/** A call of an action that needs approval. */
-export function Approval({ item, approveBy, session }) {
+/** A call of an action that needs approval; what is decided is bound to the arguments that are shown, which `call` has as text. */
+export function Approval({ item, call, session }) {
   const [mode, setMode] = useState(null); // null, "edit" or "reject"
-  const [text, setText] = useState(() => pretty(item.arguments));
+  const served = call.arguments_text;
+  const args = served ? exactJson(served) : item.arguments;
+  const approveBy = call.approve_by;
+  const [text, setText] = useState(() => pretty(args));
   const [reason, setReason] = useState("");
   const [perform, isBusy, problem] = useWork();
   const id = useId();
-  const decide = (decision, facts) => perform(() => session.decide(item.call_id, decision, facts));
+  const send = (decision, facts) => session.decide(item.call_id, decision, { ...facts, ...(served ? { arguments_sha256: sha256(served) } : {}) });
+  const decide = (decision, facts) => perform(() => send(decision, facts));
   const approveEdited = () =>
     perform(() => {
-      let args;
+      let edited;
       try {
-        args = JSON.parse(text);
+        edited = JSON.parse(text);
       } catch {
         throw new Problem(400, "The arguments are not valid JSON.");
       }
-      const isEdited = pretty(args) !== pretty(item.arguments);
-      return isEdited ? session.decide(item.call_id, "edit", { arguments: args }) : session.decide(item.call_id, "approve");
+      if (pretty(exactJson(text)) === pretty(args)) return send("approve");
+      if (pretty(exactJson(text)) !== pretty(edited)) throw new Problem(400, "The page can't send a number with so many digits. Use mail task approve.");
+      return send("edit", { arguments: edited });
     });
   const busy = isBusy ? "true" : null;
   const card = useRef();
@@ -132,7 +139,7 @@ export function Approval({ item, approveBy, session }) {
       <p class="question-who"><${AgentName} name=${item.agent} /> wants to run <code>${item.name}</code><${Chip} tone="warn">needs approval<//></p>
       ${mode === "edit"
         ? html`<div class="field"><label for=${id}>Arguments</label><textarea id=${id} class="mono" rows=${Math.min(text.split("\n").length + 1, 16)} spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></div>`
-        : html`<${Arguments} args=${item.arguments} />`}
+        : html`<${Arguments} args=${args} />`}
       ${mode === "reject" &&
       html`<div class="field"><label for=${id}>Reason, for the agent to read</label><input id=${id} maxlength="1000" value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} /></div>`}
       ${approveBy && html`<p class="quiet small-text">Rejected unless approved by ${new Date(approveBy).toLocaleString()}</p>`}

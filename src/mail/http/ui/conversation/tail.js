@@ -9,13 +9,13 @@ const NEAR = 40;
 const MARGIN = 12;
 
 /**
- * Follow the end of `content` inside `scroller` (refs) whenever `version` changes, until the reader scrolls away; an answer
+ * Follow the end of `content` inside `scroller` (refs) whenever the page is drawn, until the reader scrolls away; an answer
  * longer than the view stops at its beginning (the last element with `data-latest`).
  *
  * `isBehind` says that there is something newer below; `jump` goes there, `follow` follows again, and `keep(change)` makes a
  * change above the view without moving what is in view.
  */
-export function useTail(version) {
+export function useTail() {
   const scroller = useRef();
   const content = useRef();
   const isFollowing = useRef(true);

@@ -113,26 +113,32 @@ const TITLES = {
   sent: (entry) => html`To <strong>${entry.other}</strong> · ${words(entry.type)}`,
   received: (entry) => html`From <strong>${entry.other}</strong> · ${words(entry.type)}`,
   call: (entry) => html`Called <code>${entry.name}</code>`,
-  result: (entry) => (entry.isError ? "An action failed" : "Result of an action"),
   note: (entry) => words(entry.event),
 };
 
 const isLong = (text) => text.length > 160 || text.includes("\n");
 const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
+function Part({ title, text }) {
+  return text && html`<details><summary>${title}</summary><p class="entry-text">${text}</p></details>`;
+}
+
+function Text({ text, children }) {
+  if (!isLong(text)) return text && html`<p class="entry-text">${text}</p>`;
+  return html`<details><summary>${text.trim().slice(0, 120)}…</summary>${children || html`<p class="entry-text">${text}</p>`}</details>`;
+}
+
 function Body({ entry }) {
-  if (entry.kind === "call") {
-    const parts = [[entry.said, "Text before the call"], [entry.reasoning, "Reasoning"]].filter(([text]) => text);
-    return html`
-      ${parts.map(([text, title]) => html`<details><summary>${title}</summary><p class="entry-text">${text}</p></details>`)}
-      ${Object.keys(entry.arguments).length > 0 && html`<details><summary>Arguments</summary><${Code} text=${asText(entry.arguments)} label="Copy the arguments" /></details>`}
-    `;
-  }
-  const text = entry.body ?? entry.text ?? "";
+  const text = entry.body ?? entry.text ?? entry.result;
   const isMail = entry.kind === "sent" || entry.kind === "received";
-  const subject = isMail && entry.subject && entry.subject !== DEFAULT_SUBJECT && !text.startsWith(entry.subject) ? html`<p class="entry-subject">${entry.subject}</p>` : null;
-  if (!isLong(text)) return html`${subject}${text && html`<p class="entry-text">${text}</p>`}`;
-  return html`${subject}<details><summary>${text.trim().slice(0, 120)}…</summary>${isMail ? html`<${Markdown} text=${text} />` : html`<p class="entry-text">${text}</p>`}</details>`;
+  const hasSubject = entry.subject && entry.subject !== DEFAULT_SUBJECT && !text.startsWith(entry.subject);
+  return html`
+    <${Part} title="Text before the call" text=${entry.said} />
+    <${Part} title="Reasoning" text=${entry.reasoning} />
+    ${Object.keys(entry.arguments ?? {}).length > 0 && html`<details><summary>Arguments</summary><${Code} text=${asText(entry.arguments)} label="Copy the arguments" /></details>`}
+    ${hasSubject && html`<p class="entry-subject">${entry.subject}</p>`}
+    <${Text} text=${text}>${isMail && html`<${Markdown} text=${text} />`}<//>
+  `;
 }
 
 function History({ entries, onEntry }) {
@@ -144,7 +150,7 @@ function History({ entries, onEntry }) {
     <ol class="history">
       ${some.map((entry) => html`<li key=${`${entry.seq} ${entry.kind}`} class=${`entry-${entry.kind} ${entry.isError ? "is-error" : ""}`}>
         <p class="entry-head"><span>${TITLES[entry.kind](entry)}</span>
-          ${entry.seconds !== undefined && html`<span class="quiet">${formatTook(entry.seconds)}</span>`}
+          ${entry.seconds != null && html`<span class="quiet">${formatTook(entry.seconds)}</span>`}
           <span class="space"></span><span class="quiet"><${Clock} time=${entry.time} /></span>
           ${onEntry && html`<button type="button" class="link-button entry-number" aria-label=${`Entry ${entry.seq} in the trace`} onClick=${() => onEntry(entry.seq)}>${entry.seq}</button>`}
         </p>
@@ -155,10 +161,10 @@ function History({ entries, onEntry }) {
 }
 
 function InTask({ id, session, activity, onEntry }) {
-  const { entries, sent, received, calls } = activity.of(id);
+  const { entries, sent, received, actions } = activity.of(id);
   const live = session.at === null ? session.live.agents.get(id) : null;
   const usage = (session.past ?? session.record)?.usage?.agents?.[id];
-  const counts = [[received, "received"], [sent, "sent"], [calls, "tool calls"]].map(([count, name]) => `${count} ${name}`);
+  const counts = [[received, "received"], [sent, "sent"], [actions, "actions"]].map(([count, name]) => `${count} ${name}`);
   return html`<section class="agent-section">
     <h3>In this task</h3>
     ${live && html`<p class="agent-works"><${Chip} tone="busy" dot>working<//> ${[...live.work.values()].map(({ name, since }) => html`<span>${name} · <${Elapsed} since=${since} /></span>`)}${!live.work.size && html`<${Elapsed} since=${live.since} />`}</p>`}

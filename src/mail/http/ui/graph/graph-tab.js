@@ -10,7 +10,7 @@ import { CALLER } from "./model.js";
 /** What the agents of a task have done, up to the chosen moment. */
 export function useActivity(session, swarm) {
   const activity = useMemo(() => new Activity(swarm), [swarm, session, session.at]);
-  return activity.read(session.events, session.at ?? Infinity);
+  return activity.read(session.items.all, session.at ?? Infinity);
 }
 
 const ownerOf = (record, caller) => {

@@ -275,7 +275,7 @@ function bestPlan(graph, width, height, measure) {
  * A node may have a `note`, a second line that must fit as well, and a `reserve`, which may take its place.
  */
 export function layout(graph, { width = 1000, height = 700, measure = estimate } = {}) {
-  const { isAcross, boxes, boxOf, ranks, rankOf, lanes, low } = bestPlan(graph, width, height, measure);
+  const { isAcross, boxOf, ranks, rankOf, lanes, low } = bestPlan(graph, width, height, measure);
   const items = new Map();
   const groups = [];
   for (const rank of ranks) for (const box of rank.boxes) placeItems(box, rank, isAcross, items, groups);

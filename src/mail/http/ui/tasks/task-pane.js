@@ -2,7 +2,7 @@
 
 import { useStore } from "../app/store.js";
 import { formatRoute } from "../app/router.js";
-import { Chip, StatusChip } from "../components/chip.js";
+import { StatusChip } from "../components/chip.js";
 import { Ago } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
 import { Empty, Loading, Notice } from "../components/notice.js";

@@ -1,7 +1,7 @@
 // The tasks: at the left the list, beside it the open task with its tabs.
 
 import { TABS } from "../app/router.js";
-import { Loading, Notice } from "../components/notice.js";
+import { Guard, Loading, Notice } from "../components/notice.js";
 import { TabPanel, Tabs } from "../components/tabs.js";
 import { Conversation } from "../conversation/conversation.js";
 import { GraphTab } from "../graph/graph-tab.js";
@@ -30,7 +30,7 @@ function Task({ route, ...shared }) {
   return html`
     <${TaskHead} session=${session} navigate=${navigate} />
     <${Tabs} label="Views of the task" panel="task-panel" selected=${route.tab} tabs=${TABS.map((id) => ({ id, name: NAMES[id] }))} onSelect=${(tab) => navigate({ tab })} />
-    <${TabPanel} id="task-panel" selected=${route.tab}><${View} ...${shared} entry=${route.entry} /><//>
+    <${TabPanel} id="task-panel" selected=${route.tab}><${Guard} key=${route.tab} what="This view"><${View} ...${shared} entry=${route.entry} /><//><//>
   `;
 }
 

@@ -1,5 +1,6 @@
 // A long list of which only the visible rows are in the document.
 
+import { Guard } from "../components/notice.js";
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "../html.js";
 import { Virtualizer, elementScroll, observeElementOffset, observeElementRect } from "../vendor/virtual-core.js";
 
@@ -85,7 +86,7 @@ export function VirtualList({ count, rowHeight, row, current, onMove, onOpen, on
       aria-selected=${String(index === current)} aria-posinset=${index + 1} aria-setsize=${count} ...${attributes}
       style=${{ transform: `translateY(${start}px)`, height: `${rowHeight}px` }}
       onClick=${() => (onMove(index), onOpen(index))}
-    >${content}</div>`;
+    ><${Guard} instead="This entry can't be shown." version=${content}>${content}<//></div>`;
   });
   const active = items.some(({ index }) => index === current) ? row(current).id : null;
   return html`

@@ -3,7 +3,7 @@
 
 import { useClock } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
-import { Empty, Loading, Notice } from "../components/notice.js";
+import { Empty, Guard, Loading, Notice } from "../components/notice.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { CompareView } from "./compare-view.js";
 import { originOf } from "./compare.js";
@@ -148,10 +148,10 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
               ? html`<${Empty} title="Nothing matches" />`
               : content[view]()}
         </div>
-        ${chosen && html`<${TraceInspector}
+        ${chosen && html`<${Guard} version=${current}><${TraceInspector}
           session=${session} selected=${chosen} caller=${caller} onClose=${close} onTurn=${(turn) => open(turn.id)}
           onMoment=${(seq) => navigate({ at: seq === entries.length ? null : seq })} onFork=${setForkAt}
-        />`}
+        /><//>`}
       </div>
       <${TimeBar} session=${session} navigate=${navigate} origin=${origin} isComparing=${isComparing} onCompare=${() => setComparing(!isComparing)} onFork=${onFork} onForkFrom=${setForkAt} />
       ${forkAt !== null && html`<${ForkDialog} session=${session} seq=${forkAt} onFork=${onFork} onClose=${() => setForkAt(null)} />`}

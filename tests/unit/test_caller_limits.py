@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from mail.core.decisions.quotas import Quotas
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.submit import Submission, admit
 from mail.core.protocol.address import Principal
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import MailboxFull, RateLimited, TooManyTasks
+from mail.errors import MailboxFull, RateLimited, StorageFull, TooManyTasks
 from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 from mail.testing.rig import Rig
 
@@ -46,7 +46,7 @@ def waiting(rig: Rig, task_id: str) -> TaskKey:
 
 class TestDepth:
     async def test_the_message_past_the_limit_is_refused_and_not_stored(self, rig: Rig) -> None:
-        rig.runtime.quotas = Quotas(mailbox_depth=3)
+        rig.runtime.caller_limits = CallerLimits(mailbox_depth=3)
         for n in range(3):
             await rig.submit(f"message {n}", task_id="t")
         before = await rig.store.load(waiting(rig, "t"))
@@ -57,7 +57,7 @@ class TestDepth:
         assert len(await rig.inbox(waiting(rig, "t"))) == 3
 
     async def test_those_at_the_same_moment_cannot_pass_it(self, rig: Rig) -> None:
-        rig.runtime.quotas = Quotas(mailbox_depth=5)
+        rig.runtime.caller_limits = CallerLimits(mailbox_depth=5)
         await rig.submit(task_id="t")
         tries = [rig.submit(f"message {n}", task_id="t") for n in range(20)]
         ends = await asyncio.gather(*tries, return_exceptions=True)
@@ -65,7 +65,7 @@ class TestDepth:
         assert len(await rig.inbox(waiting(rig, "t"))) == 5
 
     async def test_it_lets_in_again_what_has_room(self, rig: Rig, desk: FormContext) -> None:
-        rig.runtime.quotas = Quotas(mailbox_depth=1)
+        rig.runtime.caller_limits = CallerLimits(mailbox_depth=1)
         first = await rig.submit(task_id="t")
         with pytest.raises(MailboxFull):
             await rig.submit(task_id="t")
@@ -75,7 +75,7 @@ class TestDepth:
 
     async def test_another_agent_has_a_mailbox_of_its_own(self, desk: FormContext) -> None:
         async with Rig(build_swarm({"supervisor": desk.work, "worker": desk.work})) as rig:
-            rig.runtime.quotas = Quotas(mailbox_depth=1)
+            rig.runtime.caller_limits = CallerLimits(mailbox_depth=1)
             await rig.submit(task_id="t")
             with pytest.raises(MailboxFull):
                 await rig.submit("to all", task_id="t", msg_type="broadcast")
@@ -90,7 +90,7 @@ class TestDepth:
             full = replace(task, pending={"supervisor": (0, 0, 0, 0, 7)})
             change = admit(full, rig.swarm, rig.user, Submission(body="go on", task_id="t"), rig.clock)
             with pytest.raises(MailboxFull) if is_refused else nullcontext():
-                Quotas(mailbox_depth=7).check_depth(full, change)
+                CallerLimits(mailbox_depth=7).check_depth(full, change)
 
     async def test_agents_among_themselves_are_not_bounded_by_it(self) -> None:
         def ask(view: View) -> list[Call]:
@@ -101,13 +101,60 @@ class TestDepth:
         async with Rig(
             build_swarm({"supervisor": ask, "worker": lambda _view: [respond("supervisor")]})
         ) as rig:
-            rig.runtime.quotas = Quotas(mailbox_depth=1)
+            rig.runtime.caller_limits = CallerLimits(mailbox_depth=1)
             assert (await rig.ask()).answer == "answered"
+
+
+class TestStoredBytes:
+    @pytest.fixture(autouse=True)
+    def ask_each_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("mail.core.engine.caller_limits.COUNTED_EVERY", 1)
+
+    async def test_nothing_is_added_to_what_is_full(self, rig: Rig, desk: FormContext) -> None:
+        desk.gate.set()
+        rig.runtime.caller_limits = CallerLimits(caller_bytes=5_000)
+        await rig.ask("x" * 5_000, task_id="1")
+        for task_id in ("1", "2"):
+            before = await rig.store.load(waiting(rig, task_id))
+            with pytest.raises(StorageFull, match=r"store \d+ bytes, of 5000 .* mail task delete ID"):
+                await rig.submit(task_id=task_id)
+            assert await rig.store.load(waiting(rig, task_id)) == before
+        with pytest.raises(StorageFull):
+            await rig.runtime.fork(rig.user, "1")
+        bob = Principal(role="user", id="bob", swarm=rig.swarm.name)
+        await rig.submit(task_id="1", caller=bob)
+
+    async def test_deleting_makes_room(self, rig: Rig, desk: FormContext) -> None:
+        desk.gate.set()
+        rig.runtime.caller_limits = CallerLimits(caller_bytes=5_000)
+        await rig.ask("x" * 5_000, task_id="1")
+        with pytest.raises(StorageFull):
+            await rig.submit(task_id="2")
+        await rig.runtime.delete(str(rig.user), "1")
+        assert (await rig.ask(task_id="2")).answer == "done"
+
+    async def test_few_messages_ask_the_store_once(
+        self, rig: Rig, desk: FormContext, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mail.core.engine.caller_limits.COUNTED_EVERY", 32)
+        desk.gate.set()
+        asked: list[str] = []
+        count = rig.store.stored_bytes
+
+        async def counted(instance: str) -> int:
+            asked.append(instance)
+            return await count(instance)
+
+        monkeypatch.setattr(rig.store, "stored_bytes", counted)
+        rig.runtime.caller_limits = CallerLimits(caller_bytes=10**9)
+        for _ in range(33):
+            await rig.ask(task_id="t")
+        assert asked == [str(rig.user)]
 
 
 class TestRunningTasks:
     async def test_one_more_is_refused_until_one_has_ended(self, rig: Rig, desk: FormContext) -> None:
-        rig.runtime.quotas = Quotas(running_tasks=2)
+        rig.runtime.caller_limits = CallerLimits(running_tasks=2)
         first = await rig.submit(task_id="1")
         second = await rig.submit(task_id="2")
         with pytest.raises(TooManyTasks, match="2 of your tasks are running"):
@@ -123,19 +170,19 @@ class TestRunningTasks:
         desk.gate.set()
         await rig.ask(task_id="old")
         desk.gate.clear()
-        rig.runtime.quotas = Quotas(running_tasks=1)
+        rig.runtime.caller_limits = CallerLimits(running_tasks=1)
         await rig.submit(task_id="new")
         with pytest.raises(TooManyTasks):
             await rig.submit(task_id="old")
 
     async def test_others_have_tasks_of_their_own(self, rig: Rig) -> None:
-        rig.runtime.quotas = Quotas(running_tasks=1)
+        rig.runtime.caller_limits = CallerLimits(running_tasks=1)
         await rig.submit(task_id="t")
         bob = Principal(role="user", id="bob", swarm=rig.swarm.name)
         await rig.submit(task_id="t", caller=bob)
 
     async def test_those_at_the_same_moment_cannot_pass_it(self, rig: Rig) -> None:
-        rig.runtime.quotas = Quotas(running_tasks=4)
+        rig.runtime.caller_limits = CallerLimits(running_tasks=4)
         ends = await asyncio.gather(*(rig.submit(task_id=f"{n}") for n in range(20)), return_exceptions=True)
         assert sum(isinstance(end, RateLimited) for end in ends) == 16
         assert await rig.store.count_running(str(rig.user), upto=100) == 4

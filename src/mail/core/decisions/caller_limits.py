@@ -4,22 +4,24 @@ from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.task import Task
-from mail.errors import MailboxFull, TaskFull
+from mail.errors import MailboxFull, StorageFull, TaskFull
 
 
 @value
-class Quotas:
+class CallerLimits:
     """The limits of a runtime's callers; None for no limit.
 
     Attributes:
         running_tasks: how many tasks of one instance may run at the same time.
         mailbox_depth: how many messages may wait in a mailbox when a caller adds one.
         task_bytes: how much a task may store; a turn that would store more ends the task (`mail.core.decisions.turn`).
+        caller_bytes: how much all tasks of one instance may store, before it may add more.
     """
 
     running_tasks: int | None = None
     mailbox_depth: int | None = None
     task_bytes: int | None = None
+    caller_bytes: int | None = None
 
     def check_size(self, before: Task | None, change: TaskChange) -> None:
         """Raise TaskFull if the change lets a task run that stores too much; it may always be cancelled."""
@@ -36,6 +38,14 @@ class Quotas:
             f"task {task.task_id!r} has stored {before.stored_bytes} bytes, and may store {limit}; "
             "send a shorter message, or start a new task"
         )
+
+    def check_stored(self, stored: int, instance: str) -> None:
+        """Raise StorageFull if an instance stores so much that it may add nothing."""
+        if self.caller_bytes is not None and stored >= self.caller_bytes:
+            raise StorageFull(
+                f"the tasks of {instance} store {stored} bytes, of {self.caller_bytes} that they may store; delete some, "
+                "such as with: mail task delete ID"
+            )
 
     def check_depth(self, before: Task | None, change: TaskChange) -> None:
         """Raise MailboxFull if the change adds a caller's message to a full mailbox.
@@ -57,4 +67,4 @@ class Quotas:
                 )
 
 
-NO_QUOTAS = Quotas()
+NO_CALLER_LIMITS = CallerLimits()

@@ -1,0 +1,48 @@
+"""Delete a task with everything that it stores."""
+
+from typing import Annotated, Literal
+
+from fastapi import Query, Request
+from pydantic import Field
+
+from mail.core.protocol.message import TaskId
+from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
+from mail.http.audit import Act, audited
+from mail.http.bodies import JSON, Answered
+from mail.http.openapi import PROTECTED, make_router, problems
+from mail.http.service import service_of
+
+
+class DeletedTask(Answered):
+    """The task does not exist any more; its id may be used for a new one."""
+
+    task_id: str
+    status: Literal["deleted"]
+    stored_bytes: int = Field(description="The size of what it stored, which counts no longer for its owner.")
+
+
+router = make_router("tasks")
+
+
+@router.delete(
+    "/task",
+    summary="Delete a task",
+    response_model=DeletedTask,
+    responses=problems(400, 404, 409, *PROTECTED),
+)
+async def delete_task(
+    request: Request,
+    caller: AdminOrUser,
+    task_id: Annotated[TaskId, Query(description="The task.")],
+    owner: Annotated[str | None, Query(alias="caller", description=OTHER_OWNER)] = None,
+) -> JSON:
+    """Delete a task that has stopped: its messages, events, histories and answers. This can't be undone.
+
+    409 if it is running, or has mail for other swarms; cancel it first. Its forks keep their copies. Admins can delete
+    the tasks of others.
+    """
+    service = service_of(request)
+    instance = named_instance(caller, owner, service.runtime.swarm.name)
+    with audited(request, caller, Act.DELETE_TASK, task_id, owner=instance):
+        task = await service.runtime.delete(instance, task_id)
+    return JSON({"task_id": task_id, "status": "deleted", "stored_bytes": task.stored_bytes})

@@ -1,0 +1,87 @@
+"""Store: deleting a task, and how much an instance stores."""
+
+import pytest
+from support.engines.adapters import StoreAdapter
+
+from mail.core.task.ports import Idle, Store
+from mail.core.task.task import Task, TaskKey, Transition
+from mail.errors import LeaseLost, VersionConflict
+from mail.testing.changes import ANN, BOB, NOW, Mail, Maker, checkpoint
+from mail.testing.contracts import everything, open_turn
+
+KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
+
+
+async def stopped(store: Store, make: Maker, key: TaskKey = KEY, *, bodies: int = 1) -> Task:
+    """A task that has stopped, with events, mail, a history and an answer."""
+    begun = make.begin(key, *(Mail("alpha", body="x" * 300_000) for _ in range(bodies)), Mail("beta"))
+    await store.commit(begun)
+    turn = await open_turn(store, key, "alpha", make)
+    await store.save_checkpoint(turn, checkpoint())
+    ended = make.change(turn.task, turn=turn, history=[{"role": "user"}], transition=Transition.COMPLETE)
+    await store.commit(ended)
+    return ended.task
+
+
+async def test_everything_is_gone_and_the_id_is_free(store: Store, make: Maker) -> None:
+    task, other = await stopped(store, make, bodies=4), await stopped(store, make, OTHER)
+    kept = await everything(store, OTHER)
+    await store.delete(task)
+    assert await store.load(KEY) is None
+    assert [each.key for each in (await store.list_tasks(ANN)).tasks] == [OTHER]
+    assert [each.key for each in (await store.list_tasks(None)).tasks] == [OTHER]
+    assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(None)
+    again = make.begin(KEY, Mail("alpha", body="again"))
+    await store.commit(again)
+    assert await store.read_events(KEY) == list(again.events)
+    assert await store.read_history(KEY, "alpha") == []
+    assert len(await store.read_inbox(KEY)) == 1
+    assert await everything(store, OTHER) == kept
+    assert other.key == OTHER
+
+
+async def test_a_task_that_has_changed_stays(store: Store, make: Maker) -> None:
+    task = await stopped(store, make)
+    resumed = make.change(task, Mail("alpha"), transition=Transition.RESUME)
+    await store.commit(resumed)
+    with pytest.raises(VersionConflict):
+        await store.delete(task)
+    assert await store.load(KEY) == resumed.task
+
+
+async def test_what_is_gone_can_neither_be_changed_nor_deleted(store: Store, make: Maker) -> None:
+    task = await stopped(store, make)
+    await store.delete(task)
+    for refused in (
+        store.delete(task),
+        store.commit(make.change(task, Mail("alpha"), transition=Transition.RESUME)),
+    ):
+        with pytest.raises(VersionConflict) as refusal:
+            await refused
+        assert refusal.value.current is None
+
+
+async def test_a_turn_of_a_deleted_task_has_lost_its_lease(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    await store.delete(turn.task)
+    with pytest.raises(LeaseLost):
+        await store.commit(make.change(turn.task, turn=turn))
+    await store.release(turn)
+
+
+async def test_the_bytes_of_an_instance_are_those_of_its_tasks(durable: StoreAdapter, make: Maker) -> None:
+    store = durable.store
+    assert await store.stored_bytes(ANN) == 0
+    tasks = [await stopped(store, make, key) for key in (KEY, OTHER, TaskKey(BOB, "task-1"))]
+    total = sum(task.stored_bytes for task in tasks[:2])
+    assert total > 600_000
+    assert await store.stored_bytes(ANN) == total
+    await store.delete(tasks[0])
+    assert await store.stored_bytes(ANN) == tasks[1].stored_bytes
+    store = await durable.reopen()
+    assert await store.stored_bytes(ANN) == tasks[1].stored_bytes
+    assert await store.stored_bytes(BOB) == tasks[2].stored_bytes
+    running = make.change(tasks[1], Mail("alpha", body="y" * 5000), transition=Transition.RESUME)
+    await store.commit(running)
+    assert await store.stored_bytes(ANN) >= tasks[1].stored_bytes

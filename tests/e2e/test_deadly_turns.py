@@ -1,0 +1,161 @@
+"""Turns that end their process, among turns that don't, and processes that are killed while turns run."""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support.engines.postgres import borrow_database, has_postgres, return_database
+from support.plugins.tiers import sized
+from support.processes.server import ServerProcess, eventually
+
+from mail.core.engine.attempts import ENDED
+
+needs_postgres = pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed")
+
+AGENTS = '''
+"""An agent that answers after the time in its message, or ends its process."""
+
+import asyncio
+import json
+import os
+
+from mail.core.protocol.tool_schemas import AgentToolCall
+
+
+def make(**_wiring):
+    async def agent(history, tool_choice):
+        body = history[-1]["content"].partition("<body>")[2].partition("</body>")[0]
+        if body == "poison":
+            os._exit(1)
+        await asyncio.sleep(float(body))
+        arguments = {"finish_message": body}
+        function = {"name": "task_complete", "arguments": json.dumps(arguments)}
+        call = {"id": "1", "type": "function", "function": function}
+        said = {"role": "assistant", "content": None, "tool_calls": [call]}
+        return None, [AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)]
+
+    return agent
+'''
+
+SWARM = {
+    "name": "deadly",
+    "version": "1.0.0",
+    "entrypoint": "agent",
+    "agents": [
+        {
+            "name": "agent",
+            "factory": "python::deadly:make",
+            "enable_entrypoint": True,
+            "can_complete_tasks": True,
+        }
+    ],
+}
+
+SETTINGS = """
+[server.limits]
+requests_per_second = 10000.0
+request_burst = 10000
+running_tasks = 10000
+"""
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    (tmp_path / "deadly.py").write_text(AGENTS, encoding="utf-8")
+    (tmp_path / "swarms.json").write_text(json.dumps([SWARM]), encoding="utf-8")
+    (tmp_path / "mail.toml").write_text(SETTINGS, encoding="utf-8")
+    env = {"PYTHONUNBUFFERED": "1"}
+    url = borrow_database() if request.param == "postgres" else ""
+    if url:
+        env["DATABASE_URL"] = url
+    try:
+        with ServerProcess(tmp_path, "--swarm-name", "deadly", env=env) as started:
+            yield started
+    finally:
+        if url:
+            return_database(url)
+
+
+class Clients(threading.Thread):
+    """Post messages by task, each until it is accepted, whatever becomes of the server."""
+
+    def __init__(self, server: ServerProcess, bodies: dict[str, str]) -> None:
+        super().__init__(daemon=True)
+        self._server = server
+        self._bodies = bodies
+        self.start()
+
+    def run(self) -> None:
+        for task_id, body in self._bodies.items():
+            headers = {"Prefer": "respond-async", "Idempotency-Key": task_id}
+            while True:
+                with suppress(httpx2.HTTPError):
+                    if self._server.post(body, task_id=task_id, headers=headers).status_code == 202:
+                        break
+                time.sleep(0.05)
+
+
+def find_tasks(server: ServerProcess, **query: Any) -> dict[str, Any]:
+    """Return the tasks, by id; none if the server has ended."""
+    with suppress(httpx2.HTTPError), server.client() as client:
+        found = client.get("/tasks", params={"limit": 1000, **query})
+        if found.status_code == 200:
+            return dict(found.json())
+    return {}
+
+
+def dead_letters(server: ServerProcess) -> list[dict[str, Any]]:
+    with server.client() as client:
+        return list(client.get("/dead-letters").json()["dead_letters"])
+
+
+def test_one_that_ends_its_process_is_set_aside_and_all_others_are_answered(server: ServerProcess) -> None:
+    number = sized(fast=30, full=30, soak=1_000)
+    chance = random.Random(5)
+    bodies = {f"task-{n}": f"{chance.uniform(0.0, 1.0):.2f}" for n in range(number)}
+    poison = f"task-{number // 2}"
+    bodies[poison] = "poison"
+    clients = Clients(server, bodies)
+    deaths = 0
+    deadline = time.monotonic() + sized(fast=90, full=90, soak=400)
+    while True:
+        assert time.monotonic() < deadline
+        if server.process.poll() is not None:
+            deaths += 1
+            server.start()
+        running = find_tasks(server, status="running")
+        if not clients.is_alive() and not running and server.process.poll() is None and find_tasks(server):
+            break
+        time.sleep(0.1)
+    assert deaths <= 6
+    (dead,) = dead_letters(server)
+    assert (dead["task_id"], dead["reason"], dead["attempts"]) == (poison, ENDED, 5)
+    for task_id, body in bodies.items():
+        last = server.task(task_id)["events"][-1]
+        if task_id == poison:
+            assert ENDED in last["data"]
+        else:
+            assert json.loads(last["data"])["response"] == body
+
+
+def test_processes_that_are_killed_set_no_turn_aside(server: ServerProcess) -> None:
+    kills = sized(fast=6, full=6, soak=20)
+    chance = random.Random(6)
+    bodies = {f"task-{n}": f"{chance.uniform(0.1, 1.5):.2f}" for n in range(40 * kills)}
+    clients = Clients(server, bodies)
+    for _ in range(kills):
+        eventually(lambda: find_tasks(server, status="running"), "turns run")
+        time.sleep(chance.uniform(0.0, 2.0))
+        server.kill()
+        server.start()
+    clients.join(400)
+    eventually(lambda: not find_tasks(server, status="running"), "all tasks have ended")
+    assert dead_letters(server) == []
+    assert {server.task(task_id)["status"] for task_id in bodies} == {"completed"}
