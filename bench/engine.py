@@ -38,6 +38,10 @@ WAITING = (2_000, 10_000)
 """
 
 FLOOR_TURNS = 400
+
+ACTIONS = 100
+"""How many actions are run one after the other."""
+
 ROOT = Path(__file__).resolve().parent.parent
 CALLER = Principal(role="user", id="ann", swarm="bench")
 
@@ -126,6 +130,7 @@ def measure(repeats: int) -> list[Row]:
                 ratios.append(sample.cpu / sample.turns / ((before + after) / 2))
             rows.append(_row(scenario, samples, ratios))
         rows.append(_growth(folder, repeats))
+        rows.append(_receipts(folder, repeats))
         rows += [_waiting(folder, tasks) for tasks in (WAITING if repeats > 1 else WAITING[:1])]
     name = "floor: one transaction of six statements"
     return [Row("engine", name, median(floors) * 1e6, "µs CPU"), *rows]
@@ -153,6 +158,24 @@ def _growth(folder: Path, repeats: int) -> Row:
         ratios.append((marks[2000] - marks[1700]) / (marks[400] - marks[100]))
     name = "one task: turns around 1,850 by turns around 250"
     return Row("engine", name, median(ratios), "×", budget=FLAT)
+
+
+def _receipts(folder: Path, repeats: int) -> Row:
+    """The time by which an action that isn't idempotent begins later, as its receipt has to be on the disk."""
+    waits = []
+    for repeat in range(repeats):
+        walls = [
+            asyncio.run(
+                run(
+                    Scenario("receipts", swarms.acting(idempotent=idempotent), rounds=ACTIONS),
+                    folder / f"receipts-{repeat}-{idempotent}.db",
+                )
+            ).wall
+            for idempotent in (True, False)
+        ]
+        waits.append((walls[1] - walls[0]) / ACTIONS)
+    name = "the receipt of an action that isn't idempotent, on the disk"
+    return Row("engine", name, median(waits) * 1e3, "ms", note="an idempotent one waits for nothing")
 
 
 def _waiting(folder: Path, tasks: int) -> Row:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mail.core.protocol.tool_schemas import AgentToolCall
-from mail.core.task.swarm import AgentCore, AgentFunction, History, SwarmCore, ToolChoice
+from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, History, SwarmCore, ToolChoice
 
 NO_LIMIT = 1_000_000
 """Steps; the bench runs longer tasks than people do."""
@@ -112,6 +112,23 @@ def fan_out(width: int) -> SwarmCore:
         return AWAIT if len(history) <= before_last else COMPLETE
 
     return _swarm(supervisor, *workers)
+
+
+def acting(*, idempotent: bool) -> SwarmCore:
+    """The supervisor calls one action that takes no time, and completes the task: 2 turns."""
+
+    async def act(_arguments: dict[str, Any]) -> str:
+        return "done"
+
+    async def supervisor(history: History, _choice: ToolChoice) -> Output:
+        return say(("act", {})) if len(history) == 1 else COMPLETE
+
+    swarm = _swarm(supervisor)
+    return replace(
+        swarm,
+        actions={"act": ActionCore("act", act, idempotent=idempotent)},
+        agents={name: replace(agent, actions=("act",)) for name, agent in swarm.agents.items()},
+    )
 
 
 def watched[Reading](swarm: SwarmCore, read: Callable[[], Reading]) -> tuple[SwarmCore, list[Reading]]:

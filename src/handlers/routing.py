@@ -12,7 +12,7 @@ from mail.http.service import Service
 
 
 class EveryRoute:
-    """ASGI app that starts with the routes that a function usually serves, and adds an app of all routes when it needs it.
+    """ASGI app that starts with the routes that a function usually serves, and adds an app of all when needed.
 
     All of them would take 70 of the 550 ms of a function's start.
     """

@@ -22,7 +22,9 @@ CONTEXT_HEADER = "x-amzn-lambda-context"
 """Carries the context of the invocation, as JSON, from the adapter to the application."""
 
 DEADLINES = ("deadline", "deadline_ms")
-"""Keys of the deadline in that context, in ms since the epoch: the one that the adapter writes, then the documented one."""
+"""Keys of the deadline in that context, in ms since the epoch: the one that the adapter writes, then the documented
+one.
+"""
 
 
 def time_left(request: Request) -> float | None:

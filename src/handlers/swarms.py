@@ -1,4 +1,4 @@
-"""`/swarms`: the registry of other swarms, and the swarm of this server (`/swarm`, `/swarms/check`, `/swarms/load`, `/swarms/dump`)."""
+"""`/swarms`: the registry of other swarms; and this server's own: `/swarm`, `/swarms/check`, `/load` and `/dump`."""
 
 from handlers.http_api import serve
 from mail.http.routes import registry, swarm

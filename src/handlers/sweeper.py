@@ -1,4 +1,4 @@
-"""Several times a minute: expire tasks past their deadline, take over turns, and wake mailboxes whose wake-up was lost."""
+"""Several times a minute: expire tasks past their deadline, take over turns, and repeat wake-ups that were lost."""
 
 import logging
 from typing import Any

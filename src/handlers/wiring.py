@@ -69,9 +69,10 @@ def make_loop() -> asyncio.AbstractEventLoop:
 
 
 def survive_snapshots(system: AwsSystem, after: Callable[[], object] = lambda: None) -> None:
-    """If SnapStart makes a snapshot of this process, let the processes restored from it begin with all that it has built.
+    """If SnapStart makes a snapshot of this process, let those restored from it begin with all that it has built.
 
-    They get their own of what they must not share: connections, the name of the runtime, and the state of `random`. `after` runs last.
+    They get their own of what they must not share: connections, the name of the runtime, and the state of `random`.
+    `after` runs last.
     """
     if os.environ.get(INITIALIZATION_VARIABLE) != SNAP_START:
         return

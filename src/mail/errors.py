@@ -60,7 +60,8 @@
         ├── LeaseLost               another worker has the lease of the turn
         └── StoreUnavailable        503  the database is unavailable
 
-BadRequest, ConfigurationError and ToolCallFault are ValueErrors, too. HTTP responses use `http_status`; the engine's messages to agents use `subject`.
+BadRequest, ConfigurationError and ToolCallFault are ValueErrors, too. HTTP responses use `http_status`; the engine's
+messages to agents use `subject`.
 """
 
 from collections.abc import Sequence
@@ -193,7 +194,7 @@ class TokenNotFound(MAILError):
 
 
 class TokensElsewhere(MAILError):
-    """An external authentication service issues the keys of this server: it has neither tokens nor sign-in links of its own."""
+    """An external authentication service issues this server's keys: it has no tokens or sign-in links of its own."""
 
     http_status = 404
 

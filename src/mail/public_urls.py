@@ -11,8 +11,8 @@ import httpx2
 NAT64 = IPv6Network("64:ff9b::/96")
 
 GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""The global unicast range of IPv6 (RFC 4291). `ipaddress` counts some addresses outside it as public although they lead
-into a local network: site-local ones, local NAT64 prefixes (RFC 8215), IPv4 in old notations."""
+"""The global unicast range of IPv6 (RFC 4291). `ipaddress` counts some addresses outside it as public although they
+lead into a local network: site-local ones, local NAT64 prefixes (RFC 8215), IPv4 in old notations."""
 
 DOCUMENTATION = IPv6Network("3fff::/20")
 """The documentation range of RFC 9637, which `ipaddress` doesn't know yet."""

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def begin() -> None:
-    """Collect no garbage until `end`, as nearly all that a start makes stays: 70 of 640 ms of a function, 90 of 620 of a server."""
+    """Collect no garbage until `end`, as what a start makes stays: 70 of a function's 640 ms, 90 of a server's 620."""
     gc.disable()
 
 

@@ -1,7 +1,7 @@
 """Verification of signed webhooks, for their receivers.
 
-Signatures follow the Standard Webhooks specification (https://www.standardwebhooks.com), so its libraries can check them
-too.
+Signatures follow the Standard Webhooks specification (https://www.standardwebhooks.com), so its libraries can check
+them too.
 """
 
 import base64
@@ -66,7 +66,7 @@ def sign(key: bytes, event_id: str, timestamp: int, body: bytes) -> str:
 
 
 def secret_key(secret: str) -> bytes:
-    """Return the bytes of a secret: `whsec_` and base64, padded or not, or any other text. Raises BadRequest for invalid base64."""
+    """Return the bytes of a secret: `whsec_` and base64, or any other text. Raises BadRequest for invalid base64."""
     if not secret.startswith(SECRET_PREFIX):
         return secret.encode()
     encoded = secret.removeprefix(SECRET_PREFIX)

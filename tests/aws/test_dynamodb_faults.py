@@ -2,6 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from time import time
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -24,7 +28,7 @@ from support.faults.dynamodb import (
     throttled,
 )
 
-from mail.adapters.aws.client import AwsClient
+from mail.adapters.aws.client import Aws, AwsClient
 from mail.adapters.aws.items import events_key
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
@@ -439,3 +443,46 @@ async def kept(table: DynamoDBAdapter, make: Maker, now: float = NOW + 61) -> ob
     turn = await open_turn(table.another(), KEY, "alpha", make, now=now)
     assert isinstance(turn, Turn)
     return turn.checkpoint
+
+
+class Dated(BaseHTTPRequestHandler):
+    """Answers every request with an empty object, dated some seconds off."""
+
+    seconds = 0.0
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response_only(200)
+        self.send_header("Date", formatdate(time() + self.seconds, usegmt=True))
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "warning"), [(-120.0, "s ahead of that of AWS"), (90.0, "s behind that of AWS"), (1.0, "")]
+)
+async def test_a_clock_that_is_far_from_the_dates_of_answers_is_reported_once(
+    seconds: float, warning: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mail.adapters.aws.client.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(Dated, "seconds", seconds)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dated)
+    Thread(target=server.serve_forever, daemon=True).start()
+    client = Aws("us-east-1", f"http://127.0.0.1:{server.server_port}").client("dynamodb")
+    try:
+        for _ in range(3):
+            await client.call("get_item", TableName="mail", Key={"PK": {"S": "t"}})
+    finally:
+        client.close()
+        server.shutdown()
+        server.server_close()
+    told = [record.message for record in caplog.records if "the clock of this process" in record.message]
+    assert len(told) == bool(warning)
+    assert all(warning in each for each in told)

@@ -175,7 +175,7 @@ class TestTrouble:
             (most,) = database.connection.execute("PRAGMA max_page_count").fetchone()
             database.connection.execute(f"PRAGMA max_page_count = {pages}")
             large = [{"content": "x" * 100_000}]
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(StoreUnavailable, match="the disk of the database is full"):
                 await store.commit(make.change(turn.task, Mail("beta"), turn=turn, history=large))
             with pytest.raises(StoreUnavailable):
                 await store.save_checkpoint(turn, checkpoint("x" * 100_000))
@@ -208,6 +208,21 @@ class TestTrouble:
             assert all(isinstance(error, VersionConflict) for error in others)
             assert await store.load(KEY) == changes[0].task
             assert await documents.find_token(TOKEN.digest) == TOKEN
+
+    async def test_long_writes_of_its_own_are_not_blamed_on_others(self, path: Path) -> None:
+        with SQLiteDatabase(path) as database:
+            begun, end = asyncio.Event(), asyncio.Event()
+
+            async def write() -> None:
+                begun.set()
+                await end.wait()
+
+            long = asyncio.create_task(database.write_in_turn(write))
+            await begun.wait()
+            with pytest.raises(StoreUnavailable, match="busy with other writes of this server"):
+                await database.write(lambda: None, lock_timeout=0.01)
+            end.set()
+            await long
 
     async def test_documents_on_a_full_disk(self, path: Path) -> None:
         with SQLiteDatabase(path) as database:

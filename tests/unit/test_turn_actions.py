@@ -2,11 +2,17 @@
 
 import asyncio
 import logging
+import os
 from dataclasses import replace
+from os import fsync
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mail.adapters.local import workers as local
+from mail.adapters.sqlite import write_ahead_log
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.actions import UNKNOWN_OUTCOME
 from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
@@ -156,11 +162,11 @@ async def test_a_store_that_fails_while_actions_run_costs_none_of_their_results(
     async with Rig(swarm) as rig:
         save = rig.store.save_checkpoint
 
-        async def fail_once(turn: Any, checkpoint: Any) -> None:
+        async def fail_once(turn: Any, checkpoint: Any, **options: Any) -> None:
             if first_ended.is_set() and not refused.is_set():
                 refused.set()
                 raise StoreUnavailable
-            await save(turn, checkpoint)
+            await save(turn, checkpoint, **options)
 
         rig.store.save_checkpoint = fail_once  # type: ignore[method-assign]
         outcome = await rig.ask()
@@ -498,3 +504,70 @@ def urgent_change(rig: Rig, task: Any) -> Any:
     change = draft.seal()
     assert change.deliveries[0].tier is Tier.SYSTEM
     return change
+
+
+class TestPowerFailures:
+    """On SQLite, an action that isn't idempotent begins after its receipt is on the disk; `fsync` is only watched."""
+
+    @pytest.fixture
+    def done(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """What was written to the disk, by the name of the file, and the actions that ran."""
+        done: list[str] = []
+
+        def watched(file: int) -> None:
+            fsync(file)
+            done.append(os.path.basename(os.readlink(f"/proc/self/fd/{file}")))
+
+        monkeypatch.setattr(write_ahead_log.os, "fsync", watched)
+        return done
+
+    async def ask(self, path: Path, done: list[str], **settings: Any) -> Outcome:
+        async def act(args: dict[str, Any]) -> str:
+            done.append("act")
+            return ""
+
+        agent = turns([call("act"), call("act")], [complete("done")])
+        swarm = build_swarm({"supervisor": agent}, actions={"act": ActionCore("act", act, **settings)})
+        async with Rig(swarm, path=path / "mail.db") as rig:
+            return await rig.ask()
+
+    async def test_its_receipt_is_on_the_disk_before_it_begins(self, tmp_path: Path, done: list[str]) -> None:
+        await self.ask(tmp_path, done)
+        assert done == ["mail.db-wal", tmp_path.name, "act", "act"]
+
+    async def test_each_of_those_that_run_one_after_the_other(self, tmp_path: Path, done: list[str]) -> None:
+        await self.ask(tmp_path, done, sequential=True)
+        assert done == ["mail.db-wal", tmp_path.name, "act", "mail.db-wal", "act"]
+
+    async def test_one_that_may_be_repeated_does_not_wait(self, tmp_path: Path, done: list[str]) -> None:
+        await self.ask(tmp_path, done, idempotent=True)
+        assert done == ["act", "act"]
+
+    async def test_without_a_disk_it_does_not_begin(
+        self, tmp_path: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(local, "RETRY_SECONDS", 0.001)
+        watched, is_full = os.fsync, True
+
+        def refuse(file: int) -> None:
+            nonlocal is_full
+            if is_full:
+                is_full = False
+                raise OSError(28, "No space left on device")
+            watched(file)
+
+        monkeypatch.setattr(write_ahead_log.os, "fsync", refuse)
+        outcome = await self.ask(tmp_path, done)
+        assert done == []
+        assert UNKNOWN_OUTCOME in next(
+            event.text for event in outcome.events if event.kind is EventKind.ACTION_ERROR
+        )
+
+    @pytest.mark.parametrize(("synchronous", "synced"), [("normal", 2), ("full", 0)])
+    async def test_those_who_ask_together_wait_together(
+        self, tmp_path: Path, done: list[str], synchronous: Any, synced: int
+    ) -> None:
+        with SQLiteDatabase(tmp_path / "mail.db", synchronous=synchronous) as database:
+            log = write_ahead_log.WriteAheadLog(database)
+            await asyncio.gather(*(log.sync() for _ in range(20)))
+        assert [name for name in done if name != tmp_path.name] == ["mail.db-wal"] * synced

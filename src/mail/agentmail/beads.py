@@ -75,17 +75,18 @@ TRANSITIONS: dict[MessageType, dict[BeadState, BeadState]] = {
 }
 """The next state, by message type and present state; a message without an entry is ignored.
 
-A SPAWN_ACK of a failed spawn returns to the state before the request. No message leads to `CLOSED`: a bead appears closed
-while its last message is closed. An offered bead appears done once its offer is acknowledged, until its worker works on.
+A SPAWN_ACK of a failed spawn returns to the state before the request. No message leads to `CLOSED`: a bead appears
+closed while its last message is closed. An offered bead appears done once its offer is acknowledged, until its worker
+works on.
 """
 
 
 class BeadStatus(BaseModel):
     """The status of a bead.
 
-    `worker` is the present or last worker, `session` its session if a SPAWN_ACK named one. `context_usage` is in percent;
-    `files` are all files ever named; `help_request` is the one that waits for an answer; `failure` is the last one, until
-    somebody works on the bead again.
+    `worker` is the present or last worker, `session` its session if a SPAWN_ACK named one. `context_usage` is in
+    percent; `files` are all files ever named; `help_request` is the one that waits for an answer; `failure` is the
+    last one, until somebody works on the bead again.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -189,7 +190,7 @@ class _Log:
             self._is_accepted = True
 
     def _move(self, after: BeadState, message: AgentMailMessage) -> BeadState:
-        """Change the state, and return the previous one. A closed message closes the bead only if it changed the state."""
+        """Change the state; return the previous one. A closed message closes the bead only if it changed the state."""
         before, self._state = self._state, after
         if not message.closed or after is not before:
             self._is_closed = message.closed

@@ -1,11 +1,11 @@
 """The lines of a body: the first occurrence of each label and header, found in one pass.
 
-Labels may be bold (`**Bead:** x`). A header is `## Name`, with two or more `#`. Lines inside a code block (between two equal
-fences) are text.
+Labels may be bold (`**Bead:** x`). A header is `## Name`, with two or more `#`. Lines inside a code block (between
+two equal fences) are text.
 
-A line of free text that looks like a header (`##`), a label of its message, or a fence without its counterpart is escaped
-with a backslash, as in Markdown, and unescaped on reading, so that no text is lost or mistaken for a field. In a message
-whose text is the whole body, headers have no meaning and stay as they are.
+A line of free text that looks like a header (`##`), a label of its message, or a fence without its counterpart is
+escaped with a backslash, as in Markdown, and unescaped on reading, so that no text is lost or mistaken for a field.
+In a message whose text is the whole body, headers have no meaning and stay as they are.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Writing messages: `build` turns a typed message into an envelope that a strict parser reads back as an equal message.
 
-`build` verifies this by parsing its output. A value that can't be written without loss, such as a title of two lines, is
-refused; free text may contain anything.
+`build` verifies this by parsing its output. A value that can't be written without loss, such as a title of two lines,
+is refused; free text may contain anything.
 """
 
 from typing import Any

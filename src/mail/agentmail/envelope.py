@@ -1,8 +1,8 @@
 """The envelope of a message, before and after parsing; its subject; filters of messages, and deadlines.
 
 A subject is `TYPE`, `[bead] TYPE` or `bead: TYPE`. Lenient parsing returns the first type in order of precedence that
-occurs anywhere behind the bead, so that "ABANDONED" is `DONE`. Exact parsing requires that only the type follows the bead.
-Either ignores the `Re:` of a reply when it looks for the bead, but an exact type has no `Re:` before it.
+occurs anywhere behind the bead, so that "ABANDONED" is `DONE`. Exact parsing requires that only the type follows the
+bead. Either ignores the `Re:` of a reply when it looks for the bead, but an exact type has no `Re:` before it.
 """
 
 import re

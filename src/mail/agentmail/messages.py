@@ -1,7 +1,8 @@
 """The typed messages: their vocabulary, and one class per type with the place of each field in the body.
 
-Values are frozen and serializable. Surrounding white space and empty paths are dropped. Any field may be empty, as lenient
-parsing leaves it (`UNKNOWN` for a missing or invalid word); the place of a field tells whether a strict message needs it.
+Values are frozen and serializable. Surrounding white space and empty paths are dropped. Any field may be empty, as
+lenient parsing leaves it (`UNKNOWN` for a missing or invalid word); the place of a field tells whether a strict
+message needs it.
 """
 
 from enum import StrEnum

@@ -214,7 +214,7 @@ def unquoted(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the inverse of `unquoted`: a text that would be taken for a code span becomes the content of another one."""
+    """Return the inverse of `unquoted`: a text that would be read as a code span becomes the content of another."""
     if unquoted(text) == text:
         return text
     ticks = "`" * (max(map(len, _TICKS.findall(text))) + 1)

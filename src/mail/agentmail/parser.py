@@ -26,8 +26,8 @@ from mail.errors import BadRequest
 class MalformedMessage(BadRequest):
     """The message does not have the form of its type.
 
-    `missing` maps each missing field to its position, `invalid` each invalid one to the problem. Fields are those of the
-    envelope or of the typed message.
+    `missing` maps each missing field to its position, `invalid` each invalid one to the problem. Fields are those of
+    the envelope or of the typed message.
     """
 
     def __init__(self, kind: MessageType, missing: Mapping[str, str], invalid: Mapping[str, str]) -> None:
@@ -49,7 +49,9 @@ class UnknownMessage(BadRequest):
 
 
 type Raw = Envelope | Mapping[str, Any] | str | bytes
-"""An envelope, its JSON, or plain text: `Subject: …`, perhaps after other headers, an optional `Body:`, then the body."""
+"""An envelope, its JSON, or plain text: `Subject: …`, perhaps after other headers, an optional `Body:`, then the
+body.
+"""
 
 _OTHER_NAMES = {"from": "sender", "to": "recipient", "body_md": "body", "created_ts": "timestamp"}
 """Other names of the envelope's fields, used by mail servers for agents."""
@@ -77,10 +79,10 @@ class _Faults:
 class Parser:
     """Parses messages of any type.
 
-    A lenient parser leaves missing and invalid fields empty. A `strict` one raises MalformedMessage, which names them all.
-    With `exact_subjects` a lenient parser, too, recognizes a type only if the subject contains nothing but the type and a
-    bead: for mailboxes with much other mail. Then a message of no type names a bead only by its subject, if that is a reply
-    (`Re: [ol-1] DONE`).
+    A lenient parser leaves missing and invalid fields empty. A `strict` one raises MalformedMessage, which names them
+    all. With `exact_subjects` a lenient parser, too, recognizes a type only if the subject contains nothing but the
+    type and a bead: for mailboxes with much other mail. Then a message of no type names a bead only by its subject, if
+    that is a reply (`Re: [ol-1] DONE`).
     """
 
     def __init__(self, *, strict: bool = False, exact_subjects: bool = False) -> None:

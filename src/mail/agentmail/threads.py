@@ -6,8 +6,8 @@
 | HELP_RESPONSE | the oldest open HELP_REQUEST in its thread: of the bead that it names, if any |
 | SPAWN_ACK, BEAD_ACCEPTED | all open SPAWN_REQUESTs for its issue |
 
-A HELP_RESPONSE with `reply_to` naming another type than HELP_REQUEST answers both. A message that ends the work on a bead
-closes the bead's open HELP_REQUESTs and SPAWN_REQUESTs: they need no answer any more.
+A HELP_RESPONSE with `reply_to` naming another type than HELP_REQUEST answers both. A message that ends the work on a
+bead closes the bead's open HELP_REQUESTs and SPAWN_REQUESTs: they need no answer any more.
 """
 
 from collections import Counter
@@ -95,9 +95,9 @@ class AnswerMatcher:
 class Summary(BeadStatus):
     """The summary of a thread: the status of its bead, and the open messages.
 
-    The bead is the first one named in the thread. `pending` are the ids of messages that have to be acknowledged and are
-    neither acknowledged nor answered nor closed, `counts` the numbers of messages by type, `participants` the senders in
-    order of their first messages.
+    The bead is the first one named in the thread. `pending` are the ids of messages that have to be acknowledged and
+    are neither acknowledged nor answered nor closed, `counts` the numbers of messages by type, `participants` the
+    senders in order of their first messages.
     """
 
     thread_id: str
@@ -183,8 +183,8 @@ class Thread(BaseModel):
 def group_threads(messages: Iterable[AgentMailMessage]) -> dict[str, Thread]:
     """Group messages into threads by id, in the order in which the threads began.
 
-    Messages are sorted by timestamp; one without stays behind its predecessor. A message without thread or bead joins the
-    thread of the message it answers, or else the thread "".
+    Messages are sorted by timestamp; one without stays behind its predecessor. A message without thread or bead joins
+    the thread of the message it answers, or else the thread "".
     """
     threads: dict[str, list[AgentMailMessage]] = {}
     thread_of: dict[str, str] = {}

@@ -1,7 +1,8 @@
 """Tracking the messages of a task as they arrive: the work of each agent, open requests, the state of each bead.
 
 A message is acknowledged by an answer (`mail.agentmail.threads`; a MAIL response answers the request with its
-`request_id`), or by `acknowledge`. An answer also unblocks a stuck bead; `acknowledge` doesn't. Either accepts an offer.
+`request_id`), or by `acknowledge`. An answer also unblocks a stuck bead; `acknowledge` doesn't. Either accepts an
+offer.
 """
 
 from collections.abc import Iterable
@@ -38,8 +39,8 @@ class Tracker:
         """Read the next message; return None for a repeated id.
 
         A `closed` message expects no answer, because its task has ended. The thread of a MAIL message is
-        `routing_info["thread_id"]`, else its bead's, else that of the request it answers, else its task's. For a message of
-        no type, the request that it answers comes before the bead that its subject replies to.
+        `routing_info["thread_id"]`, else its bead's, else that of the request it answers, else its task's. For a
+        message of no type, the request that it answers comes before the bead that its subject replies to.
         """
         payload = message.message if isinstance(message, MAILMessage) else None
         envelope = message if isinstance(message, Envelope) else envelope_of(message)

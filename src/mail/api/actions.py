@@ -46,7 +46,8 @@ class MAILAction:
         function: a function or coroutine function that takes the arguments as a dictionary (or as a pydantic
             model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
-        read_only: whether it changes nothing and costs nothing. Such an action may be repeated, too, and runs in every fork.
+        read_only: whether it changes nothing and costs nothing. Such an action may be repeated, too, and runs in
+            every fork.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
             the arguments, a dictionary, returns True. The function may be a coroutine function.
@@ -258,7 +259,7 @@ class MAILAction:
         return self._model or model_of(self.name, self.parameters)
 
     def _validate(self) -> None:
-        """Raise ConfigurationError for an action without a name, or a rule for approval that is neither yes, no nor code."""
+        """Raise ConfigurationError for an action without a name, or an approval that is neither yes, no nor code."""
         if not self.name:
             raise ConfigurationError("an action needs a name")
         if not isinstance(self.needs_approval, bool) and not callable(self.needs_approval):
@@ -352,7 +353,8 @@ def action(
             return MAILAction.from_pydantic_model(found, decorated, called, text, style=style, **options)
         if parameters is None and signature.parameters:
             raise ConfigurationError(
-                f"action {called!r}: annotate its argument with a pydantic model or another type than a dictionary, or give a model or parameters"
+                f"action {called!r}: annotate its argument with a pydantic model or another type than a dictionary, "
+                "or give a model or parameters"
             )
         schema = {"type": "object", "properties": {}} if parameters is None else parameters
         return MAILAction(called, text, schema, decorated, **options)

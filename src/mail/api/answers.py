@@ -21,7 +21,8 @@ class Answer:
         pending: the calls that wait for a person, if the task is paused: with `needs_approval` for `Swarm.approve` or
             `Swarm.reject`, the others for a result, which `Swarm.reply` gives.
         usage: what the task has cost so far: tokens and US dollars.
-        output_type: the type that the question asked for, which the answer after a pause must fit; None for the swarm's.
+        output_type: the type that the question asked for, which the answer after a pause must fit; None for the
+            swarm's.
     """
 
     text: str

@@ -252,8 +252,8 @@ class Swarm(Generic[Output]):
     Args:
         lead: the agent that answers; it gives the swarm its name.
         deps: dependencies that actions get in their `ActionContext`.
-        output_type: the type of answers, unless `ask` names another: a pydantic model, dataclass, `TypedDict`, `list[…]`
-            or JSON Schema. `ask` then returns such an object, and `Swarm[Report]` is the type of the swarm.
+        output_type: the type of answers, unless `ask` names another: a pydantic model, dataclass, `TypedDict`,
+            `list[…]` or JSON Schema. `ask` then returns such an object, and `Swarm[Report]` is the type of the swarm.
         database: where tasks are kept: in memory by default, a file, or another value of `[server.storage] database`.
         user_id, user_role: the owner of the tasks.
 
@@ -378,8 +378,8 @@ class Swarm(Generic[Output]):
                 Schema. By default that of the swarm; if it has none, an `Answer`.
             drop_question: whether a question to a paused task drops the calls that wait; otherwise it is refused.
 
-        If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue with `approve`
-        or `reject` if they need approval, with `reply` if they are of breakpoint tools.
+        If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue
+        with `approve` or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
         Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, BadRequest, or TimeoutError.
         Raises MAILError in a running event loop, where `aask` has to be awaited.
@@ -487,7 +487,8 @@ class Swarm(Generic[Output]):
     ) -> Any:
         """Reject a call that waits for approval, so that it does not run, and wait for the answer.
 
-        The agent reads the reason. `answer`, `call_id` and `all` are those of `approve`. Returns and raises as `approve`.
+        The agent reads the reason. `answer`, `call_id` and `all` are those of `approve`. Returns and raises as
+        `approve`.
         """
         given = {"decision": "reject", "reason": reason}
         return await self._decide(answer, call_id, given, timeout, output_type, is_for_all=all)
@@ -599,7 +600,8 @@ class Swarm(Generic[Output]):
             return read_object(kind, answer.text)
         except ValueError as error:
             raise TaskFailed(
-                f"task {answer.task_id!r}: the answer fits the JSON Schema of output_type, but not its validators: {error}",
+                f"task {answer.task_id!r}: the answer fits the JSON Schema of output_type, but not its validators: "
+                f"{error}",
                 task_id=answer.task_id,
                 status="completed",
             ) from error
@@ -612,7 +614,8 @@ class Swarm(Generic[Output]):
             ways = ways_to_answer(waiting, decisions="swarm.approve or swarm.reject", results="swarm.reply")
             calls = ", ".join(f"{call.name} (call_id {call.call_id!r})" for call in waiting)
             raise QuestionOpen(
-                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, or drop_question=True",
+                f"task {fields['task_id']!r} takes no other message while calls wait for you: {calls}; use {ways}, "
+                "or drop_question=True",
                 error.calls,
             ) from None
 

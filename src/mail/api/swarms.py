@@ -337,8 +337,8 @@ class MAILSwarm(_Swarm[MAILAgent]):
                 or `"edit"`, and optionally `call_id` or `all`, `arguments` and `reason`.
             max_steps: maximum number of steps.
             drop_question: whether a message to a task that waits for an answer drops the question.
-            output_type: what the answer must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema. Its
-                text is then JSON.
+            output_type: what the answer must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
+                Its text is then JSON.
 
         Returns the response, whose text is `response["message"]["body"]`, and the events.
 
@@ -755,9 +755,10 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
     ) -> None:
         """Serve the swarm over HTTP until the process is stopped, like `mail server`.
 
-        All other settings come from `mail.toml`, also the `database` by default. `launch_ui` opens the server's page `/ui` in a browser. If `ui_path`, by
-        default `ui`, has a web interface of its own, it starts that instead (`npm run dev`). `open_browser` opens either. The server's page is signed in, unless an
-        external service has the keys.
+        All other settings come from `mail.toml`, also the `database` by default. `launch_ui` opens the server's page
+        `/ui` in a browser. If `ui_path`, by default `ui`, has a web interface of its own, it starts that instead
+        (`npm run dev`). `open_browser` opens either. The server's page is signed in, unless an external service has
+        the keys.
 
         Raises MAILError if it can't start.
         """

@@ -113,5 +113,5 @@ class CachedAuthenticator:
         return caller
 
     def forget(self) -> None:
-        """Check every key again at its next request, as one was revoked; checks that are under way are not remembered."""
+        """Check every key again at its next request, as one was revoked; checks under way are not remembered."""
         self._known = OrderedDict()

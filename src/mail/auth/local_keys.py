@@ -1,7 +1,7 @@
 """Keys for the commands on the machine of a server: new at each start, and valid only in the process that made them.
 
-The server writes them to a file that only its user can read, one per address; the commands look there. A file that a killed
-server has left behind holds keys that no server accepts.
+The server writes them to a file that only its user can read, one per address; the commands look there. A file that a
+killed server has left behind holds keys that no server accepts.
 """
 
 import json
@@ -56,8 +56,8 @@ class LocalAuthenticator:
 def offer_keys(host: str, port: int, *, wanted: bool = True) -> Iterator[LocalKeys | None]:
     """Write new keys for a server that listens here, and delete them after the block.
 
-    Yields None if they are not wanted, the server can't be reached at a loopback address, or, with a line in the log, the
-    file can't be written. Keys that a killed server has left behind are deleted in any case.
+    Yields None if they are not wanted, the server can't be reached at a loopback address, or, with a line in the log,
+    the file can't be written. Keys that a killed server has left behind are deleted in any case.
     """
     address = _REACHED_AT.get(host)
     keys = None
@@ -89,7 +89,7 @@ def find_keys(url: str) -> LocalKeys | None:
 
 
 def state_folder() -> Path:
-    """Return the folder for this package's state (in XDG_STATE_HOME, LOCALAPPDATA). Raises OSError for a user without a home."""
+    """Return the folder for this package's state (XDG_STATE_HOME, LOCALAPPDATA). Raises OSError without a home."""
     variable, folder = "XDG_STATE_HOME", (".local", "state")
     if sys.platform == "win32":
         variable, folder = "LOCALAPPDATA", ("AppData", "Local")

@@ -1,4 +1,4 @@
-"""The databases for tasks. A new one is a folder in `mail.adapters`, a line in `BACKENDS` and a URL scheme in `SCHEMES`."""
+"""The databases for tasks. A new one is a folder in `mail.adapters`, a line in `BACKENDS` and one in `SCHEMES`."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager

@@ -1,7 +1,7 @@
 """The command line: `mail <command>`. One module per noun.
 
-Exit codes: 0 success; 1 failure; 2 the command line or the configuration is not valid; 130 Ctrl+C; 141 the reader of the
-output is gone. For commands that wait for a task: 3 the task has failed, 4 it is paused.
+Exit codes: 0 success; 1 failure; 2 the command line or the configuration is not valid; 130 Ctrl+C; 141 the reader of
+the output is gone. For commands that wait for a task: 3 the task has failed, 4 it is paused.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The model of a command that talks to a server: its arguments, the operation that it performs, and the view of the answer.
+"""The model of a command that talks to a server: its arguments, its operation, and the view of the answer.
 
 The tables of the nouns (`tasks`, `webhooks`, …) have one row per command. A row is available at the prompt of
 `mail client` and, if it has a `shell_name`, as `mail …`; `mail.cli.app` derives the latter from it.

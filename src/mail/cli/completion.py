@@ -77,7 +77,7 @@ def script(command: click.Command, shell: str) -> str:
 
 
 def install(command: click.Command, shell: str) -> str:
-    """Write the script for a shell, and let the shell read it at its start; return what to do next. Raises MAILError."""
+    """Write a shell's script, and let the shell read it at its start; return what to do next. Raises MAILError."""
     file = Path.home() / ".config" / "mail" / f"completion.{'ps1' if shell == 'powershell' else shell}"
     try:
         start = Path.home() / START_FILES[shell] if shell in START_FILES else _profile()

@@ -41,8 +41,9 @@ class MissingKey(MAILError):
 class CommandClient(MAILClient):
     """A client with methods for the commands' own forms of some operations.
 
-    Without a key it uses those that a server on this machine has written for its commands: its admin's where only admins
-    are allowed, else its user's. They are sent to the one address that the server listens on, never anywhere else.
+    Without a key it uses those that a server on this machine has written for its commands: its admin's where only
+    admins are allowed, else its user's. They are sent to the one address that the server listens on, never anywhere
+    else.
     """
 
     local_keys: LocalKeys | None = None

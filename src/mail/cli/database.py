@@ -131,7 +131,8 @@ def backup(file: Path | None, as_json: bool, **storage: Any) -> None:
 def restore(file: Path, as_json: bool, **storage: Any) -> None:
     """Replace the configured SQLite file by the backup FILE, while no server runs on it.
 
-    The present file is kept under another name. Tasks that were running when the backup was made resume with the next start.
+    The present file is kept under another name. Tasks that were running when the backup was made resume with the next
+    start.
     """
     from mail.bootstrap.backends import restore as restore_backup
 

@@ -69,8 +69,8 @@ def local_aws(
 ) -> None:
     """Run the AWS deployment on this machine.
 
-    ministack stands in for the services of AWS. Ctrl+C stops everything. It stores everything in memory, and needs neither Docker nor an account. It runs the code of this installation, or
-    the output of `sam build` (--built).
+    ministack stands in for the services of AWS. Ctrl+C stops everything. It stores everything in memory, and needs
+    neither Docker nor an account. It runs the code of this installation, or the output of `sam build` (--built).
     """
     import asyncio
 

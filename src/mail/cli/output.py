@@ -14,7 +14,7 @@ _EMOJI = (
     r"\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d"
     r"\u3297\u3299\U0001f000-\U0001faff"
 )
-_JOINING = (  # scripts whose letters take other forms beside a joiner: Arabic, those of India, Burmese, Khmer, Mongolian
+_JOINING = (  # scripts whose letters take other forms beside a joiner: Arabic, of India, Burmese, Khmer, Mongolian
     r"\u0620-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18aa\ua840-\ua87f\ua8e0-\ua8ff\uaa60-\uaa7f"
     r"\ufb50-\ufdff\ufe70-\ufefc\U00011000-\U000114ff"
 )
@@ -29,7 +29,9 @@ _HIDDEN = re.compile(
     r"|([\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     r"\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff])"
 )
-"""Characters that don't show and change what does, or that a terminal obeys. components/visible.js has the same for the page."""
+"""Characters that don't show and change what does, or that a terminal obeys. components/visible.js has the same for
+the page.
+"""
 
 
 def printable(text: str) -> str:

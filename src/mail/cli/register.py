@@ -105,7 +105,7 @@ MimeType={MIME_TYPE};
 
 
 def _quote(word: str) -> str:
-    """Return a word for an Exec line: quoted, then escaped like any value (Desktop Entry Specification, "The Exec key")."""
+    """Return a word for an Exec line: quoted, then escaped like a value (Desktop Entry Specification, Exec key)."""
     word = word.replace("%", "%%")
     if _NEEDS_QUOTES.search(word):
         word = '"' + _ESCAPED.sub(r"\\\1", word) + '"'

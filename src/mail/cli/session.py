@@ -81,8 +81,8 @@ class Session:
     Attributes:
         is_prompt: whether the commands are those of `mail client`, not one of `mail …`.
         memory: the tasks and questions of the run.
-        ask_key: asks the user for a key. With it the prompt is interactive: Ctrl+C stops the running command, and only the next
-            one leaves.
+        ask_key: asks the user for a key. With it the prompt is interactive: Ctrl+C stops the running command, and
+            only the next one leaves.
         is_chat: whether plain text is sent to the swarm, and the help says so.
         slash: what stands before commands in hints.
         is_over: whether the user wants to leave.
@@ -107,9 +107,9 @@ class Session:
     async def find_task(self, name: str, *, may_be_new: bool = False) -> str:
         """Return the id of the task that a name stands for: its id, the beginning of it, or `last` or `-`.
 
-        The last task is the one that was used last at the prompt, or the caller's newest. A name that `may_be_new`, of a task
-        that the command begins, stands for an existing one only if that has a generated id (a UUID), which nobody types.
-        A name that fits no task is returned as it is. Raises UsageError if several ids begin with it.
+        The last task is the one that was used last at the prompt, or the caller's newest. A name that `may_be_new`,
+        of a task that the command begins, stands for an existing one only if that has a generated id (a UUID), which
+        nobody types. A name that fits no task is returned as it is. Raises UsageError if several ids begin with it.
         """
         from mail.client.errors import BadAnswer
 

@@ -150,8 +150,8 @@ COMMANDS = (
         also=("inbox",),
         shell_name="inbox",
         summary="List the threads of your tasks' mail.",
-        details="A thread is about a bead (a unit of work that agents hand to each other), or about a task. The list shows "
-        "who works on it, what is pending, and what is overdue.",
+        details="A thread is about a bead (a unit of work that agents hand to each other), or about a task. The list "
+        "shows who works on it, what is pending, and what is overdue.",
         operation="get_threads",
         view=show_threads,
         arguments=(
@@ -173,7 +173,8 @@ COMMANDS = (
         name="thread",
         shell_name="thread",
         summary="Show a thread of mail, or answer the question in it.",
-        details="Each message is below the one that it answers. With --reply, exit codes: 3 the task has failed, 4 it is paused again.",
+        details="Each message is below the one that it answers. With --reply, exit codes: 3 the task has failed, 4 "
+        "it is paused again.",
         handler=thread,
         arguments=(
             positional(

@@ -58,9 +58,9 @@ def ui(
 ) -> None:
     """Open the server's page in a browser, signed in.
 
-    The page opens with a link that works once, within ten minutes. With an API key, the link signs in the key's own caller.
-    Without one, run it where the server runs: the link signs in the caller of your commands. With --role or --id it is
-    written to the server's database, as `mail token create` does.
+    The page opens with a link that works once, within ten minutes. With an API key, the link signs in the key's own
+    caller. Without one, run it where the server runs: the link signs in the caller of your commands. With --role or
+    --id it is written to the server's database, as `mail token create` does.
     """
     from mail.cli.connection import connect, is_on_this_machine
 
@@ -119,7 +119,7 @@ async def _over_http(client: Any) -> _Page:
 
 
 async def _from_database(storage: "StorageConfig", server: str, caller: "Caller | None") -> _Page:
-    """Write a link to the server's database, if the server answers; without a caller, for the one who runs the server."""
+    """Write a link to the server's database, if the server answers; without a caller, for the server's operator."""
     from mail.auth.tokens import expiry_of, issue_link, issue_operator_link, sign_in_url
     from mail.bootstrap import issues_tokens
     from mail.bootstrap.backends import open_documents

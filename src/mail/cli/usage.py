@@ -54,8 +54,8 @@ def read_time(text: str | None, flag: str, now: datetime) -> str | None:
         datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"{flag}: {text!r} is not a time; write how long ago (30m, 12h, 7d, 2w), or a date or time in ISO 8601, such "
-            "as 2026-01-31 or 2026-01-31T08:00:00Z"
+            f"{flag}: {text!r} is not a time; write how long ago (30m, 12h, 7d, 2w), or a date or time in ISO 8601, "
+            "such as 2026-01-31 or 2026-01-31T08:00:00Z"
         ) from None
     return text
 

@@ -33,11 +33,11 @@ class MAILClient(Messaging):
     RuntimeError. Without `async with`, close it with `aclose()`.
 
     Args:
-        base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`. `url` is an
-            alias.
+        base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`. `url` is
+            an alias.
         api_key: sent as a bearer token; takes precedence over the token of the URL.
-        session: an `AsyncClient` of httpx2 or httpx, or an `aiohttp.ClientSession`, to send requests with. It is not closed,
-            and its time limits apply unless they are its library's defaults.
+        session: an `AsyncClient` of httpx2 or httpx, or an `aiohttp.ClientSession`, to send requests with. It is not
+            closed, and its time limits apply unless they are its library's defaults.
         config: how long to wait for an answer, and whether to log requests as INFO instead of DEBUG; the default is
             `[client]` of `mail.toml`.
     """
@@ -120,8 +120,9 @@ class MAILClient(Messaging):
         """Return the caller's tasks by task id, newest first.
 
         With `status`, only tasks in this state (running, paused, completed, failed, cancelled). Reads page after page
-        until there are `limit` tasks; None reads all of them. With `summary`, they come without their events and waiting
-        messages. For admins, `summary` also allows the tasks of another `caller`, or `all`, by `caller#task_id`.
+        until there are `limit` tasks; None reads all of them. With `summary`, they come without their events and
+        waiting messages. For admins, `summary` also allows the tasks of another `caller`, or `all`, by
+        `caller#task_id`.
         """
         size = None if limit is None else min(limit, PAGE)
         none: dict[str, JSONObject] = {}
@@ -182,9 +183,9 @@ class MAILClient(Messaging):
 
         If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately.
         `actions` says what happens to calls of actions that are not declared read-only: they `run`, each waits for an
-        approval (`ask`), or the agent reads that it was not run (`refuse`); None for what the original has, which is `run`
-        for a task that is not a fork. With an `idempotency_key`, there is one fork however often this is called, and the
-        request is sent again if the connection breaks.
+        approval (`ask`), or the agent reads that it was not run (`refuse`); None for what the original has, which is
+        `run` for a task that is not a fork. With an `idempotency_key`, there is one fork however often this is
+        called, and the request is sent again if the connection breaks.
         """
         request = {"task_id": task_id, "at": at, "run": run, "actions": actions}
         if idempotency_key is None:

@@ -55,7 +55,9 @@ LONGEST_PAUSE = 30.0
 
 _HTTPX_DEFAULT = httpx2.Timeout(5.0).as_dict()
 _NO_PROXY = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
-"""Requests to this machine are sent to no proxy, whatever `HTTP_PROXY` says: they carry keys, and could not come back."""
+"""Requests to this machine are sent to no proxy, whatever `HTTP_PROXY` says: they carry keys, and could not come
+back.
+"""
 
 _NOT_SENT = (
     "ConnectError",
@@ -80,8 +82,8 @@ class ServerAddress(NamedTuple):
 def read_server(text: str) -> ServerAddress:
     """Read `http(s)://host…`, or `swarm://connect?server=<host>&token=<key>`, which means https.
 
-    `swarm://invite` is the same as `connect`. Raises InvalidConnection for anything else, without repeating the text, as
-    it may contain a key.
+    `swarm://invite` is the same as `connect`. Raises InvalidConnection for anything else, without repeating the text,
+    as it may contain a key.
     """
     try:
         return _read_server(text)

@@ -12,7 +12,8 @@
         ├── QuestionOpen                 409: the task waits for an answer; `pending_tool_calls`
         └── NotJSON (ValueError)         the answer is not from a MAIL server; `content_type`, `body`
 
-An error of the HTTP library is chained as `__cause__`: of aiohttp if the client was given one of its sessions, else of httpx2.
+An error of the HTTP library is chained as `__cause__`: of aiohttp if the client was given one of its sessions, else
+of httpx2.
 """
 
 import json
@@ -50,7 +51,8 @@ class SeveralCalls(MAILClientError, ValueError):
             for call in calls
         )
         super().__init__(
-            f"{len(calls)} calls of task {task_id!r} wait for approval; give the call_id of one (--call), or decide on all (all=True, --all):{''.join(lines)}"
+            f"{len(calls)} calls of task {task_id!r} wait for approval; give the call_id of one (--call), or decide "
+            f"on all (all=True, --all):{''.join(lines)}"
         )
         self.calls = list(calls)
 

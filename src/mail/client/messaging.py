@@ -296,7 +296,8 @@ class Messaging(Connection):
         """Send a message and wait for the answer.
 
         Returns `{"response": …, "events": … or None, "task_id": …, "status": …, "pending_tool_calls": […],
-        "question": … or None}`, the last being what a paused task asks, in words; also `warnings` if the server has ignored something.
+        "question": … or None}`, the last being what a paused task asks, in words; also `warnings` if the server has
+        ignored something.
 
         Waits as long as the configuration allows, even if the server doesn't: after 202, or when the connection breaks,
         it follows the task to its end.
@@ -308,8 +309,8 @@ class Messaging(Connection):
             show_events: whether the answer contains the task's events.
             task_id: the task to continue, or the id for a new one; without it the task is new.
             resume_from: where to resume a task that has stopped.
-            idempotency_key: within a day, messages with the same key count as one and get the same answer; so the client
-                retries when the connection breaks.
+            idempotency_key: within a day, messages with the same key count as one and get the same answer; so the
+                client retries when the connection breaks.
             generation: the expected `generation` of the task; if it has changed, the message is refused.
             webhook: a URL to notify when the task ends, or an object with its `url`, `secret_ref` and `events`.
             drop_question: whether a message to a task that waits for an answer drops the question; otherwise it is
@@ -402,8 +403,8 @@ class Messaging(Connection):
                 including those that you have not seen.
             arguments: arguments for the call, instead of the model's.
             reason: a note for the task's timeline.
-            arguments_sha256: the SHA-256 of the call's `arguments_text`, as you have shown it to a person, in hexadecimal; with
-                it the decision is refused if the call has other arguments.
+            arguments_sha256: the SHA-256 of the call's `arguments_text`, as you have shown it to a person, in
+                hexadecimal; with it the decision is refused if the call has other arguments.
 
         Returns what `post_message` returns: `pending_tool_calls` if other calls still wait. Raises MAILClientError;
         SeveralCalls, which has the calls, if several wait and neither `call_id` nor `all` is given.

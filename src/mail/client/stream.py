@@ -99,8 +99,8 @@ class EventStream:
 
         Args:
             is_resumable: whether `reopen(after)` is known to begin at the position of this stream.
-            is_new: whether no other client writes to the task, so that its first answer is the last one. Otherwise, when
-                a server closes the stream after an answer, one more request checks for further events.
+            is_new: whether no other client writes to the task, so that its first answer is the last one. Otherwise,
+                when a server closes the stream after an answer, one more request checks for further events.
         """
         self.task_id = task_id
         self.last_event_id = after
@@ -220,7 +220,7 @@ class EventStream:
 
 
 def _precedes(event_id: str | None, last: str | None) -> bool:
-    """Return whether an event has already arrived; ids are compared as numbers if they are numbers, as in this project."""
+    """Return whether an event has already arrived; ids that are numbers, as in this project, are compared as such."""
     if event_id is None or last is None or not (event_id.isdecimal() and last.isdecimal()):
         return event_id is not None and event_id == last
     return int(event_id) <= int(last)

@@ -18,7 +18,9 @@ SCHEMES = {
     "postgres://": "postgres",
     "dynamodb://": "dynamodb",
 }
-"""The engine of each scheme (`mail.bootstrap.backends`). `dynamodb://TABLE` uses the environment's account and region."""
+"""The engine of each scheme (`mail.bootstrap.backends`). `dynamodb://TABLE` uses the environment's account and
+region.
+"""
 
 
 def read_database(setting: str) -> str:
@@ -36,8 +38,8 @@ def read_database(setting: str) -> str:
         return known + rest
     if separator:
         raise ValueError(
-            f"{scheme}:// is not a known kind of database; use a path, sqlite:///path, postgresql://user@host/database, "
-            "dynamodb://table, or none"
+            f"{scheme}:// is not a known kind of database; use a path, sqlite:///path, "
+            "postgresql://user@host/database, dynamodb://table, or none"
         )
     if not setting:
         raise ValueError("must not be empty; use a path, sqlite:///path, or none to keep nothing")

@@ -169,7 +169,7 @@ class ServerConfig(_TopTable):
         print_llm_streams: bool | None = None,
         database: str | None = None,
     ) -> Self:
-        """Return a copy with these values; None keeps the present one. Raises ConfigurationError for an invalid value."""
+        """Return a copy with these values; None keeps the present one. Raises ConfigurationError for an invalid one."""
         given = {
             "host": host,
             "port": port,
@@ -194,7 +194,8 @@ class ClientConfig(_TopTable):
     """`[client]`. `ClientConfig()` has the values of the configuration file.
 
     Attributes:
-        timeout: seconds that a client waits for a response; or an `aiohttp.ClientTimeout`, of which only `total` counts.
+        timeout: seconds that a client waits for a response; or an `aiohttp.ClientTimeout`, of which only `total`
+            counts.
         verbose: whether clients log requests and responses.
     """
 

@@ -127,8 +127,8 @@ class StorageConfig(Table):
     """`[server.storage]`: the database of tasks.
 
     Attributes:
-        database: the path of an SQLite file, `auto`, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB table. Set
-            as `auto`, a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
+        database: the path of an SQLite file, `auto`, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB
+            table. Set as `auto`, a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
         synchronous: for SQLite; `normal` survives a crash of the process, `full` also a power loss.
     """
 
@@ -152,7 +152,8 @@ class WebhooksConfig(Table):
     Attributes:
         allow_private_addresses: whether webhooks may have addresses that are not public, and http URLs. The address on
             which the server listens is no safe default, as there may be a proxy in front of it.
-        retry_seconds: seconds before the retry after each consecutive failure; after the last one, the event is a dead letter.
+        retry_seconds: seconds before the retry after each consecutive failure; after the last one, the event is a
+            dead letter.
     """
 
     allow_private_addresses: bool = False
@@ -181,8 +182,8 @@ class InterswarmConfig(Table):
         hop_limit: the number of swarms that a task may pass through.
         entrypoints_only: whether other swarms may write only to agents with `enable_entrypoint`, and to those that wait
             for their answer.
-        unreachable_seconds: seconds after which an agent reads that its mail can't be delivered, if no connection to the
-            other swarm can be made, and it has not answered for an hour.
+        unreachable_seconds: seconds after which an agent reads that its mail can't be delivered, if no connection to
+            the other swarm can be made, and it has not answered for an hour.
     """
 
     base_url: str = ""

@@ -29,11 +29,11 @@ _HOMES = homes_of(
         "create_system_address create_user_address format_agent_address parse_agent_address",
         "mail.core.protocol.interswarm": "MAILInterswarmMessage",
         "mail.core.protocol.message": "MAILBroadcast MAILInterrupt MAILMessage MAILRequest MAILResponse",
-        "mail.core.protocol.tool_schemas": "AgentToolCall convert_call_to_mail_message create_acknowledge_broadcast_tool "
-        "create_await_message_tool create_broadcast_tool create_help_tool create_ignore_broadcast_tool "
-        "create_interrupt_tool create_interswarm_broadcast_tool create_mail_tools create_request_tool "
-        "create_response_tool create_supervisor_tools create_swarm_discovery_tool create_task_complete_tool "
-        "pydantic_model_to_tool",
+        "mail.core.protocol.tool_schemas": "AgentToolCall convert_call_to_mail_message "
+        "create_acknowledge_broadcast_tool create_await_message_tool create_broadcast_tool create_help_tool "
+        "create_ignore_broadcast_tool create_interrupt_tool create_interswarm_broadcast_tool create_mail_tools "
+        "create_request_tool create_response_tool create_supervisor_tools create_swarm_discovery_tool "
+        "create_task_complete_tool pydantic_model_to_tool",
         "mail.core.protocol.xml": "build_body_xml build_mail_xml",
         "mail.core.task.swarm": "ActionCore ActionFunction AgentCore AgentFunction",
         "mail.core.tasks": "MAILTask",

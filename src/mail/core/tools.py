@@ -1,4 +1,4 @@
-"""Tool calls and tool declarations: a documented import path for `mail.core.protocol`, `mail.core.turns.tools` and `mail.factories.tools`."""
+"""Documented import path of `mail.core.protocol`, `mail.core.turns.tools` and `mail.factories.tools`."""
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import *  # noqa: F403

@@ -2,8 +2,8 @@
 
 import re
 
-STOP_WORDS = """a about an and are as at be but by can do does for from get had has have how i if in is it its me my of on or our so
-that the their there they this to was we were what when where which who why will with you your"""
+STOP_WORDS = """a about an and are as at be but by can do does for from get had has have how i if in is it its me my
+of on or our so that the their there they this to was we were what when where which who why will with you your"""
 
 
 def words_of(text: str) -> list[str]:

@@ -28,7 +28,7 @@ class Nothing(BaseModel):
 def exchange_actions(
     exchange: AnyExchange, owner_id: UUID, *, people: Mapping[str, UUID] | None = None, prefix: str = ""
 ) -> list[MAILAction]:
-    """Return the actions `send_group_mail` and `list_group` of one agent. They are bound to its id, so no agent can write as another.
+    """Return the actions `send_group_mail` and `list_group` of one agent, bound to its id: none can write as another.
 
     Args:
         owner_id: the agent's entity.

@@ -1,12 +1,12 @@
 """`ExchangeBridge`: lets agents of a swarm take part in an exchange.
 
-A mail to an agent becomes a message in a task of the swarm, one task per agent, sender and channel. The task's response, or
-the reason for its failure, is sent back as a mail. Only then is the mail removed from the inbox, so that nothing is lost if
-the process dies; a mail that was submitted before is found in its task by its id and not submitted twice. If the process
-dies between sending a reply and removing the mail, the reply is sent a second time.
+A mail to an agent becomes a message in a task of the swarm, one task per agent, sender and channel. The task's
+response, or the reason for its failure, is sent back as a mail. Only then is the mail removed from the inbox, so that
+nothing is lost if the process dies; a mail that was submitted before is found in its task by its id and not submitted
+twice. If the process dies between sending a reply and removing the mail, the reply is sent a second time.
 
-A task that pauses for a question to the user, or for another breakpoint tool, sends the question as a mail; the next mail of
-the conversation is the answer.
+A task that pauses for a question to the user, or for another breakpoint tool, sends the question as a mail; the next
+mail of the conversation is the answer.
 """
 
 import asyncio
@@ -137,16 +137,17 @@ class ExchangeBridge:
     Use only one bridge at a time for an agent: two bridges could submit the same mail.
 
     Args:
-        agents: the agents that take part: a mapping of names to entity ids, or names only, with ids derived from the names
-            of swarm and agent. The default is all entrypoints.
+        agents: the agents that take part: a mapping of names to entity ids, or names only, with ids derived from the
+            names of swarm and agent. The default is all entrypoints.
         people: names for entities, shown to agents as senders; the rest appear by their ids.
         timeout: seconds to wait for an agent's response before the mail is retried.
         max_replies: the limit of consecutive replies, so that agents don't thank each other forever; mail sent with
             `exchange_actions` counts.
 
-    The metadata of a reply holds `in_reply_to`, the id of the mail; `replies`, the number of consecutive replies; `failed` if
-    it only explains a failure; and `asks` if the agent's task is paused until the next mail of the conversation answers:
-    `call_id`, `name` and, for a question to the user, `subject` of each waiting call. An empty reply is not sent.
+    The metadata of a reply holds `in_reply_to`, the id of the mail; `replies`, the number of consecutive replies;
+    `failed` if it only explains a failure; and `asks` if the agent's task is paused until the next mail of the
+    conversation answers: `call_id`, `name` and, for a question to the user, `subject` of each waiting call. An empty
+    reply is not sent.
 
     Raises BadRequest for agents that are not entrypoints, and for an invalid `timeout` or `max_replies`.
     """
@@ -199,8 +200,8 @@ class ExchangeBridge:
     async def step(self) -> int:
         """Sync, let the agents answer their mail, and sync again; return the number of mails answered.
 
-        Raises TimeoutError for a slow agent, or the error that prevented an agent's answer. Its mail stays in the inbox;
-        the replies of the other agents are delivered.
+        Raises TimeoutError for a slow agent, or the error that prevented an agent's answer. Its mail stays in the
+        inbox; the replies of the other agents are delivered.
         """
         await self.exchange.sync()
         ended = await asyncio.gather(*await self._start_work(), return_exceptions=True)
@@ -409,7 +410,7 @@ def agent_id(swarm: str, agent: str) -> UUID:
 
 
 def _body(content: Any) -> str:
-    """Return the content as text for an agent: strings unchanged, other values as JSON. Raises BadRequest if it can't."""
+    """Return the content as text for an agent: strings unchanged, others as JSON. Raises BadRequest if it can't."""
     if isinstance(content, str) and content.strip():
         text = content
     else:

@@ -24,8 +24,8 @@ from mail.exchange.repeating import Repeater, coroutine_function
 class DurableExchange:
     """An exchange in a database, opened by `open_exchange`, with the methods of `Exchange` as coroutines.
 
-    `owner_ids` is a coroutine, too. `register`, `get` and `unregister` return copies of mailboxes. Content must be JSON. All
-    methods raise StoreUnavailable if the database can't be reached.
+    `owner_ids` is a coroutine, too. `register`, `get` and `unregister` return copies of mailboxes. Content must be
+    JSON. All methods raise StoreUnavailable if the database can't be reached.
     """
 
     def __init__(self, store: MailboxStore) -> None:
@@ -80,15 +80,15 @@ class DurableExchange:
         return mail
 
     async def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
-        """Return the mail that waits for an entity, of one sender or of all, grouped by sender; it stays in the inbox."""
+        """Return the mail that waits for an entity, of one sender or all, grouped by sender; it stays in the inbox."""
         by = None if sender is None else _text(sender)
         return _read(await self._store.receive(_text(owner_id), by))
 
     async def pop_mail(self, owner_id: UUID, sender: UUID) -> Mail | None:
         """Remove and return the oldest mail of a sender; None if there is none.
 
-        Only one of several processes gets it. It is gone even if that process dies, or the call is cancelled, before it is
-        handled; to avoid this, `receive` it, handle it, then `remove_mail` it.
+        Only one of several processes gets it. It is gone even if that process dies, or the call is cancelled, before
+        it is handled; to avoid this, `receive` it, handle it, then `remove_mail` it.
         """
         mail = await self._store.pop(_text(owner_id), _text(sender))
         return None if mail is None else Mail.from_json(mail)
@@ -139,7 +139,8 @@ def _write(mail: Mail) -> str:
     # they differ by a tuple, or a key that is not a string
     if (read.content, read.metadata) != (mail.content, mail.metadata):
         raise BadRequest(
-            "a durable exchange stores only JSON: lists, dictionaries with string keys, strings, numbers, booleans, None"
+            "a durable exchange stores only JSON: lists, dictionaries with string keys, strings, numbers, booleans, "
+            "None"
         )
     return text
 
@@ -165,8 +166,8 @@ async def open_exchange(url: str) -> AsyncIterator[DurableExchange]:
     """Open an exchange in a database, which several processes may share.
 
     Args:
-        url: `sqlite:///path.db`, or `dynamodb://table`, with `?region=…&endpoint_url=…` if they differ from the environment.
-            `exchange=name` selects one of several exchanges in a database.
+        url: `sqlite:///path.db`, or `dynamodb://table`, with `?region=…&endpoint_url=…` if they differ from the
+            environment. `exchange=name` selects one of several exchanges in a database.
 
     Raises ConfigurationError for an invalid URL or an unusable database.
     """

@@ -1,7 +1,7 @@
-"""The data structures of an exchange: elements have an identity and a JSON form; piles, progressions and flows hold them.
+"""The data structures of an exchange: elements with an identity and a JSON form, in piles, progressions and flows.
 
-A pile finds elements by id, a progression orders ids, a flow combines both. Adding, finding, and removing from the front
-or by id take constant time.
+A pile finds elements by id, a progression orders ids, a flow combines both. Adding, finding, and removing from the
+front or by id take constant time.
 """
 
 from collections import OrderedDict
@@ -96,7 +96,7 @@ class Element(BaseModel):
             raise unreadable(cls, error) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields alone: the rest is derived from them, and classes such as `Pile[Mail]` have no name to find them by."""
+        """Pickle the fields alone: the rest is derived, and classes such as `Pile[Mail]` can't be found by a name."""
         return _restore, (
             _class_spec(type(self)),
             {name: getattr(self, name) for name in type(self).model_fields},

@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 class Exchange(Element):
     """Moves mail from outboxes to inboxes, in memory.
 
-    Thread-safe, and usable from several event loops. A lock makes each move atomic, and mails of one sender stay in order.
-    Ids may be given as text; all methods raise BadRequest, a ValueError, for an invalid id.
+    Thread-safe, and usable from several event loops. A lock makes each move atomic, and mails of one sender stay in
+    order. Ids may be given as text; all methods raise BadRequest, a ValueError, for an invalid id.
 
     Attributes:
         flows: the mailboxes; use `register` and `unregister` to add and remove them.
@@ -124,7 +124,8 @@ class Exchange(Element):
 
         Args:
             recipient: None for a broadcast. Recipients need not be registered before the mail is collected.
-            content: passed on as it is, not copied: what the sender changes before the mail is collected, arrives changed.
+            content: passed on as it is, not copied: what the sender changes before the mail is collected, arrives
+                changed.
             metadata: further data beside the content.
 
         Raises NotRegistered, a ValueError, for the sender.
@@ -135,7 +136,7 @@ class Exchange(Element):
         return mail
 
     def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
-        """Return the mail that waits for an entity, of one sender or of all, grouped by sender; it stays in the inbox."""
+        """Return the mail that waits for an entity, of one sender or all, grouped by sender; it stays in the inbox."""
         owner_id, by = as_id(owner_id), None if sender is None else as_id(sender)
         with self._lock:
             box = self._boxes.get(owner_id)
@@ -169,7 +170,8 @@ class Exchange(Element):
     async def collect(self, owner_id: UUID) -> int:
         """Move an entity's mail from its outbox to the recipients' inboxes.
 
-        Returns the number of mails delivered; a broadcast counts as one. Mail without a registered recipient is dropped.
+        Returns the number of mails delivered; a broadcast counts as one. Mail without a registered recipient is
+        dropped.
 
         Raises NotRegistered, a ValueError.
         """

@@ -46,7 +46,7 @@ class Mail(Element):
         channel: str | None,
         metadata: Mapping[str, Any] | None,
     ) -> Self:
-        """Build a mail for an outbox. Raises BadRequest for invalid ids, a channel that is no text, or other metadata."""
+        """Build a mail for an outbox. Raises BadRequest for an invalid id, channel or metadata."""
         if not isinstance(metadata, Mapping | None):
             raise BadRequest(f"metadata must be a dictionary, not {metadata!r:.100}")
         try:

@@ -22,8 +22,8 @@ def coroutine_function[F: Callable[..., Any]](function: F) -> F:
 class Repeater:
     """Runs an action at an interval, perhaps in several threads; `stop` stops all runs that have begun.
 
-    A run begins when it is asked for, even before its coroutine starts. A `stop` before the first run, or while the last one
-    still ends, stops the next run; a `stop` after a run has ended has no effect.
+    A run begins when it is asked for, even before its coroutine starts. A `stop` before the first run, or while the
+    last one still ends, stops the next run; a `stop` after a run has ended has no effect.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Run:
             self.is_over = True
 
     def stop(self) -> bool:
-        """End the run, in any thread; return False if that was done before, or if its loop was closed before it ended."""
+        """End the run, in any thread; return False if it had ended, or if its loop was closed before that."""
         with self._lock:
             if self._is_stopped:
                 return False

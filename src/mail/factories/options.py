@@ -1,7 +1,7 @@
 """Options of model calls: what litellm takes, what this package sets itself, and hints for names that don't exist.
 
-The names are litellm's own. It takes seconds to import, so those that agents use are listed here; for any other name, litellm
-is asked.
+The names are litellm's own. It takes seconds to import, so those that agents use are listed here; for any other name,
+litellm is asked.
 """
 
 import os
@@ -61,30 +61,32 @@ def _words(text: str) -> frozenset[str]:
 
 
 CHAT = _words("""
-    additional_drop_params audio context_management frequency_penalty include_server_side_tool_invocations logit_bias logprobs
-    max_tokens metadata modalities parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_retention
-    reasoning_effort response_format safety_identifier seed service_tier stop temperature thinking top_logprobs top_p user
-    verbosity web_search_options
+    additional_drop_params audio context_management frequency_penalty include_server_side_tool_invocations logit_bias
+    logprobs max_tokens metadata modalities parallel_tool_calls prediction presence_penalty prompt_cache_key
+    prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier stop temperature
+    thinking top_logprobs top_p user verbosity web_search_options
 """)
 """The options of Chat Completions."""
 
 RESPONSES = _words("""
-    context_management max_tool_calls metadata parallel_tool_calls partial_images prompt_cache_key prompt_cache_options
-    prompt_cache_retention reasoning safety_identifier service_tier temperature text top_logprobs top_p truncation user verbosity
+    context_management max_tool_calls metadata parallel_tool_calls partial_images prompt_cache_key
+    prompt_cache_options prompt_cache_retention reasoning safety_identifier service_tier temperature text top_logprobs
+    top_p truncation user verbosity
 """)
 """The options of Responses, and `verbosity`, which becomes a part of `text`."""
 
 OF_PROVIDERS = _words("""
-    adapter_id adapter_source bad_words best_of candidate_count chat_history connectors context_length_exceeded_behavior
-    conversation_id debug decoder_input_details decoding_method details do_sample documents echo end_sequence
-    filter_kb_content_by_query_metadata generation_id include_functions_info include_guardrails_info include_retrieval_info
-    include_stop_sequences instruction_override k kb_filters length_no_input length_penalty max_length max_new_tokens
-    max_tokens_to_sample min_new_tokens min_tokens mirostat mirostat_eta mirostat_tau model_version moderations num_beams num_ctx
-    num_gpu num_gqa num_predict num_return_sequences num_thread p preamble profanity_check prompt_truncate_len prompt_truncation
-    provide_citations random_seed remove_end_sequence remove_input repeat_last_n repeat_penalty repetition_penalty response_id
-    response_mime_type response_schema retrieval_method return_full_text return_options safe_prompt search_queries_only
-    stop_sequences suffix supports_vertex_params template tfs_z tool_results top_k truncate truncate_input_tokens typical_p
-    watermark
+    adapter_id adapter_source bad_words best_of candidate_count chat_history connectors
+    context_length_exceeded_behavior conversation_id debug decoder_input_details decoding_method details do_sample
+    documents echo end_sequence filter_kb_content_by_query_metadata generation_id include_functions_info
+    include_guardrails_info include_retrieval_info include_stop_sequences instruction_override k kb_filters
+    length_no_input length_penalty max_length max_new_tokens max_tokens_to_sample min_new_tokens min_tokens mirostat
+    mirostat_eta mirostat_tau model_version moderations num_beams num_ctx num_gpu num_gqa num_predict
+    num_return_sequences num_thread p preamble profanity_check prompt_truncate_len prompt_truncation provide_citations
+    random_seed remove_end_sequence remove_input repeat_last_n repeat_penalty repetition_penalty response_id
+    response_mime_type response_schema retrieval_method return_full_text return_options safe_prompt
+    search_queries_only stop_sequences suffix supports_vertex_params template tfs_z tool_results top_k truncate
+    truncate_input_tokens typical_p watermark
 """)
 """The options that some providers add to Chat Completions."""
 
@@ -92,19 +94,20 @@ DESTINATION = _words("api_base base_url api_key timeout extra_headers extra_body
 """The options by which calls go elsewhere, or with other credentials, whatever the provider."""
 
 CONNECTION = DESTINATION | _words("""
-    allow_client_keepalive_override allowed_model_region allowed_openai_params assistant_continue_message azure base_model
-    bos_token cache cache_key caching caching_groups client_id client_secret configurable_clientside_auth_params
-    context_window_fallback_dict custom_llm_provider custom_prompt_dict data_residency deployment_id
-    disable_add_transform_inline_image_block drop_params enable_json_schema_validation enable_prompt_caching
-    ensure_alternating_roles eos_token fallbacks fastest_response final_prompt_value force_timeout guardrails headers
-    hf_model_name keepalive_seconds litellm_credential_name litellm_disabled_callbacks litellm_metadata litellm_request_debug
-    litellm_session_id litellm_system_prompt litellm_trace_id log_client_error_tracebacks max_agentic_loops
-    merge_reasoning_content_in_choices mock_response mock_timeout model_config model_info organization preset_cache_key
-    prompt_environment prompt_id prompt_label prompt_variables prompt_version provider_affinity_header
-    provider_specific_header region_name retry_policy retry_strategy roles rust search_tool_name ssl_verify stream_chunk_size
-    stream_response stream_timeout stream_timeout_by_service_tier supports_system_message tags tenant_id text_format
-    timeout_by_service_tier ttl turn_off_message_logging use_chat_completions_api use_litellm_proxy use_xai_oauth
-    user_continue_message vector_store_id verbose
+    allow_client_keepalive_override allowed_model_region allowed_openai_params assistant_continue_message azure
+    base_model bos_token cache cache_key caching caching_groups client_id client_secret
+    configurable_clientside_auth_params context_window_fallback_dict custom_llm_provider custom_prompt_dict
+    data_residency deployment_id disable_add_transform_inline_image_block drop_params enable_json_schema_validation
+    enable_prompt_caching ensure_alternating_roles eos_token fallbacks fastest_response final_prompt_value
+    force_timeout guardrails headers hf_model_name keepalive_seconds litellm_credential_name
+    litellm_disabled_callbacks litellm_metadata litellm_request_debug litellm_session_id litellm_system_prompt
+    litellm_trace_id log_client_error_tracebacks max_agentic_loops merge_reasoning_content_in_choices mock_response
+    mock_timeout model_config model_info organization preset_cache_key prompt_environment prompt_id prompt_label
+    prompt_variables prompt_version provider_affinity_header provider_specific_header region_name retry_policy
+    retry_strategy roles rust search_tool_name ssl_verify stream_chunk_size stream_response stream_timeout
+    stream_timeout_by_service_tier supports_system_message tags tenant_id text_format timeout_by_service_tier ttl
+    turn_off_message_logging use_chat_completions_api use_litellm_proxy use_xai_oauth user_continue_message
+    vector_store_id verbose
 """)
 """These, and the others that say how a call is made."""
 

@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 
 HOW_TO_ANSWER = """\
-You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. When the user's request is done, call task_complete: its argument is the answer, and the \
-user sees nothing else of your work, so it must be complete."""
+You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your \
+answer. Messages come to you as XML. When the user's request is done, call task_complete: its argument is the answer, \
+and the user sees nothing else of your work, so it must be complete."""
 
 HOW_TO_RESPOND = """\
-You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your answer. \
-Messages come to you as XML. Answer each request with send_response to its sender: it must be complete, as the sender \
-sees nothing else of your work."""
+You work by calling tools. Text beside tool calls reaches nobody; text without a tool call may be taken as your \
+answer. Messages come to you as XML. Answer each request with send_response to its sender: it must be complete, as the \
+sender sees nothing else of your work."""
 
 HOW_TO_ASK = """\
-To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write to:"""
+To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write
+to:"""
 
 
 def system_prompt(own: str, team: Mapping[str, str], *, completes: bool) -> str:

@@ -107,7 +107,8 @@ def read_message(entry: dict[str, Any]) -> ReceivedMessage | None:
 def read_messages(history: History) -> list[ReceivedMessage]:
     """Return the messages in a history, oldest first.
 
-    The results of a breakpoint wake an agent without a message; they count as one from the system, with a line for each.
+    The results of a breakpoint wake an agent without a message; they count as one from the system, with a line for
+    each.
     """
     messages: list[ReceivedMessage] = []
     tools: dict[str, str] = {}

@@ -21,7 +21,9 @@ CALLER = "mail.caller"
 """The caller of a request, in its scope."""
 
 RESERVED = "mail.reserved"
-"""A function in the scope of requests on connections that are kept for callers with few: it returns how many of a caller's are busy."""
+"""A function in the scope of requests on connections that are kept for callers with few: it returns how many of a
+caller's are busy.
+"""
 
 FEW = 10
 """Busy connections with which a caller may use one of those."""
@@ -47,8 +49,8 @@ class RoleGate(SecurityBase):
         scope[CALLER] = caller
         if RESERVED in scope and (busy := scope[RESERVED](caller)) > FEW:
             raise RateLimited(
-                f"{busy} of your requests are under way, and the last connections of this server are kept for callers with "
-                f"{FEW} or fewer; end some of them, or try again later"
+                f"{busy} of your requests are under way, and the last connections of this server are kept for "
+                f"callers with {FEW} or fewer; end some of them, or try again later"
             )
         rates = service_of(request).rates
         if rates is not None:

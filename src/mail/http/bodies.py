@@ -90,8 +90,8 @@ class JSONBody[Model: BaseModel]:
     """FastAPI dependency that reads the request's body as a model.
 
     Put it behind the caller in a route's signature, so that the caller is checked first. With
-    `optional=True` a request without a body is read as `{}`. `max_bytes` is below the limit of the server for a body that
-    strangers may send.
+    `optional=True` a request without a body is read as `{}`. `max_bytes` is below the limit of the server for a body
+    that strangers may send.
     """
 
     def __init__(self, model: type[Model], *, optional: bool = False, max_bytes: int | None = None) -> None:
@@ -146,7 +146,7 @@ _SENDABLE = tuple(kind.value for kind in EventKind if kind not in NEVER_SENT)
 
 
 def _check_sendable(events: Any) -> Any:
-    """Refuse the first kind that can't be sent, in one error; the union of the field's types would give two for each."""
+    """Refuse the first kind that can't be sent, in one error; the union of the field's types would give two each."""
     if not isinstance(events, list):
         return events
     wrong = [event for event in events if event not in (EVERY, *_SENDABLE)]

@@ -36,7 +36,8 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, dead letter, thread, webhook, token or swarm was not found, or the server has this feature turned off.",
+    404: "The task, dead letter, thread, webhook, token or swarm was not found, or the server has this feature "
+    "turned off.",
     409: "The state of the task at that event is no longer stored.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
@@ -127,8 +128,8 @@ def _is_fastapis(response: dict[str, Any]) -> bool:
 def _describe(document: dict[str, Any]) -> None:
     """Write the descriptions of an OpenAPI document for its readers.
 
-    What the docstring of a class says about its attributes becomes the descriptions of its properties, and a response that
-    nobody has described gets the description of its model.
+    What the docstring of a class says about its attributes becomes the descriptions of its properties, and a response
+    that nobody has described gets the description of its model.
     """
     schemas = document["components"]["schemas"]
     for schema in schemas.values():

@@ -45,7 +45,8 @@ class StreamEvent(Answered):
     event: EventKind | LiveKind | Literal["item", "ping"]
     id: str | None = Field(
         default=None,
-        description="For `Last-Event-ID`; pings have none, nor have live events and items, which `live` and `items` ask for.",
+        description="For `Last-Event-ID`; pings have none, nor have live events and items, which `live` and `items` "
+        "ask for.",
     )
     data: str = Field(
         description="A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping:"

@@ -135,10 +135,10 @@ async def submit(request: Request, caller: Principal, body: MessageBody) -> Subm
 async def claimed(
     request: Request, caller: Principal, body: Body, task_id: str | None = None
 ) -> AsyncIterator[Claimed | None]:
-    """Claim the request's idempotency key, and yield it with the task for which it was claimed first; None without a key.
+    """Claim the request's idempotency key; yield it with the task for which it was claimed first, or None.
 
-    `task_id` is the task that the request is about; without one, a new id is chosen. A refused request frees its key, so
-    that the caller can correct the request and send it under the same key. Raises BadRequest, IdempotencyConflict.
+    `task_id` is the task that the request is about; without one, a new id is chosen. A refused request frees its key,
+    so that the caller can correct the request and send it under the same key. Raises BadRequest, IdempotencyConflict.
     """
     given = header(request, _IDEMPOTENCY_KEY)
     if given is None:

@@ -90,8 +90,8 @@ class PendingToolCall(Answered):
     arguments: dict[str, Any]
     arguments_text: str | None = Field(
         default=None,
-        description="For a call that needs approval: its arguments as JSON text in ASCII, for the `arguments_sha256` of a "
-        "decision. Absent for others.",
+        description="For a call that needs approval: its arguments as JSON text in ASCII, for the `arguments_sha256` "
+        "of a decision. Absent for others.",
     )
     needs_approval: bool = Field(
         default=False,
@@ -172,14 +172,16 @@ class TaskSummary(Answered):
         description="The breakpoint tool calls that a paused task waits for."
     )
     question: str | None = Field(
-        description="What a paused task asks with those, in words, with a line for each undecided call; null if it asks nothing."
+        description="What a paused task asks with those, in words, with a line for each undecided call; null if it "
+        "asks nothing."
     )
     waiting_for: list[WaitingFor] = Field(
         description="The other swarms that the task waits for, and until when: answers, and deliveries that failed and "
         "are tried again."
     )
     queued: dict[str, int] = Field(
-        description="How many messages each agent has not read, by its name. The message of a running turn counts until the turn is stored."
+        description="How many messages each agent has not read, by its name. The message of a running turn counts "
+        "until the turn is stored."
     )
     working: list[WorkingAgent] | None = Field(
         default=None,
@@ -207,7 +209,8 @@ class TaskSummary(Answered):
     )
     output: Any = Field(
         default=None,
-        description="Only in `GET /task`, for a complete task with an output schema: the answer, which fits the schema.",
+        description="Only in `GET /task`, for a complete task with an output schema: the answer, which fits the "
+        "schema.",
     )
 
 
@@ -220,8 +223,8 @@ class TaskRecord(TaskSummary):
     )
     items: list[Item] | None = Field(
         default=None,
-        description="Only with `items`: what these events add to the conversation or change in it. An item replaces the "
-        "one with its id.",
+        description="Only with `items`: what these events add to the conversation or change in it. An item replaces "
+        "the one with its id.",
     )
 
 
@@ -341,8 +344,8 @@ async def summaries_pieces(
 ) -> AsyncGenerator[bytes]:
     """Yield `TaskSummary`s by task id, in pieces of JSON.
 
-    Those of other callers' tasks have the title, and nothing else that their caller or agents have written. `by_caller` makes the keys unique among the
-    tasks of several callers: `role:id@swarm#task_id`.
+    Those of other callers' tasks have the title, and nothing else that their caller or agents have written.
+    `by_caller` makes the keys unique among the tasks of several callers: `role:id@swarm#task_id`.
     """
     summary = _summary_for_others if of_others else task_summary
     separator = b"{"

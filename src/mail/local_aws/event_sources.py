@@ -1,7 +1,7 @@
 """Queues and schedules that invoke functions, like Lambda's event source mappings and EventBridge.
 
-A batch is what one receive call returns; while it is handled, the queue withholds the other messages of its groups. Handled
-messages are deleted; failed ones, and those of a function that dies, become visible again after their timeout.
+A batch is what one receive call returns; while it is handled, the queue withholds the other messages of its groups.
+Handled messages are deleted; failed ones, and those of a function that dies, become visible again after their timeout.
 https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
 """
 

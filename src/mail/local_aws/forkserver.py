@@ -1,8 +1,8 @@
 """Starts execution environments by forking a process that has imported the packages of all functions.
 
-So a cold start takes milliseconds instead of a second, much like a snapshot on AWS; the handler's module and the runtime
-client are imported after the fork. This script runs in the functions' interpreter with their import path, so it must not
-import MAIL.
+So a cold start takes milliseconds instead of a second, much like a snapshot on AWS; the handler's module and the
+runtime client are imported after the fork. This script runs in the functions' interpreter with their import path, so
+it must not import MAIL.
 
 It reads commands from standard input, one JSON object per line, and writes events to standard output:
 

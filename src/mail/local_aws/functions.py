@@ -1,8 +1,8 @@
 """Lambda functions: execution environments that handle one event at a time and are reused for the next.
 
 An environment runs Amazon's runtime client, which gets events and sends responses over the Runtime API
-(https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html). An invocation that exceeds the function's timeout, or that
-fault injection ends, is killed with its environment.
+(https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html). An invocation that exceeds the function's timeout,
+or that fault injection ends, is killed with its environment.
 """
 
 import asyncio

@@ -5,8 +5,8 @@
               └ function URL ───────────┘          ▲                                          SQS, S3, SSM
                 (function_url)                     └── queues (event_sources), schedules ◄────┘
 
-ministack's own Lambda is not used: it handles the messages of a FIFO queue one at a time even across groups, which makes
-tasks wait for each other, runs functions with its own packages, and supports neither HTTP API routes nor streams.
+ministack's own Lambda is not used: it handles the messages of a FIFO queue one at a time even across groups, which
+makes tasks wait for each other, runs functions with its own packages, and supports neither HTTP API routes nor streams.
 """
 
 import asyncio
@@ -67,8 +67,8 @@ class Tempo:
 class LocalAws:
     """A running deployment of a template: an async context manager.
 
-    `environment` is added to that of all functions, `concurrency` limits the concurrent invocations per queue, and `watch`
-    is called after each of them. Raises ConfigurationError for missing programs and invalid arguments.
+    `environment` is added to that of all functions, `concurrency` limits the concurrent invocations per queue, and
+    `watch` is called after each of them. Raises ConfigurationError for missing programs and invalid arguments.
 
     Attributes:
         url: the base URL of the HTTP API.

@@ -205,7 +205,8 @@ def read_servers(where: str, option: MCPOption) -> dict[str, MCPServer]:
 
     Args:
         option: as in swarms.json; or a list of URLs, commands (lists of their words), `MCPServer` objects, mappings as
-            in swarms.json, and names of the operator's servers. URLs and commands are named after their host and program.
+            in swarms.json, and names of the operator's servers. URLs and commands are named after their host and
+            program.
 
     Raises ConfigurationError.
     """

@@ -149,8 +149,8 @@ class PeerHTTP:
     ) -> Answer:
         """Send a request with a JSON body, and read the whole response. Redirects are not followed.
 
-        Raises PeerUnreachable without a connection, PeerUnavailable on a timeout or network error, PeerRefused for an address
-        that may not be called, and for a compressed response, as a short one can unpack to any size.
+        Raises PeerUnreachable without a connection, PeerUnavailable on a timeout or network error, PeerRefused for an
+        address that may not be called, and for a compressed response, as a short one can unpack to any size.
         """
         url = target.base_url + path
         headers = {"Accept": "application/json", **headers}
@@ -214,7 +214,7 @@ class PeerHTTP:
         return Answer(response.status_code, bytes(body), time.monotonic() - started)
 
     async def _open(self) -> "httpx2.AsyncClient":
-        """Return the client of this event loop. A client of a loop that has ended can't be closed; its sockets are gone."""
+        """Return the client of this event loop. That of a loop that has ended can't be closed; its sockets are gone."""
         import httpx2
 
         from mail.public_urls import AsyncPublicTransport

@@ -1,7 +1,7 @@
 """The registry of other swarms: their addresses, descriptions, health and tokens.
 
-Methods that change entries or call other servers are to be awaited. The rest read this process's cache; `refresh` updates
-it with the changes of other processes.
+Methods that change entries or call other servers are to be awaited. The rest read this process's cache; `refresh`
+updates it with the changes of other processes.
 """
 
 import asyncio

@@ -267,7 +267,10 @@ class InterswarmRouter:
         if peer is None:
             return f"{swarm!r} is not registered at {here!r} (POST /swarms)"
         if not self.swarm_registry.may_call(peer):
-            return f"{peer.base_url} is not public; to allow it, set allow_private_addresses in [server.interswarm] of {here!r}"
+            return (
+                f"{peer.base_url} is not public; to allow it, set allow_private_addresses in [server.interswarm] "
+                f"of {here!r}"
+            )
         try:
             has_token = not self._reads_tokens or await self.swarm_registry.token_for(peer)
         except StoreUnavailable:
@@ -312,8 +315,8 @@ class InterswarmRouter:
     ) -> MAILMessage:
         """Send a person's message to another swarm's `/interswarm/message`, and return the answer.
 
-        The request carries the message's `auth_token`, the person's key there, or else the registry's token. If there is
-        no answer, returns a system message to the sender with the reason. Raises BadRequest for an invalid message.
+        The request carries the message's `auth_token`, the person's key there, or else the registry's token. If there
+        is no answer, returns a system message to the sender with the reason. Raises BadRequest for an invalid message.
         """
         try:
             wrapped = MAILInterswarmMessage.model_validate(message)

@@ -1,9 +1,9 @@
 """Limits on the connections of a server, so that no stranger can use it up: how many there are, and how long they wait.
 
-A connection *waits* while no request of it is complete: before its first request, between two of them, and while it sends
-the head of one. Waiting connections are closed after some seconds. Where all connections are in use, a new one takes the
-place of the one that has waited longest; only if none waits, it is refused with 503. Answers may take any time, streams
-too, as long as the client reads them.
+A connection *waits* while no request of it is complete: before its first request, between two of them, and while it
+sends the head of one. Waiting connections are closed after some seconds. Where all connections are in use, a new one
+takes the place of the one that has waited longest; only if none waits, it is refused with 503. Answers may take any
+time, streams too, as long as the client reads them.
 
 The last places are a *reserve*: on a connection that takes one, a caller who has several others open is refused.
 """

@@ -154,7 +154,7 @@ def serve_swarm(
 
 
 def _host(config: ServerConfig, flags: Mapping[str, Any]) -> str:
-    """Return the host to listen on: this machine only, if nobody has chosen another and the tokens are the server's own.
+    """Return the host to listen on: this machine only, if no other was chosen and the tokens are the server's own.
 
     A server with an external authentication service was set up for others, and has the documented default.
     """
@@ -271,8 +271,8 @@ def _advice(config: ServerConfig, host: str) -> str:
     if config.interswarm.allow_private_addresses != "auto" or bootstrap.may_call_private(config, host):
         return ""
     return (
-        f"\nIt is open to the network (host {host}), so it calls no swarms on this machine or in a private network: for "
-        "those, set allow_private_addresses = true in [server.interswarm], or use --host 127.0.0.1"
+        f"\nIt is open to the network (host {host}), so it calls no swarms on this machine or in a private network: "
+        "for those, set allow_private_addresses = true in [server.interswarm], or use --host 127.0.0.1"
     )
 
 
@@ -361,7 +361,7 @@ async def _tokens_of_reloader(config: ServerConfig, url: str) -> tuple[bool, str
 
 
 def _set_up(config: ServerConfig) -> None:
-    """Set up the log, the limit of open files, the memory, the exported variables and the import path of a server process."""
+    """Set up a server process: log, limit of open files, memory, exported variables and import path."""
     set_up_logging(config)
     raise_descriptor_limit()
     return_freed_memory()

@@ -1,4 +1,4 @@
-"""The parts of uvicorn that it doesn't document, or not as meant to be overridden: its protocol, its server, its reloader.
+"""Parts of uvicorn that it doesn't document, or not as open to overriding: its protocol, server and reloader.
 
 `tests/http/test_uvicorn_parts.py` checks each of them with the versions `CHECKED`.
 """
@@ -82,8 +82,8 @@ ALIVE = _response("200 OK", LIVE)
 class LimitedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol with deadlines, as one of `Connections`.
 
-    It closes the connection after a request whose length is stated twice (RFC 9112, section 6.1), and refuses heads that
-    have bare line feeds or are too long, and bodies in tiny chunks, which take long to parse.
+    It closes the connection after a request whose length is stated twice (RFC 9112, section 6.1), and refuses heads
+    that have bare line feeds or are too long, and bodies in tiny chunks, which take long to parse.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class LimitedProtocol(H11Protocol):
                 self.headers.append(CLOSE_HEADER)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; if the body of this one is not complete, end the connection soon, and read no more of it."""
+        """Wait for the next request; if this one's body is incomplete, end the connection soon, and read no more."""
         super().on_response_complete()
         self._look()
         if self.phase is Phase.LINGER and self.transport.can_write_eof() and not self.transport.is_closing():
@@ -310,7 +310,8 @@ class GracefulServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Cut waiting requests short, then close the connections and the application.
 
-        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an error.
+        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an
+        error.
         """
         self._stopping.set()
         loop = asyncio.get_running_loop()

@@ -97,8 +97,8 @@ def read_params(
 ) -> dict[str, Any]:
     """Return an agent's `agent_params`, their references resolved.
 
-    Unless the operator has written them (`is_trusted`), raises ConfigurationError for those that could read the server's
-    secrets: options that could send its keys elsewhere, and references to its environment variables.
+    Unless the operator has written them (`is_trusted`), raises ConfigurationError for those that could read the
+    server's secrets: options that could send its keys elsewhere, and references to its environment variables.
     """
     found = resolve_params(params, resolve)
     if is_trusted:
@@ -185,7 +185,8 @@ def assemble(
         if tool not in by_name and tool not in MAIL_TOOLS:
             hint = did_you_mean(tool, [*by_name, *MAIL_TOOLS])
             raise ConfigurationError(
-                f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint or '; declare it in actions, where it needs no function'}"
+                f"{where}: breakpoint tool {tool!r} is not an action of the "
+                f"swarm{hint or '; declare it in actions, where it needs no function'}"
             )
     for agent in spec.agents:
         _check_approve(f"{where}, agent {agent.name!r}", agent, spec.breakpoint_tools, by_name)
@@ -238,7 +239,8 @@ def _check_approve(
     for name in agent.approve:
         if name in breakpoint_tools or name in forms:
             raise ConfigurationError(
-                f"{where}: approve names {name!r}, whose calls are not run: it is a {'form' if name in forms else 'breakpoint tool'}"
+                f"{where}: approve names {name!r}, whose calls are not run: it is a "
+                f"{'form' if name in forms else 'breakpoint tool'}"
             )
         if name in agent.actions or name in listed or (is_open and name not in MAIL_TOOLS):
             continue
@@ -334,7 +336,8 @@ def build_function(
         ) from error
     if not callable(function):
         raise ConfigurationError(
-            f"{where}: its factory {_name(factory)!r} returned no function, but {type(function).__name__}; {AGENT_FUNCTION}"
+            f"{where}: its factory {_name(factory)!r} returned no function, but {type(function).__name__}; "
+            f"{AGENT_FUNCTION}"
         )
     return function  # type: ignore[no-any-return]  # a factory is foreign code
 
@@ -353,7 +356,7 @@ def _warn(where: str, wiring: Mapping[str, Any], params: Mapping[str, Any]) -> N
 
 
 def _check_parameters(where: str, factory: Any, given: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for a key of `agent_params` that the factory doesn't take, and for one that is missing."""
+    """Raise ConfigurationError for a key of `agent_params` that the factory doesn't take, or that is missing."""
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # no function, or one without a signature
@@ -411,7 +414,8 @@ def build_actions(entry: SwarmSpec, resolve: Resolve) -> list[ActionCore]:
 def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> ActionCore:
     """Build a declared action; without a function it can only be a breakpoint tool.
 
-    Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes it.
+    Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes
+    it.
     """
     found = None if action.function is None else resolve(action.function)
     declared = ActionCore(

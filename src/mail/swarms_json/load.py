@@ -38,7 +38,8 @@ def load_swarms_json_from_file(path: str | Path = DEFAULT_SOURCE) -> list[dict[s
     """Return the swarms in a file, unchecked. Raises ConfigurationError unless it contains a list of swarms."""
     if Path(path).suffix == ".py":
         raise ConfigurationError(
-            f"{path}: is Python, not JSON; for the variable 'swarm' of this module, write python::{Path(path).stem}:swarm"
+            f"{path}: is Python, not JSON; for the variable 'swarm' of this module, write "
+            f"python::{Path(path).stem}:swarm"
         )
     try:
         return load_swarms_json_from_string(Path(path).read_text(encoding="utf-8"))

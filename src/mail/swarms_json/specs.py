@@ -81,8 +81,8 @@ class ActionSpec(Spec):
     description: str = Field(default="", description="The description that language models see.")
     parameters: dict[str, Any] = Field(
         default_factory=lambda: {"type": "object", "properties": {}},
-        description="The JSON Schema of its arguments, which are checked before the function is called. By default that "
-        "of the parameters of a function with type hints.",
+        description="The JSON Schema of its arguments, which are checked before the function is called. By default "
+        "that of the parameters of a function with type hints.",
     )
     function: str | None = Field(
         default=None,
@@ -138,8 +138,8 @@ class AgentSpec(Spec):
     agent_params: dict[str, Any] = Field(
         default_factory=dict,
         repr=False,  # may hold keys
-        description="Further parameters of the factory, such as llm, system and temperature. Strings that begin with python:: or "
-        "url:: are replaced by what they refer to, at any depth.",
+        description="Further parameters of the factory, such as llm, system and temperature. Strings that begin with "
+        "python:: or url:: are replaced by what they refer to, at any depth.",
     )
     enable_entrypoint: bool = Field(default=False, description="Whether users may write to it.")
     enable_interswarm: bool = Field(default=False, description="Whether it may write to other swarms.")

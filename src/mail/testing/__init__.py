@@ -1,6 +1,6 @@
 """Tools to test agents and swarms without a model, a server or a network, and to test your own stores and queues.
 
-- `agents`     scripted agents, each a function from the mail that it has read to the tools that it calls; small swarms of them
+- `agents`     scripted agents, each a function from the mail it has read to the tools it calls; small swarms of them
 - `models`     scripted language models, in place of those of your swarm
 - `rig`        a swarm on the real engine, in this process and in memory
 - `clock`      a clock whose times and ids are the same in every run

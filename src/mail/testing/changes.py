@@ -1,4 +1,4 @@
-"""Changes of a task: what a decision could return, for tests of stores; and what one did return, for tests of decisions."""
+"""Changes of a task: what a decision could return, for tests of stores, and what it did, for tests of decisions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -84,7 +84,8 @@ class Maker:
     ) -> TaskChange:
         """Return a later commit, which ends `turn` and makes `transition` if they are given.
 
-        A `deadline` replaces that of the task; resuming without one removes it. Without a `note` there is no event for it.
+        A `deadline` replaces that of the task; resuming without one removes it. Without a `note` there is no event
+        for it.
         """
         draft = Draft(task, SWARM, self.clock)
         if turn is not None:
@@ -147,7 +148,7 @@ def checkpoint(*contents: str) -> Checkpoint:
 
 
 class Change(NamedTuple):
-    """The change that a turn makes, in short: the results of its calls, the mail by mailbox and subject, the end of the task."""
+    """The change of a turn, in short: the results of its calls, the mail by mailbox and subject, the task's end."""
 
     results: tuple[str, ...] = ()
     mail: tuple[tuple[str, str], ...] = ()

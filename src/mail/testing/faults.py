@@ -3,9 +3,10 @@
     points = Points(at_name("after store.commit", StoreUnavailable("no answer")))
     store = FaultyPort(store, "store", points)
 
-A point is an await of the engine at one of its ports, and any place of yours that calls `Points.hit`. It is named after what is
-done there, such as `after store.commit`. A `Plan` decides what happens at each point. A `Strike` ends the process, with a
-signal or by cancelling its coroutines; without one, everything that the process still tries raises `Dead`.
+A point is an await of the engine at one of its ports, and any place of yours that calls `Points.hit`. It is named
+after what is done there, such as `after store.commit`. A `Plan` decides what happens at each point. A `Strike` ends
+the process, with a signal or by cancelling its coroutines; without one, everything that the process still tries
+raises `Dead`.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ Strike = Callable[[str], None]
 
 
 class Dead(asyncio.CancelledError):
-    """Raised at each further point of a process that has died. The engine handles it no more than it handles a SIGKILL."""
+    """Raised at each further point of a process that has died. The engine handles it no more than a SIGKILL."""
 
 
 def never(number: int, name: str) -> Verdict:

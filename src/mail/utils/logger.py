@@ -41,8 +41,9 @@ def get_loggers() -> list[str]:
 def init_logger() -> None:
     """Write logs to the console, and to a file that is rotated every day.
 
-    The file is `mail.log` in the folder `logs`, or in the one that MAIL_LOG_DIR names; if it can't be written, a warning
-    is logged. MAIL_LOG_LEVEL sets the level of MAIL's own loggers, by default INFO. Further calls only change the level.
+    The file is `mail.log` in the folder `logs`, or in the one that MAIL_LOG_DIR names; if it can't be written, a
+    warning is logged. MAIL_LOG_LEVEL sets the level of MAIL's own loggers, by default INFO. Further calls only change
+    the level.
     """
     level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
     if level not in logging.getLevelNamesMapping():

@@ -80,9 +80,9 @@ def _hits(item: Item, words: Iterable[str]) -> int:
 async def get_langmem_store() -> AsyncIterator[Any]:
     """Open a store for LangMem.
 
-    If DATABASE_URL names a PostgreSQL database it is LangGraph's `AsyncPostgresStore`, with its tables created; that needs
-    `langgraph-checkpoint-postgres`. Otherwise, or with a warning without that package, it is LangGraph's `InMemoryStore`,
-    or this module's if LangGraph is not installed.
+    If DATABASE_URL names a PostgreSQL database it is LangGraph's `AsyncPostgresStore`, with its tables created; that
+    needs `langgraph-checkpoint-postgres`. Otherwise, or with a warning without that package, it is LangGraph's
+    `InMemoryStore`, or this module's if LangGraph is not installed.
     """
     scheme, separator, rest = os.environ.get(DATABASE_VARIABLE, "").partition("://")
     scheme = scheme.partition("+")[0]  # postgresql+asyncpg:// names a driver, too

@@ -1,7 +1,7 @@
 """Calls of AWS services from async code, for the adapters of DynamoDB, S3 and SQS.
 
-The clients are those of botocore, as importing boto3 would double the time of a cold start. They block, so that calls run in
-threads, one per connection.
+The clients are those of botocore, as importing boto3 would double the time of a cold start. They block, so that calls
+run in threads, one per connection.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ import random
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from time import monotonic, time
 from typing import Any
 
 from mail.errors import StoreUnavailable
@@ -23,6 +25,12 @@ ATTEMPTS = 4
 """The number of botocore's attempts, with backoff, if a service is busy, broken or unreachable."""
 
 CONNECTIONS = 16
+
+FAR_SECONDS = 5.0
+"""The difference between the clock of this process and that of a service from which leases suffer."""
+
+LOOK_SECONDS = 60.0
+"""Seconds between two looks at it."""
 
 _CHANCE = random.SystemRandom()  # copies of one snapshot of a function must not draw the same numbers
 
@@ -59,6 +67,7 @@ class Aws:
         self._session: Any = None
         self._lock = threading.Lock()
         self._clients: list[AwsClient] = []
+        self._next_look: float | None = 0.0
 
     def client(self, service: str, *, connections: int = CONNECTIONS) -> "AwsClient":
         """Return a client of a service, such as `dynamodb`. It costs nothing until it is used."""
@@ -70,6 +79,26 @@ class Aws:
         """Close the connections of all clients, which make new ones for their next calls."""
         for client in self._clients:
             client.close_connections()
+
+    def compare_clocks(self, answer: Mapping[str, Any]) -> None:
+        """Warn, once, if the clock of this process is far from the date of an answer; look only now and then."""
+        now = monotonic()
+        if self._next_look is None or now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+        try:
+            ahead = time() - parsedate_to_datetime(date).timestamp()
+        except ValueError:  # an emulator may send none
+            return
+        if abs(ahead) > FAR_SECONDS:
+            self._next_look = None
+            logger.warning(
+                "the clock of this process is %.0f s %s that of AWS: turns may be taken over too early or too late; "
+                "set it",
+                abs(ahead),
+                "ahead of" if ahead > 0 else "behind",
+            )
 
     def make(self, service: str, connections: int) -> Any:
         """Make a client of botocore, which takes some 50 ms."""
@@ -150,6 +179,7 @@ class AwsClient:
         try:
             return await loop.run_in_executor(self._threads, self._call, operation, arguments)
         except ClientError as error:
+            self._aws.compare_clocks(error.response)
             code = error.response.get("Error", {}).get("Code", "")
             if code in expect:
                 raise Refused(code, error.response) from error
@@ -172,6 +202,7 @@ class AwsClient:
 
     def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = getattr(self.botocore, operation)(**arguments)
+        self._aws.compare_clocks(answer)
         if "Body" in answer:
             answer["Body"] = answer["Body"].read()
         return answer

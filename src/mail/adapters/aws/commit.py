@@ -1,12 +1,13 @@
 """A change of a task as one transaction, with its overflow.
 
-The writes of a transaction cost double, in whole KB per item. So a message that waits alone in its task stands in the item
-of the task, if that remains within its KB: then it need not be put and deleted, and is there when its turn is opened.
+The writes of a transaction cost double, in whole KB per item. So a message that waits alone in its task stands in the
+item of the task, if that remains within its KB: then it need not be put and deleted, and is there when its turn is
+opened.
 
-Texts too large for an item go to the bucket before the transaction. If there are more messages than a transaction has room
-for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged message
-is valid if that item exists with that id; otherwise it is a leftover of a failed commit. The same is true of the histories
-of a fork with very many agents.
+Texts too large for an item go to the bucket before the transaction. If there are more messages than a transaction has
+room for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged
+message is valid if that item exists with that id; otherwise it is a leftover of a failed commit. The same is true of
+the histories of a fork with very many agents.
 """
 
 from collections import Counter

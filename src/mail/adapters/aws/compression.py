@@ -17,15 +17,16 @@ _REMEMBERED = 8
 """Texts: one commit stores the same state, and may store the same message, in several items."""
 
 _WORDS = (
-    " the of and to in that is for it with as on be at by this have from or not are but what all were when we there can an"
-    " your which their said if do will each about how up out them then she many some so these would other into has more two"
-    " like him see time could no make than first been its who now people my made over did down only way find use may water"
-    " long little very after words called just where most know get through back much before go good new write our used me"
-    " man too any day same right look think also around another came come work three word must because does part even place"
-    " well such here take why things help put years different away again off went old number please thank you should"
-    " whether between today tomorrow because however information following answer question result request example error data"
-    " file code list name value user there are, that the , and the . The . I have . It is . You can . This is ation tion ing"
-    " ment ence ent, able to of the in the to the on the for the with the it is you are I will "
+    " the of and to in that is for it with as on be at by this have from or not are but what all were when we there "
+    "can an your which their said if do will each about how up out them then she many some so these would other into "
+    "has more two like him see time could no make than first been its who now people my made over did down only way "
+    "find use may water long little very after words called just where most know get through back much before go "
+    "good new write our used me man too any day same right look think also around another came come work three word "
+    "must because does part even place well such here take why things help put years different away again off went old "
+    "number please thank you should whether between today tomorrow because however information following answer "
+    "question result request example error data file code list name value user there are, that the , and the . The . "
+    "I have . It is . You can . This is ation tion ing ment ence ent, able to of the in the to the on the for the "
+    "with the it is you are I will "
 )
 
 _RARE_PARTS_OF_TASKS = (

@@ -1,4 +1,4 @@
-"""Documents in the table, in partitions of their own: an item each, but for the webhooks of a caller, which share one."""
+"""Documents in the table, in partitions of their own: an item each, but one for all webhooks of a caller."""
 
 from collections.abc import Mapping
 

@@ -1,16 +1,16 @@
 """Mailboxes of an exchange in a DynamoDB table, next to the tasks in it. `X` is `X#` and the exchange's name.
 
     X          E#owner              a registered entity, with its `box`
-    X#E#owner  BOX                  the entity: `box`, the id of its mailbox while it has one, and the number of mails `sent`
+    X#E#owner  BOX                  the entity: `box`, its mailbox's id while it has one, and the number of mails `sent`
     X#OUT      owner#box#n          the n-th mail that the entity has sent, until it is collected
     X#B#box    I#sender#n#mail_id   the sender's n-th mail, in an inbox
     X#B#box    W#sender             the number of the sender's last broadcast in this inbox
 
 A mail to one entity moves in one transaction. A broadcast may have more recipients than a transaction allows, so it is
-put into one inbox after the next, and leaves the outbox at the end. A process that finds it in the outbox starts from the
-beginning, also after a crash of the one before: inboxes that have it refuse it by the number in W, which stays after the
-mail was read. This works because the mails of an entity are numbered without gaps, in the transaction that stores them, and
-because a mail is only moved after the one before it has left the outbox.
+put into one inbox after the next, and leaves the outbox at the end. A process that finds it in the outbox starts from
+the beginning, also after a crash of the one before: inboxes that have it refuse it by the number in W, which stays
+after the mail was read. This works because the mails of an entity are numbered without gaps, in the transaction that
+stores them, and because a mail is only moved after the one before it has left the outbox.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ class TaskIndex:
         return TaskPage(tasks, None, is_ordered, tuple(cursors))
 
     async def dead(self, instance: str | None, limit: int, cursor: str | None) -> TaskPage:
-        """Return a page of tasks with dead letters, of an instance or of all. Raises BadRequest for a foreign cursor."""
+        """Return a page of tasks with dead letters, of one instance or all. Raises BadRequest for a foreign cursor."""
         start = None if cursor is None else _read_dead_cursor(cursor)
         condition, values = "#dead = :dead", {":dead": string(DEAD)}
         if instance is not None:
@@ -109,7 +109,7 @@ class TaskIndex:
         ]
 
     async def overdue(self, now: float) -> tuple[list[TaskKey], list[str]]:
-        """Return the running tasks whose deadline has passed, and the partitions of those that were not deleted as a whole."""
+        """Return the running tasks whose deadline has passed, and the partitions of those not deleted as a whole."""
         found = await self._running_partitions(now)
         items = await self._table.get_many((name, META) for name in found)
         tasks = await self._read(item for item in items if not self._reader.is_gone(item))

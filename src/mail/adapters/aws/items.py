@@ -12,8 +12,8 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
     T  R#generation          a finishing message
 
 History sorts before the inbox, so that one query returns the newest history and the head. `id` is the end of the
-message's own id: two commits on the same version use the same seq, and only one of them is stored, but both may stage mail
-(see `commit`).
+message's own id: two commits on the same version use the same seq, and only one of them is stored, but both may stage
+mail (see `commit`).
 
 Texts (`TEXTS`) are compressed where that makes them shorter.
 """

@@ -1,20 +1,20 @@
 """Leases and checkpoints of turns on DynamoDB.
 
-A worker that was taken for dead may still be alive. Its writes have no effect: all writes of a turn check the lease, which
-the worker that took over has replaced.
+A worker that was taken for dead may still be alive. Its writes have no effect: all writes of a turn check the lease,
+which the worker that took over has replaced.
 
 The rules, each kept by a condition of one request on the item of the task (`META`):
 
-1.  A turn is opened by the update that sets its lease, if no lease of the mailbox is live and the mailbox has mail. Only then
-    are the mail and the history read. A repeated update finds its own token, and succeeds.
+1.  A turn is opened by the update that sets its lease, if no lease of the mailbox is live and the mailbox has mail.
+    Only then are the mail and the history read. A repeated update finds its own token, and succeeds.
 2.  The message of a turn stands in `META` (`commit` has put it there) or in an item of its own, never in both: the
     transaction that writes one removes the other.
 3.  A checkpoint is stored beside the message of its turn. Only a turn that runs alone saves in `META`, and only up to
     `TASK_CHECKPOINT_BYTES`; the first save that doesn't fit takes message and checkpoint out, and later ones follow it.
-4.  Saves of a turn are numbered, and the number stands in the lease. A save with a lower number than that is late, and is
-    refused; a worker that doesn't remember its turn counts from above all numbers that are remembered.
-5.  What is remembered of a turn here only spares writes. Without it, a turn writes to the item of its message, which the
-    commit deletes, whether it is there or not.
+4.  Saves of a turn are numbered, and the number stands in the lease. A save with a lower number than that is late, and
+    is refused; a worker that doesn't remember its turn counts from above all numbers that are remembered.
+5.  What is remembered of a turn here only spares writes. Without it, a turn writes to the item of its message, which
+    the commit deletes, whether it is there or not.
 """
 
 import asyncio
@@ -105,8 +105,8 @@ class OpenTurn:
         size: the size of the task's item when it was opened, with the turn's lease; None if other turns ran.
         in_task: the tier and seq of its message if that stands in the item.
         saves: the number of its checkpoints.
-        shared_since: when it was opened, in seconds since the epoch, if other mailboxes had a turn or mail; None once the
-            task has been looked at.
+        shared_since: when it was opened, in seconds since the epoch, if other mailboxes had a turn or mail; None once
+            the task has been looked at.
     """
 
     size: int | None

@@ -1,10 +1,10 @@
 """Live events through the table, as a turn and its watcher run in different functions.
 
-The watcher notes in the item of the task until when it watches. A turn reads that with the lease that it takes or renews, and
-then keeps its latest events in an item of its own, written once a second at most. The watcher reads these items with the
-state of the task, for which it polls anyway. It infers the start and end of turns from their leases. A turn that runs when
-the watch begins learns of it when it renews its lease; until then, the watcher infers from the turn's checkpoint which
-actions run.
+The watcher notes in the item of the task until when it watches. A turn reads that with the lease that it takes or
+renews, and then keeps its latest events in an item of its own, written once a second at most. The watcher reads these
+items with the state of the task, for which it polls anyway. It infers the start and end of turns from their leases. A
+turn that runs when the watch begins learns of it when it renews its lease; until then, the watcher infers from the
+turn's checkpoint which actions run.
 """
 
 import asyncio
@@ -205,7 +205,7 @@ class DynamoDBLive:
     def _new_events(
         self, known: _Followed, stored: Sequence[LiveEvent], running: Container[str]
     ) -> Iterator[LiveEvent]:
-        """Yield the events of a turn's item; of a turn whose lease nobody has seen, if it was watched, and with an end."""
+        """Yield the events of a turn's item; of a turn whose lease nobody saw, if it was watched, and with an end."""
         last = stored[-1]
         is_over = last.turn not in running
         if is_over and (last.turn in known.over or last.timestamp < known.began):

@@ -1,10 +1,10 @@
 """Wakes mailboxes over SQS: a FIFO queue per tier, so that a flood of one tier never delays a more urgent one.
 
-A message of SQS is a wake-up. Those of one mailbox are one message group, so that they arrive one at a time, except those
-of the sweeper: a message that a dead worker has taken hides the rest of its group. Which turns
-there are, and in which order, depends on the mailbox alone. Outbound mail has a standard queue, as only such a queue can
-delay single messages for retries. Requests are always small enough: a batch of ten wake-ups, with names as long as the
-table allows, takes a sixth of the limit.
+A message of SQS is a wake-up. Those of one mailbox are one message group, so that they arrive one at a time, except
+those of the sweeper: a message that a dead worker has taken hides the rest of its group. Which turns
+there are, and in which order, depends on the mailbox alone. Outbound mail has a standard queue, as only such a queue
+can delay single messages for retries. Requests are always small enough: a batch of ten wake-ups, with names as long
+as the table allows, takes a sixth of the limit.
 """
 
 import asyncio
@@ -161,7 +161,7 @@ class SQSQueue:
         )
 
     async def invoke_sweeper(self, delays: Sequence[int]) -> None:
-        """Invoke the sweeper after each of these delays, in seconds, if there is a queue for that. Raises StoreUnavailable."""
+        """Invoke the sweeper after each of these delays, in seconds, if it has a queue. Raises StoreUnavailable."""
         if self._sweep_url:
             entries = [{"Id": str(delay), "MessageBody": "sweep", "DelaySeconds": delay} for delay in delays]
             await self._send_batch(self._sweep_url, entries)

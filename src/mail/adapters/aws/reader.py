@@ -117,7 +117,7 @@ class TaskReader:
         return items[-1], items[:-1]
 
     async def checkpoint(self, key: TaskKey, task: Item, mailbox: str) -> Checkpoint | None:
-        """Return the checkpoint of the turn that runs for a mailbox of the task with this item; None if it has none yet."""
+        """Return the checkpoint of the turn that runs for a mailbox of this item's task; None if it has none yet."""
         in_task = task_checkpoint(task, mailbox)
         if in_task is not None:
             return read_checkpoint(await self.text(in_task))
@@ -134,7 +134,7 @@ class TaskReader:
         return DELETING in item or is_expired(item, self.now())
 
     async def history(self, key: TaskKey, agent: str, after: int = 0, upto: int | None = None) -> History:
-        """Return an agent's history after its `after`-th part, up to its `upto`-th if that is given. Raises TaskNotFound."""
+        """Return an agent's history after its `after`-th part, up to its `upto`-th if given. Raises TaskNotFound."""
         end = history_end(agent) if upto is None else history_key(agent, upto + 1)
         items = await self._proven(await self._items(key, history_key(agent, after + 1), end))
         items = [item for item in items if upto is None or history_number(item) <= upto]
@@ -246,9 +246,9 @@ class TaskReader:
     ) -> list[Event]:
         """Return the first events after `after` (`Store.read_events`), without a gap. Raises TaskNotFound.
 
-        A query may miss a commit and find the next one, if both are made while it runs. So a gap is read again, and events
-        after a gap that remains are left to the next call; only before the first event there may be one, if older
-        events have expired.
+        A query may miss a commit and find the next one, if both are made while it runs. So a gap is read again, and
+        events after a gap that remains are left to the next call; only before the first event there may be one, if
+        older events have expired.
         """
         events = await self._events(key, after, limit, max_bytes)
         if events and events[-1].seq - after != len(events):
@@ -289,7 +289,7 @@ class TaskReader:
         return items[:limit]
 
     async def _counting(self, items: list[Item], task: Task) -> list[Item]:
-        """Return the messages that were in their mailboxes when `task` was read, without leftovers of failed commits."""
+        """Return the messages that were in mailboxes when `task` was read, without leftovers of failed commits."""
         return await self._proven(
             [item for item in items if mail_position(item)[1] <= task.seq and not self.is_gone(item)]
         )

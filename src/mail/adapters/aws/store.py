@@ -104,7 +104,7 @@ class DynamoDBStore:
     ) -> WebhookClaim | Busy | Idle:
         return await self._turns.claim(key, mailbox, lease, now)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         await self._turns.save(turn, checkpoint)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
@@ -228,7 +228,7 @@ class DynamoDBStore:
         self._changes.notify(task.key)
 
     async def _delete_items(self, name: str) -> None:
-        """Delete the items and the texts of a task that counts as gone; its own item is the last, for who resumes this."""
+        """Delete the items and texts of a task that counts as gone; its own item is the last, to resume this."""
         async with aclosing(self._table.pages(name, "A", "Z")) as pages:
             async for page in pages:
                 if self._blobs is not None:
@@ -299,7 +299,7 @@ class DynamoDBStore:
         return item is not None and item["commit"]["S"] == plan.commit_id
 
     async def _check_version(self, change: TaskChange) -> None:
-        """Refuse a change of an outdated task without paying for its transaction. Raises VersionConflict and LeaseLost."""
+        """Refuse a change of an outdated task without paying for a transaction. Raises VersionConflict, LeaseLost."""
         item = await self._table.get((partition(change.key), META))
         if item is None or int(item["version"]["N"]) != change.expected_version:
             raise await self._refusal(change, item)
@@ -307,7 +307,7 @@ class DynamoDBStore:
     async def _refusal(
         self, change: TaskChange, item: Item | None, seconds: float | None = None
     ) -> StoreError:
-        """Return why a change was refused, from the item of its task; wait if its transaction, of `seconds`, had many rivals."""
+        """Return why a change was refused, by its task's item; wait if its transaction, of `seconds`, had rivals."""
         turn = change.turn
         if item is not None and DELETING in item:
             return StoreUnavailable("the task of this id is being deleted; try again in a moment")

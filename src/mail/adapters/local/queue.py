@@ -35,7 +35,7 @@ class PriorityQueue:
                     taker.set_result(None)
 
     async def take(self, excluded: Collection[str] = ()) -> tuple[TaskKey, str]:
-        """Return the most urgent wake-up of a caller that is not excluded, when there is one; for one taker at a time."""
+        """Return the most urgent wake-up of a caller that is not excluded, once there is one; one taker at a time."""
         while (found := self._take_now(excluded)) is None:
             taker = asyncio.get_running_loop().create_future()
             self._takers.add(taker)

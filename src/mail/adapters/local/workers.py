@@ -34,8 +34,9 @@ SENDING_PER_MAILBOX = 8
 class LocalWorkers:
     """Runs the turns that a queue wakes, at most `concurrency` at a time, until stopped.
 
-    By default that many are as fit into memory. No caller takes all of it (`Shares`), so that nobody waits for another's
-    long turns. Turns that send to other swarms and webhooks don't count: they mostly wait, and keep no agent waiting.
+    By default that many are as fit into memory. No caller takes all of it (`Shares`), so that nobody waits for
+    another's long turns. Turns that send to other swarms and webhooks don't count: they mostly wait, and keep no
+    agent waiting.
     """
 
     def __init__(self, runtime: Runtime, queue: WakeUpSource, *, concurrency: int | None = None) -> None:

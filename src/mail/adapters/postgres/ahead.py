@@ -1,9 +1,9 @@
-"""Turns that commits open ahead: the process that commits a message also runs the turn that reads it, if a worker is free.
+"""Turns that commits open ahead: a process that commits a message runs its turn, too, if a worker is free.
 
-Such a commit takes the lease of the next turn, and the turn reads what was committed. So it needs no wake-up in the table,
-no look for it, and no look at the task. Each opened turn has a worker to itself from the moment it is planned. When
-workers are scarce, nothing is opened ahead: then wake-ups go through the table, in which callers take turns, and which other
-servers take from.
+Such a commit takes the lease of the next turn, and the turn reads what was committed. So it needs no wake-up in the
+table, no look for it, and no look at the task. Each opened turn has a worker to itself from the moment it is planned.
+When workers are scarce, nothing is opened ahead: then wake-ups go through the table, in which callers take turns, and
+which other servers take from.
 """
 
 from collections import OrderedDict, defaultdict
@@ -100,7 +100,7 @@ class Ahead:
     def settle(
         self, change: TaskChange, planned: Sequence[Opening], opened: Sequence[str], leased: Sequence[str]
     ) -> None:
-        """Let the turns begin that a commit has opened, in these mailboxes; `leased` are further mailboxes with a lease.
+        """Let the turns begin that a commit has opened, in these mailboxes; `leased` are others with a lease.
 
         Call it after each `plan`, whatever has become of the commit.
         """

@@ -33,8 +33,8 @@ class PostgreSQL(Database):
         "`mail server` (docs/postgres.md)"
     }
     backup_tools = (
-        "`mail` copies SQLite files; for PostgreSQL use pg_dump --format=custom --schema=mail --file=mail.dump URL, and "
-        "pg_restore --clean --if-exists --dbname=URL mail.dump while no server runs (docs/going-back.md)"
+        "`mail` copies SQLite files; for PostgreSQL use pg_dump --format=custom --schema=mail --file=mail.dump URL, "
+        "and pg_restore --clean --if-exists --dbname=URL mail.dump while no server runs (docs/going-back.md)"
     )
 
     def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:

@@ -1,9 +1,9 @@
 """A change of a task as one statement.
 
-It writes all or nothing, and nothing if the task has another version or the turn's lease is gone: all writes are joined with
-the row of the task that the statement could change. The statement before it has locked that row, so that it sees the last
-commit. The first commit of a task needs no lock, as it inserts that row. A commit may also take the leases of turns that read
-its messages (`mail.adapters.postgres.ahead`).
+It writes all or nothing, and nothing if the task has another version or the turn's lease is gone: all writes are
+joined with the row of the task that the statement could change. The statement before it has locked that row, so that
+it sees the last commit. The first commit of a task needs no lock, as it inserts that row. A commit may also take the
+leases of turns that read its messages (`mail.adapters.postgres.ahead`).
 """
 
 from collections.abc import Sequence

@@ -67,8 +67,8 @@ def read_old_tasks(url: str) -> Iterator[Iterator[dict[str, Any]]]:
         missing = [name for (name,) in connection.execute(_MISSING, ([*OLD_TABLES],))]
         if missing:
             raise ConfigurationError(
-                f"{hide_credentials(url)} has no tables of MAIL 1.3.6: {', '.join(missing)} missing in its schema public; "
-                "name the database that has them with --from"
+                f"{hide_credentials(url)} has no tables of MAIL 1.3.6: {', '.join(missing)} missing in its schema "
+                "public; name the database that has them with --from"
             )
         rows = connection.cursor(row_factory=dict_row)
 

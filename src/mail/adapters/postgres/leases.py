@@ -1,7 +1,7 @@
 """Leases and checkpoints of turns on PostgreSQL.
 
-A worker that was taken for dead may still be alive. Its writes have no effect: all writes of a turn check the lease, which
-the worker that took over has replaced. They check while they have the lock on the task's row, so that no lease is
+A worker that was taken for dead may still be alive. Its writes have no effect: all writes of a turn check the lease,
+which the worker that took over has replaced. They check while they have the lock on the task's row, so that no lease is
 replaced between the check and the write.
 """
 
@@ -29,7 +29,10 @@ NOW: LiteralString = "extract(epoch FROM clock_timestamp())::double precision"
 LOCK_TASK: LiteralString = "SELECT FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
 
 # A lease need not be on disk: if PostgreSQL loses it in a crash, its turn is run again.
-LOCK_TASK_LIGHTLY: LiteralString = "SELECT set_config('synchronous_commit', 'off', true) FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
+LOCK_TASK_LIGHTLY: LiteralString = (
+    "SELECT set_config('synchronous_commit', 'off', true) FROM mail.tasks WHERE id = "
+    "%(task)s FOR NO KEY UPDATE"
+)
 
 # The last condition is for a repeated statement, which finds its own lease.
 TAKE_LEASE: LiteralString = f"""
@@ -70,7 +73,9 @@ WHERE tasks.id = %(task)s
 
 LOOK: LiteralString = f"""
 SELECT tasks.state, lease.token, lease.expires > {NOW} + %(now)s, head.tier, head.seq, head.message, head.checkpoint,
-    ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND mailbox <> %(mailbox)s AND expires > {NOW} + %(now)s)
+    ARRAY(
+    SELECT mailbox FROM mail.leases WHERE task = %(task)s AND mailbox <> %(mailbox)s AND expires > {NOW} + %(now)s
+)
 FROM mail.tasks
 LEFT JOIN mail.leases AS lease ON lease.task = tasks.id AND lease.mailbox = %(mailbox)s
 LEFT JOIN LATERAL (
@@ -258,7 +263,7 @@ class Leases:
 
 
 def encode_lease(lease: Lease) -> str:
-    """Return what the column `token` has of a lease: its token, and the count of attempts unless it is the usual one."""
+    """Return a lease's value in the column `token`: its token, and the count of attempts unless it is usual."""
     is_usual = lease.attempt == 1 and not lease.seq
     return lease.token if is_usual else f"{lease.token}#{lease.attempt}#{lease.seq}"
 

@@ -1,7 +1,8 @@
 """Live events between servers, over a channel of LISTEN/NOTIFY of their own.
 
-A server that watches a task announces it, and the servers remember that for a while. So a turn knows from memory whether to
-send its events, and none are sent while nobody watches. A server that has just connected asks the others what they watch.
+A server that watches a task announces it, and the servers remember that for a while. So a turn knows from memory
+whether to send its events, and none are sent while nobody watches. A server that has just connected asks the others
+what they watch.
 """
 
 import asyncio

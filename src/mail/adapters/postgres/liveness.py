@@ -1,9 +1,9 @@
 """Finds servers that are gone, and takes over their work.
 
-Each server takes an advisory lock, under its number, on its listening connection. The lock ends with the connection, and the
-connection with the process; the remaining servers look for servers without a lock, which takes seconds. The leases of a
-server that hangs, with its connections alive, expire (`mail.core.engine.heartbeat`). A server that is alive but was
-taken for dead finds that its leases belong to other servers, and drops its turns.
+Each server takes an advisory lock, under its number, on its listening connection. The lock ends with the connection,
+and the connection with the process; the remaining servers look for servers without a lock, which takes seconds. The
+leases of a server that hangs, with its connections alive, expire (`mail.core.engine.heartbeat`). A server that is
+alive but was taken for dead finds that its leases belong to other servers, and drops its turns.
 """
 
 import asyncio

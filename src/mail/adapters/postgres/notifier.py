@@ -1,8 +1,8 @@
 """Notifications between processes over LISTEN/NOTIFY, by topic.
 
-A notification is a hint and may be lost, for example while the connection is down, so that every waiter also polls. They
-are sent in batches after the transaction that they are about, and not in it: a commit that notifies holds a lock of the
-whole database until it is on disk.
+A notification is a hint and may be lost, for example while the connection is down, so that every waiter also polls.
+They are sent in batches after the transaction that they are about, and not in it: a commit that notifies holds a lock
+of the whole database until it is on disk.
 """
 
 import asyncio

@@ -130,8 +130,8 @@ def one_line(error: Exception) -> str:
 async def transaction(connection: Connection) -> AsyncGenerator[None]:
     """Send the statements of a transaction as a whole; their results are read after it.
 
-    In autocommit mode PostgreSQL commits everything before a Sync, or nothing; with BEGIN and COMMIT, psycopg would wait
-    for each.
+    In autocommit mode PostgreSQL commits everything before a Sync, or nothing; with BEGIN and COMMIT, psycopg would
+    wait for each.
     """
     async with connection.pipeline():
         yield

@@ -1,12 +1,13 @@
 """Wakes mailboxes over PostgreSQL: a table of wake-ups, which the workers of all servers take from.
 
-A free worker takes the most urgent wake-up, past those that other workers are taking (SKIP LOCKED). Inside a tier, callers
-take turns: those that wait are in rounds with at most one wake-up of each caller (a fair queue by start tags). A wake-up that waits
-already is not added twice, so that the table has one row per waiting mailbox. Like every queue it has hints only: if a
-server crashes right after taking one, a sweep finds the mailbox.
+A free worker takes the most urgent wake-up, past those that other workers are taking (SKIP LOCKED). Inside a tier,
+callers take turns: those that wait are in rounds with at most one wake-up of each caller (a fair queue by start
+tags). A wake-up that waits already is not added twice, so that the table has one row per waiting mailbox. Like every
+queue it has hints only: if a server crashes right after taking one, a sweep finds the mailbox.
 
-A server looks at the table when something has been published, and again as long as it finds something. Other servers are notified only
-of wake-ups for which no worker is free here. Turns that commits have opened (`mail.adapters.postgres.ahead`) don't go through the table.
+A server looks at the table when something has been published, and again as long as it finds something. Other servers
+are notified only of wake-ups for which no worker is free here. Turns that commits have opened
+(`mail.adapters.postgres.ahead`) don't go through the table.
 """
 
 import asyncio
@@ -206,7 +207,7 @@ class PostgresQueue:
                     await asyncio.sleep(RETRY_SECONDS)
 
     def __len__(self) -> int:
-        """Return the number of turns that wait for a worker of this process; others can take the wake-ups in the table."""
+        """Return the number of turns that wait for a worker here; others can take the wake-ups in the table."""
         return len(self._ready)
 
     def _begin_turn(self, turn: Turn) -> None:

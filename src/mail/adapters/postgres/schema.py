@@ -19,12 +19,13 @@ SCHEMA_VERSION = 1
 LOCK = 0x6D61696C
 """The advisory lock under which tables are created, so that servers that start together do so one by one."""
 
-# A task's row is its lock: every change of a task locks that row first, and reads the rest afterwards. Each commit writes
-# it, and it is short (because of `fillfactor`, a new row stays on the page of the old one). `born` numbers tasks in the order in which
-# they began, and `due` is the deadline. A waiting message is a row of `inbox`, with the checkpoint of the turn that reads it.
-# A commit is a row of `commits`, which only a commit without events amends: its events, what it adds to a history, its response, the task's state
-# after it, and which mail it delivered (`delivered`) and consumed (`read`), so that a task can be read as it was after any
-# commit (`mail.adapters.shared.snapshots`). `owner` is the server that has a lease. `wake_ups` is the queue: it has hints,
+# A task's row is its lock: every change of a task locks that row first, and reads the rest afterwards. Each commit
+# writes it, and it is short (because of `fillfactor`, a new row stays on the page of the old one). `born` numbers
+# tasks in the order in which they began, and `due` is the deadline. A waiting message is a row of `inbox`, with the
+# checkpoint of the turn that reads it. A commit is a row of `commits`, which only a commit without events amends: its
+# events, what it adds to a history, its response, the task's state after it, and which mail it delivered
+# (`delivered`) and consumed (`read`), so that a task can be read as it was after any commit
+# (`mail.adapters.shared.snapshots`). `owner` is the server that has a lease. `wake_ups` is the queue: it has hints,
 # so that it is not logged, and empty after a crash of PostgreSQL. Its `round` is what makes callers take turns.
 SCHEMA: LiteralString = """
 CREATE SCHEMA IF NOT EXISTS mail;
@@ -235,8 +236,8 @@ def connected(url: str) -> Iterator[psycopg.Connection]:
         connection = psycopg.connect(**parameters)
     except psycopg.OperationalError as error:
         raise ConfigurationError(
-            f"{name} can't be reached; are its address, user and password right, and does the database exist (createdb)? "
-            f"PostgreSQL says: {one_line(error)}"
+            f"{name} can't be reached; are its address, user and password right, and does the database exist "
+            f"(createdb)? PostgreSQL says: {one_line(error)}"
         ) from error
     try:
         with connection:

@@ -1,9 +1,10 @@
 """The store on PostgreSQL, which any number of servers share. No state is in a process only.
 
 Opening a turn is one round trip and committing it another, however long the task; a commit may also open the next turn
-(`mail.adapters.postgres.ahead`). Each is a transaction that first locks the task's row and then reads, by another statement, which at READ COMMITTED sees all that was committed before the
-lock was taken. So the changes of one task are serial, different tasks don't wait for each other, and no transaction
-locks more than one task: there are no deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
+(`mail.adapters.postgres.ahead`). Each is a transaction that first locks the task's row and then reads, by another
+statement, which at READ COMMITTED sees all that was committed before the lock was taken. So the changes of one task
+are serial, different tasks don't wait for each other, and no transaction locks more than one task: there are no
+deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
 """
 
 import asyncio
@@ -93,7 +94,7 @@ class PostgresStore:
     ) -> WebhookClaim | Busy | Idle:
         return await self.turns.claim(key, mailbox, lease, now)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         await self.turns.save(turn, checkpoint)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
@@ -332,7 +333,8 @@ class PostgresStore:
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = await self._sql.fetch(
-            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS counted",
+            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS "
+            "counted",
             (instance, upto),
         )
         return int(count)

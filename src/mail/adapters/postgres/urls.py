@@ -19,8 +19,8 @@ DEFAULTS: dict[str, str | int] = {
 def read(url: str) -> dict[str, Any]:
     """Return the parameters of libpq in the URL, over the defaults.
 
-    Raises ConfigurationError for an invalid URL. The message repeats neither the URL nor the message of libpq: a password
-    with a `/` in it looks like a port.
+    Raises ConfigurationError for an invalid URL. The message repeats neither the URL nor the message of libpq: a
+    password with a `/` in it looks like a port.
     """
     from psycopg import ProgrammingError  # imported late: psycopg may not be installed
     from psycopg.conninfo import conninfo_to_dict
@@ -34,8 +34,8 @@ def read(url: str) -> dict[str, Any]:
     is_sound = all(port.isdecimal() or not port for port in ports) and not any("@" in name for name in names)
     if not given or not is_sound:
         raise ConfigurationError(
-            "the URL of the PostgreSQL database can't be read: it is postgresql://user:password@host:port/database, and "
-            "whatever is no letter or digit in the password is percent-encoded (@ is %40, / is %2F); or leave the "
+            "the URL of the PostgreSQL database can't be read: it is postgresql://user:password@host:port/database, "
+            "and whatever is no letter or digit in the password is percent-encoded (@ is %40, / is %2F); or leave the "
             "password out, and set PGPASSWORD"
         )
     return {**DEFAULTS, **given}

@@ -118,7 +118,8 @@ class SQLDocuments:
         values: dict[str, object] = dict(zip(table.key, key, strict=False))
         statement = self._selects.get((kind, len(values)))
         if statement is None:
-            statement = f"SELECT {', '.join(table.columns)} FROM {self._schema}{table.name} WHERE {self._equal(values) or 'true'}"  # noqa: S608
+            columns, where = ", ".join(table.columns), self._equal(values) or "true"
+            statement = f"SELECT {columns} FROM {self._schema}{table.name} WHERE {where}"  # noqa: S608
             self._selects[kind, len(values)] = statement
         rows = await self._execute(statement, values)
         return [_document(kind, table, dict(zip(table.columns, row, strict=True))) for row in rows]

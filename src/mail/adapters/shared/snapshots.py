@@ -3,7 +3,8 @@
 A commit stores the task's state, and which mail it delivered and consumed; the messages themselves are in the events of
 their commits. So the mail that waited after a commit is all that was delivered up to it, less what was consumed.
 
-A commit without events has no seq of its own. It changes the state after the last event, and what was consumed up to it.
+A commit without events has no seq of its own. It changes the state after the last event, and what was consumed up to
+it.
 """
 
 from collections import Counter
@@ -24,8 +25,8 @@ Waiting = dict[tuple[str, int], Tier]
 def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]:
     """Split a commit into rows with at most one agent's history each: seq, history and encoded events.
 
-    A commit is one row, except for a fork or an import: a new task with the histories of several agents has a row for each, and all
-    but the last row have one of the first events.
+    A commit is one row, except for a fork or an import: a new task with the histories of several agents has a row for
+    each, and all but the last row have one of the first events.
     """
     if len(change.histories) < 2:
         return [(change.task.seq, change.histories[0] if change.histories else None, change.encoded_events)]

@@ -21,10 +21,11 @@ SCHEMA_VERSION = 1
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
 # events. `tasks` has only the columns that tasks are looked up by; it changes when a task starts, stops or gets another
-# deadline. `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq` the
-# mail that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if several
-# messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound mail waits, `dead` while there are dead letters; `bytes` is what a task that has stopped stores. Short
-# columns come first, as long ones may spill to overflow pages.
+# deadline. `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq`
+# the mail that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if
+# several messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound
+# mail waits, `dead` while there are dead letters; `bytes` is what a task that has stopped stores. Short columns come
+# first, as long ones may spill to overflow pages.
 SCHEMA = """
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
@@ -108,7 +109,9 @@ MIGRATIONS: dict[int, str] = {}
 """The migration from each earlier version of the schema to the next."""
 
 LONGEST_LOG = 16_384
-"""Pages (64 MiB) of the write-ahead log from which a commit moves it itself (see `mail.adapters.sqlite.write_ahead_log`)."""
+"""Pages (64 MiB) of the write-ahead log from which a commit moves it itself (see
+`mail.adapters.sqlite.write_ahead_log`).
+"""
 
 TABLES = (
     "tasks",
@@ -163,9 +166,10 @@ class SQLiteDatabase:
 
     def __init__(self, path: str | Path, *, own: bool = True, synchronous: Synchronous = "normal") -> None:
         self.path = str(path)
-        self._synchronous = synchronous
+        self.synchronous = synchronous
         self._claim: sqlite3.Connection | None = None
         self._queue = asyncio.Lock()
+        self._is_locked = False  # by another process, when this one last tried to write in turn
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: ThreadPoolExecutor | None = None
         if self.path != IN_MEMORY:
@@ -195,7 +199,7 @@ class SQLiteDatabase:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
-            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         except BaseException:
             connection.close()
             raise
@@ -235,9 +239,9 @@ class SQLiteDatabase:
     async def write[T](self, attempt: Callable[[], T], *, lock_timeout: float | None = None) -> T:
         """Call a function that writes, and again while another process has locked the file.
 
-        The first call is made at once, on this thread. Later ones leave the event loop to others in between, and only one
-        of the waiting writes is tried at a time. Raises FileLocked if the file stays locked for `lock_timeout` seconds, by
-        default LOCK_TIMEOUT.
+        The first call is made at once, on this thread. Later ones leave the event loop to others in between, and only
+        one of the waiting writes is tried at a time. Raises FileLocked if the file stays locked for `lock_timeout`
+        seconds, by default LOCK_TIMEOUT.
         """
         if not self.is_waiting:
             try:
@@ -255,7 +259,8 @@ class SQLiteDatabase:
     ) -> T:
         """Await what writes, after the writes that wait already and before all others.
 
-        While another process has locked the file, it is repeated. Raises FileLocked as `write` does.
+        While another process has locked the file, it is repeated. Raises FileLocked as `write` does, and
+        StoreUnavailable if other writes of this process take so long.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a lock belongs to one event loop
@@ -266,11 +271,20 @@ class SQLiteDatabase:
                 while True:
                     end = limit.when()
                     limit.reschedule(None)  # it limits the wait, not the write
-                    with suppress(FileLocked):
-                        return await attempt()
+                    try:
+                        done = await attempt()
+                    except FileLocked:
+                        self._is_locked = True
+                    else:
+                        self._is_locked = False
+                        return done
                     limit.reschedule(end)
                     await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
+            if not self._is_locked:
+                raise StoreUnavailable(
+                    "the database is busy with other writes of this server; try again later"
+                ) from None
             logger.error("another process has locked %s for %g seconds", self.path, seconds)
             raise FileLocked(
                 f"Another process has locked the database {Path(self.path).name}; try again later"
@@ -279,8 +293,8 @@ class SQLiteDatabase:
     def in_thread[T](self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Begin to call a function in a thread, with a connection of its own to the file.
 
-        Meanwhile the other connection reads what was committed before. Only what `write_in_turn` awaits may write so. The
-        result is StoreUnavailable, and nothing is written, for an error of SQLite.
+        Meanwhile the other connection reads what was committed before. Only what `write_in_turn` awaits may write so.
+        The result is StoreUnavailable, and nothing is written, for an error of SQLite.
         """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "mail-sqlite")
@@ -312,9 +326,12 @@ class SQLiteDatabase:
 
 def unavailable(error: sqlite3.Error) -> StoreUnavailable:
     """Return the error of MAIL for one of SQLite, and log it unless a retry may help."""
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_BUSY:
         return FileLocked()
     logger.error("the database refused a statement: %s", error)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable("the disk of the database is full; make room, and try again")
     return StoreUnavailable()
 
 
@@ -336,7 +353,7 @@ def claim(path: str) -> sqlite3.Connection:
 
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
-    """Write a consistent copy of a database to a file, which appears, or is replaced, when it is complete and on the disk."""
+    """Write a consistent copy of a database to a file, which appears, or is replaced, once it is on the disk."""
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""The files of servers whose configuration names no database: `mail.db`, or `mail-<swarm>.db` if another swarm runs on it.
+"""The files of servers without a configured database: `mail.db`, or `mail-<swarm>.db` if another swarm has it.
 
 A swarm that has a file of its own finds it again, whatever else runs in the folder.
 """
@@ -33,7 +33,7 @@ def open_default_file(swarm: str, *, synchronous: Synchronous) -> SQLiteDatabase
 
 
 def find_default_file(swarm: str | None = None) -> str:
-    """Return the file of a swarm, or the only one in the current folder. Raises ConfigurationError if that is unclear."""
+    """Return the file of a swarm, or the only one in this folder. Raises ConfigurationError if that is unclear."""
     files = _default_files()
     if swarm is None and len(files) <= 1:
         return next(iter(files), SHARED_FILE)

@@ -3,8 +3,9 @@
 The exchange has tables and a schema version of its own, so that it may share a file with the tasks of a server: it
 ignores the server's claim on the file, and locks the file for one batch of deliveries at a time.
 
-The content of a mail is stored in one row, with references from outboxes and inboxes, and deleted with the last of them. A
-broadcast to more than a batch of mailboxes stays in the outbox, with its progress, until it is delivered to all.
+The content of a mail is stored in one row, with references from outboxes and inboxes, and deleted with the last of
+them. A broadcast to more than a batch of mailboxes stays in the outbox, with its progress, until it is delivered to
+all.
 """
 
 import asyncio

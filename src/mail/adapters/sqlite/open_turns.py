@@ -1,8 +1,8 @@
 """A small file beside the database, mapped into memory, that says which turns have begun and not ended.
 
-To write it costs a turn no call of the system, and the next process reads it: the turns that are still in it had begun when
-their process ended, or have failed. It is a list of places of one size; an empty one begins with zeros. It need not survive a
-power failure: what is outdated names messages that have been read.
+To write it costs a turn no call of the system, and the next process reads it: the turns that are still in it had
+begun when their process ended, or have failed. It is a list of places of one size; an empty one begins with zeros. It
+need not survive a power failure: what is outdated names messages that have been read.
 """
 
 import logging

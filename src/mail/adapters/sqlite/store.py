@@ -1,10 +1,11 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
-Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. A thread writes only
-large commits (`SQLiteDatabase.in_thread`), and while another process has locked the file, writes wait off the loop
-(`SQLiteDatabase.write`). As no other process writes tasks, recently
-used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases are in memory:
-they end with the process, so that a restart after a crash waits for nothing. It only knows which turns had begun (`OpenTurns`).
+Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. A thread
+writes only large commits (`SQLiteDatabase.in_thread`), and while another process has locked the file, writes wait off
+the loop (`SQLiteDatabase.write`). As no other process writes tasks, recently
+used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases are in
+memory: they end with the process, so that a restart after a crash waits for nothing. It only knows which turns had
+begun (`OpenTurns`).
 """
 
 import asyncio
@@ -136,7 +137,7 @@ class SQLiteStore:
         self._open_turns.begin(cached, mailbox, 0, lease)
         return WebhookClaim(cached.task, mailbox, lease, replaced)
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         def save() -> None:
             cached = self._leased_task(turn)
             self._database.execute(
@@ -150,6 +151,8 @@ class SQLiteStore:
                 self._make_room()
 
         await self._database.write(save, lock_timeout=TURN_LOCK_TIMEOUT)
+        if on_disk:
+            await self._log.sync()
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._find(key)
@@ -247,7 +250,7 @@ class SQLiteStore:
         encoder: TaskEncoder,
         row: int | None,
     ) -> None:
-        """Apply a change that was written to the task in memory. Raises VersionConflict if the table refused the task."""
+        """Apply a written change to the task in memory. Raises VersionConflict if the table refused the task."""
         if row is None:
             known = self._find(change.key)
             raise VersionConflict(known and known.task)

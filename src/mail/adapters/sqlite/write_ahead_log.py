@@ -1,7 +1,8 @@
-"""Moves the write-ahead log into the database file beside the event loop, as that waits for the disk."""
+"""Moves the write-ahead log into the database file, or to the disk, beside the event loop, as that takes time."""
 
 import asyncio
 import logging
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.pacing import PAUSE_SECONDS
 from mail.core.task.documents import IN_MEMORY
+from mail.errors import StoreUnavailable
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About how much is written before the log is moved."""
@@ -23,9 +25,14 @@ class WriteAheadLog:
     """The log of a database that this process writes."""
 
     def __init__(self, database: SQLiteDatabase) -> None:
-        self._file = None if database.path == IN_MEMORY else Path(database.path).resolve().as_uri()
+        self._path = None if database.path == IN_MEMORY else Path(database.path).resolve()
+        self._file = None if self._path is None else self._path.as_uri()
+        self._is_synced = database.path == IN_MEMORY or database.synchronous == "full"
         self._written = 0
         self._move: asyncio.Future[None] | None = None
+        self._syncs = 0
+        self._has_name = False
+        self._sync: asyncio.Future[None] | None = None
 
     async def settle(self) -> None:
         """Pause before a large write, until the log has been moved.
@@ -40,6 +47,28 @@ class WriteAheadLog:
                     return
                 move = self._begin(self._file)
             await asyncio.wait([move])
+
+    async def sync(self) -> None:
+        """Wait until all that was committed is on the disk, whatever `synchronous` is. Raises StoreUnavailable.
+
+        A thread waits for the disk, once for all who ask before it begins.
+        """
+        if self._is_synced or self._path is None:
+            return
+        own = self._syncs + 1  # one that runs may have begun before the last commit
+        while self._syncs < own:
+            if self._sync is None or self._sync.done():
+                self._syncs += 1
+                self._sync = asyncio.get_running_loop().run_in_executor(
+                    None, _sync, self._path, self._has_name
+                )
+            else:
+                await asyncio.wait([self._sync])
+        assert self._sync is not None
+        sync = self._sync
+        await asyncio.wait([sync])
+        sync.result()
+        self._has_name = True
 
     def add(self, size: int) -> None:
         """Count what a commit has written; move the log, in a thread, if that is much."""
@@ -61,3 +90,22 @@ def _move(file: str) -> None:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
     except sqlite3.Error as error:
         logger.warning("the write-ahead log was not moved into the database, and is moved later: %s", error)
+
+
+def _sync(path: Path, has_name: bool) -> None:
+    """Wait until the log, and its name in its folder, are on the disk."""
+    try:
+        _fsync(path.with_name(f"{path.name}-wal"), os.O_RDWR)
+        if not has_name and os.name != "nt":  # where folders can't be opened, and need not be
+            _fsync(path.parent, os.O_RDONLY)
+    except OSError as error:
+        logger.error("the write-ahead log of %s can't be written to the disk: %s", path.name, error)
+        raise StoreUnavailable from error
+
+
+def _fsync(path: Path, flags: int) -> None:
+    file = os.open(path, flags)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

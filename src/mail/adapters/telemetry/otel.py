@@ -1,9 +1,9 @@
 """Traces by OpenTelemetry. Needs the extra `otel`.
 
-A task is one trace: its turns, in any process, and the work of other swarms for it are children of the request that began
-it. Names and attributes are those of OpenTelemetry's semantic conventions for HTTP and generative AI (version 1.41; the
-latter are still in development), and `mail.*` where there are none. No span contains text of messages, nor the text of an
-error, which may quote it.
+A task is one trace: its turns, in any process, and the work of other swarms for it are children of the request that
+began it. Names and attributes are those of OpenTelemetry's semantic conventions for HTTP and generative AI (version
+1.41; the latter are still in development), and `mail.*` where there are none. No span contains text of messages, nor
+the text of an error, which may quote it.
 """
 
 from collections.abc import Iterator, Mapping

@@ -31,7 +31,9 @@ NOT_CALLED = (
     "litellm/**/rust_bridge/_native.abi3.so",
     "hf_xet*",
 )
-"""Patterns of what agents with a language model never come to: litellm's own server, and a faster way to download models."""
+"""Patterns of what agents with a language model never come to: litellm's own server, and a faster way to download
+models.
+"""
 
 BOTOCORE_SERVICES = {"dynamodb", "lambda", "s3", "sqs", "ssm", "sts"}
 """What we call. The descriptions of all others are 22 of the 25 MB of botocore."""

@@ -233,7 +233,9 @@ def deployment_template(name: str) -> str:
 
 
 REPLACEMENTS = {
-    "  # scripts/build_layer.py fills them. What ContentUri names is what they are made from.\n": "  # `mail build` fills them.\n",
+    "  # scripts/build_layer.py fills them. What ContentUri names is what they are made from.\n": (
+        "  # `mail build` fills them.\n"
+    ),
     "CodeUri: swarm/": "CodeUri: .build/swarm/",
     "Description: What the functions import, less what only turns need\n      ContentUri: requirements/": (
         "Description: What the functions import, less what only turns need\n      ContentUri: .build/api/"

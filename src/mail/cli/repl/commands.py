@@ -208,7 +208,7 @@ Work = Coroutine[Any, Any, int | None]
 
 
 def begin(words: list[str], session: Session) -> Work | None:
-    """Return what performs the command of a line; None if the line asks for help, which is printed. Raises UsageError."""
+    """Return what performs a line's command; None if the line asks for help, which is printed. Raises UsageError."""
     try:
         with PROMPT.make_context("", words, obj=session) as context:
             return cast("Work", PROMPT.invoke(context))

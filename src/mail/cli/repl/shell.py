@@ -159,7 +159,8 @@ class Shell:
             words = split(typed)
         except ValueError:
             raise UsageError(
-                "the line is not complete; close the quote, or remove the backslash at its end. A text with an apostrophe "
+                "the line is not complete; close the quote, or remove the backslash at its end. A text with an "
+                "apostrophe "
                 'needs double quotes: message "What\'s new?"'
             ) from None
         if not words:

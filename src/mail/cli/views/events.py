@@ -50,7 +50,7 @@ MAXIMUM_DEPTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that happened, `seconds` after the task began; `whom` is empty if it has no recipient, `id` if unknown."""
+    """Something that happened, `seconds` after the task began; `whom` is empty without a recipient, `id` if unknown."""
 
     seconds: float
     kind: str
@@ -101,7 +101,7 @@ def read_data(text: str) -> dict[str, Any]:
 
 
 def read_item(item: Mapping[str, Any]) -> tuple[Line, ...]:
-    """Return the lines of an item (`mail.core.decisions.items`), without times; none for one that shows nothing by itself."""
+    """Return the lines of an item (`mail.core.decisions.items`), without times; none for one that shows nothing."""
     number = str(item["seq"])
     who = one_line(item.get("who") or item.get("sender") or item.get("agent") or "")
     whom, text = one_line(", ".join(item.get("recipients") or ())), one_line(item.get("text") or "")
@@ -399,7 +399,7 @@ async def show_stream(
 
 
 def show_answer(shown: Shown, output: Output) -> None:
-    """Print the whole answer below a timeline, which shows only its beginning; on a terminal, how long agents worked."""
+    """Print the whole answer below a timeline, which shows its beginning; on a terminal, how long agents worked."""
     if shown.answer is None or output.as_json:
         return
     if not shown.questions:

@@ -23,7 +23,7 @@ CLEAR = "\r\x1b[2K"
 
 @dataclass(slots=True)
 class _Work:
-    """Something that an agent does: `label` says what, `note` adds why it takes long, and `said` is what its model writes."""
+    """Something that an agent does: `label` says what, `note` why it takes long, `said` is what its model writes."""
 
     label: str
     begun: float

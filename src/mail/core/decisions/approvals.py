@@ -1,8 +1,8 @@
 """Approvals: a person approves, edits or rejects a call of an action before the engine runs it. Pure functions.
 
 1. A turn that calls such an action pauses its task (`mail.core.decisions.breakpoints`). Its other actions have run.
-2. People decide on the waiting calls, together or one by one. After a decision on some of them, the task pauses again with
-   the rest. Calls on which nobody decides in time are rejected.
+2. People decide on the waiting calls, together or one by one. After a decision on some of them, the task pauses again
+   with the rest. Calls on which nobody decides in time are rejected.
 3. When all are decided and none is approved, the agent reads the results at once. Else the engine first runs the
    approved calls, as actions of a turn that calls no model and reads no message, and stores their results. A message
    of the system wakes the agent's mailbox for both turns: mail that comes later can't overtake it, so that a turn that
@@ -42,8 +42,8 @@ class GivenApproval(Value):
         all: whether to decide all calls that still wait for a decision.
         arguments: those to run the call with, in place of the model's.
         reason: the agent reads it if the call is rejected.
-        arguments_sha256: the SHA-256 of the arguments that the person has seen (`PausedCall.digest`); None to decide on the
-            call whatever its arguments are.
+        arguments_sha256: the SHA-256 of the arguments that the person has seen (`PausedCall.digest`); None to decide
+            on the call whatever its arguments are.
     """
 
     decision: Literal["approve", "edit", "reject"]
@@ -95,8 +95,8 @@ def decide(
                 )
             if each.arguments_sha256 not in (None, call.digest):
                 raise ArgumentsDiffer(
-                    f"call_id {call.call_id!r}: the call has other arguments than those with this arguments_sha256; its "
-                    f"arguments_text is {call.arguments_text}"
+                    f"call_id {call.call_id!r}: the call has other arguments than those with this arguments_sha256; "
+                    f"its arguments_text is {call.arguments_text}"
                 )
             if call.call_id in approvals:
                 raise BadApproval(f"call_id {call.call_id!r} has two decisions")

@@ -204,9 +204,9 @@ def require_no_question(task: Task) -> None:
         results="the result in kwargs.breakpoint_tool_call_result",
     )
     raise QuestionOpen(
-        f"task {task.task_id!r} waits for an answer, which this message is not: agent {waiting.agent!r} called {asked}. "
-        f"Answer with resume_from 'breakpoint_tool_call' and {ways}; or, to send the message and drop the question, "
-        "set drop_question to true",
+        f"task {task.task_id!r} waits for an answer, which this message is not: agent {waiting.agent!r} called "
+        f"{asked}. Answer with resume_from 'breakpoint_tool_call' and {ways}; or, to send the message and drop the "
+        "question, set drop_question to true",
         waiting.calls,
     )
 

@@ -43,8 +43,8 @@ class CallerLimits:
         """Raise StorageFull if an instance stores so much that it may add nothing."""
         if self.caller_bytes is not None and stored >= self.caller_bytes:
             raise StorageFull(
-                f"the tasks of {instance} store {stored} bytes, of {self.caller_bytes} that they may store; delete some, "
-                "such as with: mail task delete ID"
+                f"the tasks of {instance} store {stored} bytes, of {self.caller_bytes} that they may store; delete "
+                "some, such as with: mail task delete ID"
             )
 
     def check_depth(self, before: Task | None, change: TaskChange) -> None:

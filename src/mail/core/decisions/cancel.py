@@ -65,7 +65,7 @@ def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, clock: 
 
 
 def still_running(task: Task, leases: Mapping[str, Lease]) -> StillRunning:
-    """Return the agents and swarms of a cancelled task that have not stopped yet; `leases` are the current ones, by mailbox."""
+    """Return the agents and swarms of a cancelled task that have not stopped yet; `leases` are by mailbox."""
     return StillRunning(
         agents=tuple(sorted(mailbox for mailbox in leases if not goes_out(mailbox))),
         swarms=tuple(swarm for swarm, peer in task.peers.items() if peer.end_message),

@@ -4,7 +4,7 @@ A dead letter is an event of its task (`Draft.dead_letter`); `Task.dead_letters`
 
 | mailbox | when it is redriven |
 | --- | --- |
-| an agent's | it enters the mailbox again; a failed task resumes, another stopped task processes it when it is resumed |
+| an agent's | it enters the mailbox again; a failed task resumes, another stopped one reads it when it is resumed |
 | another swarm's | it is delivered as if for the first time, except in a cancelled task; its answer is awaited again |
 | a webhook's | its events are delivered again |
 

@@ -8,7 +8,7 @@ from mail.errors import TaskBusy
 
 
 def check_deletable(task: Task, leased: Collection[str]) -> None:
-    """Raise TaskBusy unless a task has stopped and other swarms know that; `leased` are the mailboxes with running turns.
+    """Raise TaskBusy unless a task has stopped and other swarms know that; `leased` are mailboxes with running turns.
 
     Mail that waits for webhooks is deleted with the task.
     """

@@ -1,7 +1,7 @@
 """Counting calls of actions that fail again and again. Pure functions.
 
-The same call has the same name and arguments, whatever the order of their keys. It is counted across turns and within one,
-until it succeeds or fails with another error; a call that succeeds is never counted, however often it is made.
+The same call has the same name and arguments, whatever the order of their keys. It is counted across turns and within
+one, until it succeeds or fails with another error; a call that succeeds is never counted, however often it is made.
 """
 
 import json
@@ -14,7 +14,7 @@ from mail.core.task.failing_calls import FAILING_CALLS, NOTED_FAILURES, FailingC
 def count_call(
     known: tuple[FailingCall, ...], agent: str, call: AgentToolCall, error: str | None
 ) -> tuple[tuple[FailingCall, ...], int]:
-    """Return the failing calls after a call that ended with an `error`, None for success, and how often it has failed."""
+    """Return the failing calls after a call that ended with `error`, None for success, and how often it has failed."""
     digest = _digest(json.dumps([call.tool_name, call.tool_args], sort_keys=True))
     before = next((each for each in known if (each.agent, each.call) == (agent, digest)), None)
     others = known if before is None else tuple(each for each in known if each is not before)
@@ -26,7 +26,7 @@ def count_call(
 
 
 def note_failures(times: int, limit: int) -> str:
-    """Return what the agent reads behind the error of a call that has failed so often; nothing for the first failures."""
+    """Return what the agent reads behind the error of a call that failed so often; nothing for the first failures."""
     if times < NOTED_FAILURES:
         return ""
     note = f"\nThis call has failed {times} times with the same error; don't repeat it unchanged."

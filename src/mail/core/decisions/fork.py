@@ -50,8 +50,8 @@ def fork(
 ) -> TaskChange:
     """Make a task for the caller from a snapshot; `histories` are the agents' histories at that time.
 
-    With `run` it runs immediately, within the caller's `ceiling`. `actions` defaults to what the first task has. Raises BadRequest if the task was not running then,
-    and BadClientTools if its client tools clash with the swarm's.
+    With `run` it runs immediately, within the caller's `ceiling`. `actions` defaults to what the first task has.
+    Raises BadRequest if the task was not running then, and BadClientTools if its client tools clash with the swarm's.
     """
     task = snapshot.task
     if run and not _could_run(task):

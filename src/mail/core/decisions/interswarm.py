@@ -1,7 +1,7 @@
 """Mail to other swarms: its form on the wire, and the effect on the task when delivery succeeds or fails.
 
-Pure functions; `mail.core.engine.interswarm` performs them. A peer's mailbox is processed even when the task has stopped, as
-the end of a task is reported by mail too.
+Pure functions; `mail.core.engine.interswarm` performs them. A peer's mailbox is processed even when the task has
+stopped, as the end of a task is reported by mail too.
 """
 
 from collections.abc import Sequence
@@ -142,7 +142,7 @@ def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
 
 
 def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock) -> TaskChange:
-    """Note that the peer has accepted the message; `runner` is the principal under which it stores the task, if known."""
+    """Note that the peer has accepted the message; `runner` is the principal that stores the task there, if known."""
     draft, peer = _end_delivery(task, swarm, turn, clock)
     _reached(draft, peer, turn.entry)
     if not goes_back(task, peer):

@@ -1,8 +1,8 @@
 """Manual mode: the caller decides which agent takes a turn, and who receives its response. Pure functions.
 
 - Mail of a manual task waits in the mailboxes and wakes no agent.
-- A step asks an agent for a response (`begin_step`). The agent reads all its mail first: in the same turn or, if that is
-  too much for one commit, in earlier turns without a model call (`read_ahead`).
+- A step asks an agent for a response (`begin_step`). The agent reads all its mail first: in the same turn or, if that
+  is too much for one commit, in earlier turns without a model call (`read_ahead`).
 - The agent's response, as text or by any tool that sends a message, goes to the audience of the step only.
 - An agent that calls actions first, or makes a mistake, gets another turn in the same step.
 - Stalled tasks are not nudged: the caller is in control.

@@ -90,7 +90,8 @@ def may_reach(
 ) -> bool:
     """Return whether a message may access a task: its swarm is the task's parent, or takes part in it.
 
-    `caller_id` is the id of the message's token; `is_known` is whether that token belongs to the message's source swarm.
+    `caller_id` is the id of the message's token; `is_known` is whether that token belongs to the message's source
+    swarm.
     """
     if task.instance == runner_of(caller_id, swarm) and message.source_swarm == task.parent_swarm:
         return True
@@ -107,7 +108,8 @@ def receive(
 ) -> TaskChange | None:
     """Decide the effect of a message on its task; None for a duplicate. Raises BadRequest, Forbidden.
 
-    With `entrypoints_only`, other swarms reach only agents that people may write to, and those that wait for their answer.
+    With `entrypoints_only`, other swarms reach only agents that people may write to, and those that wait for their
+    answer.
     """
     if task.owner != message.task_owner:
         raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")

@@ -51,7 +51,7 @@ def begins_turn(event: Event, *, is_reply: bool) -> bool:
 
 @value
 class _Sent:
-    """A message that waits in mailboxes; `cause` is its event or, for a note of the system on a turn, that turn's cause."""
+    """A message that waits in mailboxes; `cause` is its event or, for a note on a turn, that turn's cause."""
 
     cause: int
     time: datetime
@@ -117,7 +117,7 @@ class Spans:
         return is_first
 
     def within(self, after: float, seconds: float) -> str:
-        """Return when something began, `after` seconds from the turn's begin: it ended before the turn, which is rounded."""
+        """Return when something began, `after` seconds into the turn: it ended before the turn, which is rounded."""
         if self.turn is None:
             return self._stamp
         begin = datetime.fromisoformat(self.turn.time)

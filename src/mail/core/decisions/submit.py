@@ -3,7 +3,7 @@
 | the task is | the message is | effect |
 | --- | --- | --- |
 | unknown | new | the task begins |
-| running | new, or user_response | more mail for the entrypoint, and as many steps again; if the answer comes first, a second one follows |
+| running | new, or user_response | more mail for the entrypoint, and as many steps again; it may have a second answer |
 | paused | breakpoint_tool_call | the waiting agent gets the tool results |
 | paused | new | refused, unless it says to drop the question |
 | paused, completed, failed | new, or user_response | a new generation; waiting mail becomes deliverable again |

@@ -4,7 +4,7 @@
 | --- | --- |
 | a request or an interrupt of an agent | the answer to that agent |
 | a person's message | the task's answer, if it may complete the task; the answer to the person who asked it directly |
-| anything else: a response, results of its actions, an error | the answer to the last agent that waits for it; if there is none, the task's answer, if it is the agent that has to give it |
+| a response, results of actions, an error | that of the last agent that waits, else the task's, if it gives that |
 | a broadcast of an agent | a remark, unless nothing else would happen: then as above |
 
 Text is a remark, too, as long as the agent waits for answers that can still come, or has other mail to read; and, if it
@@ -27,8 +27,8 @@ def interpret(
 ) -> MAILTool | None:
     """Return the tool call that the text of agent `name` stands for, after it has `read` a message; None for a remark.
 
-    `can_wait` is whether anything else will happen in the task. Raises ToolCallFault if somebody waits for an answer that
-    the agent can't give.
+    `can_wait` is whether anything else will happen in the task. Raises ToolCallFault if somebody waits for an answer
+    that the agent can't give.
     """
     sender, kind = read.sender, read.msg_type
     is_person = sender.is_person

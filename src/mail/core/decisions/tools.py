@@ -1,7 +1,7 @@
 """The effects of MAIL tools.
 
-`ToolExecutor.perform` runs the method for a tool; it returns the text of the tool result, or raises an AgentFault with the
-error for the agent.
+`ToolExecutor.perform` runs the method for a tool; it returns the text of the tool result, or raises an AgentFault
+with the error for the agent.
 """
 
 from collections.abc import Callable

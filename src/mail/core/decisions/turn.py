@@ -148,8 +148,8 @@ def outgrow(
 def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int, clock: Clock) -> TaskChange:
     """End a task because so many attempts at one of its turns could not be committed.
 
-    Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a dead
-    letter, unless it waits for approved calls, which run when the task is resumed.
+    Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a
+    dead letter, unless it waits for approved calls, which run when the task is resumed.
     """
     if turn.mailbox in swarm.agents and is_discarded(task, turn):
         return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
@@ -247,7 +247,8 @@ def _waits_for_peers(draft: Draft) -> bool:
 def text_recipient(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> str:
     """Return who receives text that the agent writes in this turn, if it calls no tool: an agent, or `user`.
 
-    Live events show it while a model writes. Empty if nobody would receive it: a remark, or an agent that must call tools.
+    Live events show it while a model writes. Empty if nobody would receive it: a remark, or an agent that must call
+    tools.
     """
     agent = swarm.agent(turn.mailbox)
     if agent.strict_tools or task.turn_tools(turn.mailbox).is_required:
@@ -311,7 +312,7 @@ class _TurnFields(TypedDict, total=False):
 
 
 class SettlementPolicy(Protocol):
-    """The rules of a settlement that depend on the mode of the task; `mail.core.decisions.manual` has those of a step."""
+    """The rules of a settlement that depend on the task's mode; `mail.core.decisions.manual` has those of a step."""
 
     def text_of(self, output: Checkpoint) -> str | None:
         """Return the text of an output that calls no tool of MAIL; None if there is no text, or such a call."""
@@ -730,7 +731,7 @@ class Settlement:
         self.draft.dead_letter(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
 
     def report_failure(self, reason: str, waiting: str | None = None) -> None:
-        """Report the agent's failure to the `waiting` agent, the sender of its message or the entrypoint, or end the task.
+        """Report the agent's failure to the `waiting` agent, its message's sender or the entrypoint, or end the task.
 
         A turn that began before the task was paused or resumed doesn't end it, as the user has written, or will.
         """

@@ -1,7 +1,7 @@
-"""Webhooks of a task: adding them, the requests they receive, and the effect on the task when sending succeeds or fails.
+"""Webhooks of a task: adding them, the requests they receive, and what success or failure does to the task.
 
-Pure functions; `mail.core.engine.webhooks` performs them. Every event is sent at least once, in order per webhook: an event
-that can't be sent delays those after it, and in the end they become one dead letter.
+Pure functions; `mail.core.engine.webhooks` performs them. Every event is sent at least once, in order per webhook: an
+event that can't be sent delays those after it, and in the end they become one dead letter.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,1 +1,1 @@
-"""The engine: runs the turns of agents, peers and webhooks, and submissions, as `core.decisions` decides, and commits them."""
+"""The engine: runs submissions and the turns of agents, peers and webhooks by `core.decisions`, and commits them."""

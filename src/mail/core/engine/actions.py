@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from typing import Protocol
 
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
@@ -34,13 +35,20 @@ FORK_REFUSES = (
 )
 
 
+class Keep(Protocol):
+    """Stores a checkpoint, as `Store.save_checkpoint` does. Raises TaskFull or StoreError."""
+
+    def __call__(
+        self, checkpoint: Checkpoint, /, *, on_disk: bool = False
+    ) -> Coroutine[None, None, None]: ...
+
+
 class ActionRunner:
     """Runs the actions that an agent has called in a turn; those that need approval get a receipt that says so.
 
     Args:
         find: returns the action that runs for a tool; None for a tool that is no action.
         sequential: whether all actions of the agent run one after the other.
-        keep: stores a checkpoint. Raises TaskFull or StoreError.
         mode: whether actions that are not read-only run, wait for approval, or are refused.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
     """
@@ -48,7 +56,7 @@ class ActionRunner:
     def __init__(
         self,
         find: Callable[[str], ActionCore | None],
-        keep: Callable[[Checkpoint], Awaitable[None]],
+        keep: Keep,
         *,
         sequential: bool,
         mode: ForkActions,
@@ -128,7 +136,7 @@ class ActionRunner:
             return checkpoint
         for index, _ in group:
             checkpoint = self._with(checkpoint, index, Receipt(state=Receipt.State.STARTED))
-        await self._keep(checkpoint)
+        await self._keep(checkpoint, on_disk=not all(action.idempotent for _, action in group))
         if len(group) == 1:
             ((index, action),) = group
             receipt = await self._run_action(action, checkpoint, index)

@@ -205,9 +205,9 @@ class Admission:
                 *(source, caller_id, ids[0]),
             )
             raise Forbidden(
-                f"the token of this request has the id {caller_id!r}, and swarm {wiring.swarm.name!r} expects {ids[0]!r} of swarm {source!r}: "
-                f"use a token with that id, or ask the operator of {wiring.swarm.name!r} to register {source!r} with "
-                f"the caller_id {caller_id!r}"
+                f"the token of this request has the id {caller_id!r}, and swarm {wiring.swarm.name!r} expects "
+                f"{ids[0]!r} of swarm {source!r}: use a token with that id, or ask the operator of "
+                f"{wiring.swarm.name!r} to register {source!r} with the caller_id {caller_id!r}"
             )
         if not back and wiring.peers is not None and (obstacle := await wiring.peers.obstacle(source)):
             logger.warning(

@@ -1,12 +1,13 @@
 """Attempts at turns: counts those that have failed, and keeps turns apart that may be the reason why processes end.
 
-An attempt has failed if its process ended during it, or if an error of the engine itself prevented its commit. The lease of
-the turn carries the count (`Lease.attempt`), so that it outlives the process and costs a turn nothing. Not counted are the
-turns that a shutdown hands back, and a store that can't be reached. A commit and the end of an action reset the count.
+An attempt has failed if its process ended during it, or if an error of the engine itself prevented its commit. The
+lease of the turn carries the count (`Lease.attempt`), so that it outlives the process and costs a turn nothing. Not
+counted are the turns that a shutdown hands back, and a store that can't be reached. A commit and the end of an action
+reset the count.
 
-A process that ends takes all its turns with it, and most are innocent. So the turns that have failed repeatedly are run beside
-fewer and fewer of their kind: those at fault are soon alone, and the innocent ones end. One that never succeeds
-becomes a dead letter.
+A process that ends takes all its turns with it, and most are innocent. So the turns that have failed repeatedly are
+run beside fewer and fewer of their kind: those at fault are soon alone, and the innocent ones end. One that never
+succeeds becomes a dead letter.
 """
 
 import asyncio
@@ -104,9 +105,9 @@ class Suspects:
     async def admit(self, failed: int, since: float) -> AsyncGenerator[bool]:
         """Wait until a turn may run that has failed so often; yield whether its attempt counts.
 
-        It doesn't if the turn has waited for `PATIENCE_SECONDS` and runs beside others of its kind. Those that began last
-        (`since`) are admitted first: the process may have ended because of them. A turn that would run alone also waits
-        until no other turn runs, so that processes which end for other reasons don't count.
+        It doesn't if the turn has waited for `PATIENCE_SECONDS` and runs beside others of its kind. Those that began
+        last (`since`) are admitted first: the process may have ended because of them. A turn that would run alone
+        also waits until no other turn runs, so that processes which end for other reasons don't count.
         """
         if failed < NARROWED:
             yield True

@@ -20,7 +20,7 @@ KNOWN_CALLERS = 4096
 
 
 class _Usage:
-    """What was committed for a caller since the store was asked; it is asked each time while the caller's storage is full."""
+    """What was committed for a caller since the store was asked, which it is each time while the storage is full."""
 
     def __init__(self) -> None:
         self.commits = 0

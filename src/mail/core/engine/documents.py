@@ -68,13 +68,13 @@ class ServerDocuments:
         return await self._documents.delete(Kind.TOKEN, digest)
 
     async def add_sign_in_link(self, link: SignInLink, *, now: float) -> None:
-        """Store a sign-in link. Where the database doesn't do so itself, this deletes links that had expired at `now`."""
+        """Store a sign-in link. Where the database doesn't do so itself, delete links that had expired at `now`."""
         fields = {"role": link.role, "id": link.id, "made_with": link.made_with}
         document = Document((link.digest,), fields, link.expires)
         await self._documents.put(Kind.SIGN_IN_LINK, document, condition=PutIf.ABSENT, now=now)
 
     async def take_sign_in_link(self, digest: str) -> SignInLink | None:
-        """Delete a sign-in link and return it, expired or not; None if there is none, or another process has taken it."""
+        """Delete a sign-in link and return it, expired or not; None if there is none, or another process took it."""
         document = await self._documents.get(Kind.SIGN_IN_LINK, digest)
         if document is None or not await self._documents.delete(Kind.SIGN_IN_LINK, digest):
             return None
@@ -141,7 +141,7 @@ class ServerDocuments:
         return in_order(map(_webhook, documents))
 
     async def all_webhooks(self) -> list[tuple[str, WebhookRecord]]:
-        """Return the registered webhooks of all callers, each with its caller (`role:id@swarm`), in order of the callers."""
+        """Return the registered webhooks of all callers, each with its caller (`role:id@swarm`), ordered by caller."""
         documents = await self._documents.find(Kind.WEBHOOK)
         found = [(document.key[0], _webhook(document)) for document in documents]
         return sorted(found, key=lambda each: (each[0], each[1].created, each[1].id))

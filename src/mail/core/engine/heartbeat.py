@@ -1,7 +1,7 @@
 """The heartbeat: renews the leases of the turns that run in this process, and stops turns that have lost theirs.
 
-A lease is short, so that a worker that is dead, frozen or cut off is noticed soon. Quick turns end before the first renewal. The
-longer ones are renewed together, by one call of the store.
+A lease is short, so that a worker that is dead, frozen or cut off is noticed soon. Quick turns end before the first
+renewal. The longer ones are renewed together, by one call of the store.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ RENEWALS = 3
 """How many times a lease is renewed in the time in which it would expire."""
 
 TICKS = 15
-"""How many times leases are checked in that time. A turn that is younger than the pause between two checks is left alone."""
+"""How many times leases are checked in that time. A turn that is younger than the pause between two checks is left
+alone.
+"""
 
 OnRenewal = Callable[[float], Awaitable[None]]
 """Called after each renewal, with the seconds for which other workers must not begin the turn."""
@@ -75,7 +77,7 @@ class Heartbeat:
         return token in self._held
 
     def is_late(self, leased: LeasedTurn) -> bool:
-        """Return whether a turn that runs here has not renewed its lease in time, because the event loop was too busy."""
+        """Return whether a turn that runs here has not renewed its lease in time, as the event loop was too busy."""
         held = self._held.get(leased.turn.lease.token)
         return held is not None and held.expires <= self._now()
 

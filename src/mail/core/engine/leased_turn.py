@@ -86,7 +86,7 @@ class LeasedTurn(ABC):
 
     @abstractmethod
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
-        """End the turn as failed after so many attempts, without running it; None if its message is newer than `upto`."""
+        """End the turn as failed after so many attempts, without a run; None if its message is newer than `upto`."""
 
     async def abandon(self, reason: str, attempts: int) -> TaskChange | None:
         """End the task, for that reason, by a commit that contains nothing of the turn."""
@@ -98,7 +98,7 @@ class LeasedTurn(ABC):
         """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
 
     def stop(self, error: StoreError) -> None:  # noqa: B027  # requests to peers and webhooks are short
-        """Stop waiting for the agent and end with the error, as the turn has lost its lease; safe to call at any time."""
+        """Stop waiting for the agent and end with the error, as the turn lost its lease; safe to call at any time."""
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return the turn's measurements."""

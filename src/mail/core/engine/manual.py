@@ -33,8 +33,8 @@ TURNS_TO_RESPOND = 25
 """How many turns an agent may use to call actions before a step fails."""
 
 Compress = Callable[[History, History], Awaitable[tuple[int, str] | None]]
-"""Takes an agent's history, already compressed, and the prompts of its turn; returns how many entries at the beginning of the
-history to replace, and their summary; None to keep it."""
+"""Takes an agent's history, already compressed, and the prompts of its turn; returns how many entries at the
+beginning of the history to replace, and their summary; None to keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class ManualMode:
 
         An agent takes one step at a time; a second one that starts meanwhile, on any server, fails.
 
-        Raises BadRequest for names that are not agents, TaskNotFound, and StepFailed if the agent gives no response; the
-        mail that it has not read then still waits.
+        Raises BadRequest for names that are not agents, TaskNotFound, and StepFailed if the agent gives no response;
+        the mail that it has not read then still waits.
         """
         CURRENT_TASK.set(key.task_id)
         step.check(self._wiring.swarm)

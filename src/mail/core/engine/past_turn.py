@@ -142,7 +142,7 @@ async def read_turn(
     limit: int | None = None,
     max_bytes: int | None = None,
 ) -> PastTurn:
-    """Return the turn to which an event of a task belongs, with the last `limit` entries of the history, of `max_bytes`.
+    """Return the turn of an event of a task, with the last `limit` entries of its history, of at most `max_bytes`.
 
     These bound what is read, too: the commit of the turn and the one before it, the turn's mail, and the end of the
     history. In manual mode, where a summary may replace entries far back, the whole history up to the turn is read.
@@ -199,8 +199,8 @@ async def _read_end(
 ) -> tuple[int, History]:
     """Return the end of the agent's first `upto` portions, and how many portions before it were not read.
 
-    It has more entries than `limit` or `max_bytes` allow, unless it is the whole history. It is read in pages, which get
-    longer while they are small.
+    It has more entries than `limit` or `max_bytes` allow, unless it is the whole history. It is read in pages, which
+    get longer while they are small.
     """
     entries: History = []
     size, portions = 0, FIRST_PAGE

@@ -54,9 +54,9 @@ class Runtime(Wiring):
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a caller's message; when this returns, it is stored and will be processed.
 
-        A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its first result
-        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict, TaskFull or RateLimited
-        if it can't be accepted; then nothing is stored.
+        A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its
+        first result is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict, TaskFull
+        or RateLimited if it can't be accepted; then nothing is stored.
         """
         return await self.admission.submit(caller, submission)
 
@@ -101,8 +101,9 @@ class Runtime(Wiring):
     ) -> Forked:
         """Fork a caller's task as it was at an event, by default its last (`mail.core.decisions.fork`).
 
-        `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the fork; if there is such a task, it is the fork that the same request has made before. Raises
-        TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
+        `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the
+        fork; if there is such a task, it is the fork that the same request has made before. Raises TaskNotFound,
+        BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
         """
         return await self.admission.fork(
             caller, task_id, at=at, run=run, actions=actions, ceiling=ceiling, new_id=new_id

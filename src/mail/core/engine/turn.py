@@ -51,7 +51,9 @@ from mail.errors import AgentUnavailable, StoreError, TaskFull
 logger = logging.getLogger(__name__)
 
 PARTS_READ = 8
-"""A turn works on a message as long as on a history of so many times its size: it stores the one and reads the other."""
+"""A turn works on a message as long as on a history of so many times its size: it stores the one and reads the
+other.
+"""
 
 
 @value
@@ -113,7 +115,8 @@ class AgentTurn[T: Turn](LeasedTurn):
     """The turn of an agent.
 
     `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
-    to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no limit.
+    to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no
+    limit.
     """
 
     turn: T
@@ -356,7 +359,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         return await actions.run(output)
 
     async def _provide(self, source: ToolSource) -> ProvidedTools:
-        """Return the tools of a source, without those whose names the caller's tools have, and lend them to the turn."""
+        """Return a source's tools, without those that share a name with the caller's, and lend them to the turn."""
         provided = await source.tools()
         lent = {tool.name for tool in TURN.get().tools.tools}
         if not lent.isdisjoint(provided.actions):
@@ -414,7 +417,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 
-    async def _keep(self, checkpoint: Checkpoint) -> None:
+    async def _keep(self, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""
         results = sum(text_size(receipt.content) for receipt in checkpoint.receipts if receipt is not None)
         if self._max_bytes is not None and self.turn.task.stored_bytes + results > self._max_bytes:
@@ -423,7 +426,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         if attempt > 1:
             is_progress = checkpoint.ended > (0 if kept is None else kept.ended)
             checkpoint = replace(checkpoint, attempt=attempt if is_progress or kept is None else kept.attempt)
-        await self._store.save_checkpoint(self.turn, checkpoint)
+        await self._store.save_checkpoint(self.turn, checkpoint, on_disk=on_disk)
         self._kept = checkpoint
 
 

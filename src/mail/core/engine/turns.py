@@ -105,7 +105,7 @@ class Turns:
     async def lease(
         self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 1, seq: int = 0
     ) -> tuple[Turn, int] | TurnReport.Outcome:
-        """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
+        """Lease a mailbox for `seconds`, without a renewal; return its turn and the number of cached history chunks."""
         wiring = self._wiring
         known = wiring.histories.count(key, mailbox)
         now = wiring.clock.now().timestamp()

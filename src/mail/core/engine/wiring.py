@@ -29,7 +29,8 @@ class Wiring:
         peers: the connection to other swarms; without it, mail for them returns to its sender.
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
         entrypoints_only: whether other swarms may write only to agents that people may write to.
-        unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an hour.
+        unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an
+            hour.
         caller_limits: the limits on what callers keep busy.
         observers: observe what happens.
         tracer: traces tasks.

@@ -106,7 +106,8 @@ class Principal(Value):
         found = PRINCIPAL.fullmatch(text)
         if found is None:
             raise BadRequest(
-                f"{text!r} is not a caller: write role:id@swarm, such as user:alice@my-swarm; the role is admin, user or swarm"
+                f"{text!r} is not a caller: write role:id@swarm, such as user:alice@my-swarm; the role is admin, "
+                "user or swarm"
             )
         role, principal_id, swarm = found.groups()
         return cls.model_validate({"role": role, "id": principal_id, "swarm": swarm})

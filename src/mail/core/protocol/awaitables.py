@@ -1,4 +1,4 @@
-"""Results that a caller may await or not, where MAIL 1.3.6 has a coroutine and this package a plain function, or vice versa."""
+"""Results that a caller may await or not, as MAIL 1.3.6 has a coroutine where this package has none, or vice versa."""
 
 from collections.abc import Generator
 from typing import Any

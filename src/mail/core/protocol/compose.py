@@ -75,7 +75,7 @@ def compose_message(
 
 
 def read_message(message: MAILMessage | Mapping[str, Any]) -> MAILMessage:
-    """Return a message that may also be given as a mapping, in its wire format. Raises BadRequest for an invalid one."""
+    """Return a message that may also be a mapping, in its wire format. Raises BadRequest for an invalid one."""
     try:
         return message if isinstance(message, MAILMessage) else MAILMessage.model_validate(message)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Text of errors: suggestions for misspelt names, descriptions of invalid values, and URLs without their credentials."""
+"""Text of errors: suggestions for misspelt names, descriptions of invalid values, URLs without credentials."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType

@@ -1,8 +1,8 @@
 """JSON Schema: what a reference in it names, and the pydantic model of the objects that it describes.
 
-Agents send JSON, so the types of a model are exact: "3" is not an integer, true is not a number. Unknown keywords (if, not,
-patternProperties, …) are not checked, as the function that receives the arguments decides; known keywords with
-invalid values are refused. `output_schema` checks answers by the whole of JSON Schema.
+Agents send JSON, so the types of a model are exact: "3" is not an integer, true is not a number. Unknown keywords
+(if, not, patternProperties, …) are not checked, as the function that receives the arguments decides; known keywords
+with invalid values are refused. `output_schema` checks answers by the whole of JSON Schema.
 """
 
 import json
@@ -115,7 +115,7 @@ def _target(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace a schema that refers to one of its own definitions, as pydantic makes of recursive models, by that one."""
+    """Replace a schema that refers to its own definition, as pydantic's for recursive models do, by that one."""
     return {**_target(schema), "$defs": schema["$defs"]} if "$ref" in schema else schema
 
 
@@ -303,7 +303,8 @@ def _supported(pattern: str) -> SchemaValidator | None:
         return pattern_check(pattern)
     except SchemaError:
         logger.warning(
-            "values aren't checked against the pattern %.200r: it needs look-around, a backreference or too much memory",
+            "values aren't checked against the pattern %.200r: it needs look-around, a backreference or too much "
+            "memory",
             pattern,
         )
         return None

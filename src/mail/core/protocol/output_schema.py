@@ -146,8 +146,8 @@ class _Walk:
                 pattern_check(pattern)
             except SchemaError as error:
                 raise BadRequest(
-                    f"output_schema: the pattern {_short(repr(pattern))} is not supported, at {where}; patterns have no "
-                    "look-around and no backreferences"
+                    f"output_schema: the pattern {_short(repr(pattern))} is not supported, at {where}; patterns have "
+                    "no look-around and no backreferences"
                 ) from error
         if (ref := schema.get("$ref")) is not None:
             try:

@@ -22,7 +22,7 @@ def question_argument(arguments: Mapping[str, Any]) -> str | None:
 def describe_question(
     agent: str, name: str, arguments: Mapping[str, Any], *, needs_approval: bool = False
 ) -> str:
-    """Return what an agent asks with a call: its question, or the call that a person must approve or answer, in one line."""
+    """Return what an agent asks with a call, in one line: its question, or the call to approve or answer."""
     who = agent or "the swarm"
     question = question_argument(arguments)
     values = (

@@ -8,7 +8,7 @@ _SECONDS = re.compile(r"-?[0-9]{1,9}(\.[0-9]*)?")
 
 
 def read_retry_after(header: str, now: datetime) -> float | None:
-    """Return the seconds in a header `Retry-After`, a number or a date (RFC 9110, section 10.2.3); None if it has neither.
+    """Return the seconds in a header `Retry-After`, a number or a date (RFC 9110, 10.2.3); None if it has neither.
 
     Some providers send fractions of a second.
     """

@@ -32,8 +32,8 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
     def _trusted(cls, fields: dict[str, Any]) -> Self:
         """Return a value of fields that are valid: all of them, in their order.
 
-        For subclasses, which give it a signature. It does what `model_construct` does, without a look at each field, which
-        would cost 7 % of a turn.
+        For subclasses, which give it a signature. It does what `model_construct` does, without a look at each field,
+        which would cost 7 % of a turn.
         """
         made = cls.__new__(cls)
         names = _names_of.get(cls)

@@ -66,7 +66,8 @@ class Markup:
     def unquote(self, text: str, shown: Iterable[str]) -> str:
         """Return what an agent has written as it was before `escape`, if it has quoted from what it was `shown`.
 
-        Models quote a text as they read it. A function that takes turns apart writes tags that it was not shown like that.
+        Models quote a text as they read it. A function that takes turns apart writes tags that it was not shown like
+        that.
         """
         if "&" not in text:
             return text
@@ -104,7 +105,9 @@ ENVELOPE = re.compile(
     "</incoming_message>",
     re.DOTALL,
 )
-"""Finds the envelopes of messages in what a model reads; `read_envelope` reads one. A body without `<` is found fast."""
+"""Finds the envelopes of messages in what a model reads; `read_envelope` reads one. A body without `<` is found
+fast.
+"""
 
 _RECIPIENT = re.compile('<address type="([a-z]+)">([^<]*)</address>')
 

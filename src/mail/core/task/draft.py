@@ -1,7 +1,8 @@
 """A task under change: collects the effects of one decision and seals them into a TaskChange.
 
-Order inside a commit: the actions of agents, then the messages sent, then which of them go to other swarms, then the end
-of the task. A message has the seq of the event that announces it, so one gapless sequence numbers both events and mail.
+Order inside a commit: the actions of agents, then the messages sent, then which of them go to other swarms, then the
+end of the task. A message has the seq of the event that announces it, so one gapless sequence numbers both events and
+mail.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

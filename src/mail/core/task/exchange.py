@@ -9,8 +9,8 @@ MailboxContents = tuple[list[str], list[str]]
 class MailboxStore(Protocol):
     """The database of one exchange, which several processes may use concurrently. Ids are text, mails JSON texts.
 
-    Each change is atomic, even if the process dies. Each mail reaches each recipient exactly one time, and the mails of one
-    sender arrive in order. An unregistered mailbox never comes back, and neither does its mail.
+    Each change is atomic, even if the process dies. Each mail reaches each recipient exactly one time, and the mails
+    of one sender arrive in order. An unregistered mailbox never comes back, and neither does its mail.
 
     All methods raise StoreUnavailable if the database can't be reached or is too busy; the change may have happened
     nevertheless.

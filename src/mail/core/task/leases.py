@@ -14,8 +14,8 @@ class Lease:
     Attributes:
         token: identifies it: the name of its worker, a number, and when it began, with slashes between them.
         expires: until when, in seconds since the epoch; 0 if it has ended without a commit, and that is known already.
-        attempt: how many attempts at the turn have failed if the lease ends without a commit or a release: 1 for a first
-            attempt, and 0 if its end says nothing about the turn, which has not begun or only sends mail.
+        attempt: how many attempts at the turn have failed if the lease ends without a commit or a release: 1 for a
+            first attempt, and 0 if its end says nothing about the turn, which has not begun or only sends mail.
         seq: the seq of the message whose attempts are counted; 0 for that at the head of the mailbox.
     """
 
@@ -39,7 +39,7 @@ class Lease:
             return None
 
     def ended(self, failed: int, seq: int) -> "Lease":
-        """Return the lease as it stays for the next turn: ended, after so many failed attempts at the turn of a message."""
+        """Return the lease as it stays for the next turn: ended, after so many failed attempts at a message's turn."""
         return replace(self, expires=0.0, attempt=failed, seq=seq)
 
 

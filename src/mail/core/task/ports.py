@@ -23,8 +23,8 @@ class WakeUp:
     """A hint that a mailbox has mail. It may be lost or duplicated, as the inbox decides.
 
     Attributes:
-        cause: why the mail waits, such as the version of the task. A queue may drop duplicates, with the same mailbox and
-            cause, for some minutes. Empty: no duplicate of any other.
+        cause: why the mail waits, such as the version of the task. A queue may drop duplicates, with the same mailbox
+            and cause, for some minutes. Empty: no duplicate of any other.
         since: the last change of the task, as in `Task.updated`; the mail has waited since then at least.
         seq: the last seq of the task; later mail has a higher seq, and a wake-up of its own.
         not_before: when to wake the mailbox, in seconds since the epoch; 0 for immediately.
@@ -74,8 +74,8 @@ class Idle:
 class TaskPage:
     """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
 
-    If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones. `cursors` are those behind
-    each of the tasks.
+    If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones. `cursors` are those
+    behind each of the tasks.
     """
 
     tasks: list[Task]
@@ -119,8 +119,11 @@ class Store(Protocol):
         """
         ...
 
-    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Store the progress of a turn. Raises LeaseLost if another worker has its lease."""
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
+        """Store the progress of a turn; with `on_disk`, so that it survives a power failure, whatever the settings are.
+
+        Raises LeaseLost if another worker has its lease.
+        """
         ...
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
@@ -137,8 +140,8 @@ class Store(Protocol):
     async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
         """End the leases of a swarm's tasks that have expired at `now`, and return each to one caller only.
 
-        An ended lease stays until its mailbox is opened, with 0 for `expires`. A store may leave out the leases of tasks
-        without work.
+        An ended lease stays until its mailbox is opened, with 0 for `expires`. A store may leave out the leases of
+        tasks without work.
         """
         ...
 
@@ -162,7 +165,8 @@ class Store(Protocol):
     ) -> list[dict[str, object]]:
         """Return the agent's history in a task, oldest first: all of it, or portion `after` + 1 up to portion `upto`.
 
-        `at` is the seq of a commit before which all these portions were stored, so that a store need not look behind it.
+        `at` is the seq of a commit before which all these portions were stored, so that a store need not look behind
+        it.
         """
         ...
 
@@ -223,15 +227,16 @@ class Store(Protocol):
     ) -> TaskPage:
         """Return a page of an instance's tasks, newest first. Raises BadRequest for an invalid cursor.
 
-        Without an instance, return tasks of all; a store may have no order for those, and miss tasks that begin meanwhile.
+        Without an instance, return tasks of all; a store may have no order for those, and miss tasks that begin
+        meanwhile.
         """
         ...
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
-        """Return wake-ups for all mailboxes, of all tasks, whose mail must be processed; a restart or sweep publishes them.
+        """Return wake-ups for all mailboxes of all tasks with mail to process; a restart or sweep publishes them.
 
-        With `quiet_since`, a time as in `Task.updated`, return those of tasks not changed since. Leave out mailboxes with
-        a lease that has not expired at `now`; by default none.
+        With `quiet_since`, a time as in `Task.updated`, return those of tasks not changed since. Leave out mailboxes
+        with a lease that has not expired at `now`; by default none.
         """
         ...
 
@@ -257,7 +262,7 @@ class Store(Protocol):
         ...
 
     async def stored_bytes(self, instance: str) -> int:
-        """Return how many bytes the tasks of an instance store (`Task.stored_bytes`); it may be slightly out of date."""
+        """Return how many bytes the tasks of an instance store (`Task.stored_bytes`); may be slightly out of date."""
         ...
 
     async def delete(self, task: Task) -> None:
@@ -343,9 +348,9 @@ class Peers(Protocol):
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         """Send a message to `/interswarm/back` or `/interswarm/forward`.
 
-        Return the principal under which the peer stores the task (its `local_runner`), if it says so. Raises PeerRefused
-        for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary ones: no
-        response in time, 429, 5xx, and, as PeerUnreachable, no connection.
+        Return the principal under which the peer stores the task (its `local_runner`), if it says so. Raises
+        PeerRefused for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary
+        ones: no response in time, 429, 5xx, and, as PeerUnreachable, no connection.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Tasks and checkpoints as stores keep them, in JSON.
 
 Fields are stored under their own names. Two versions may run at once, during an update, so each ignores the fields that
-only a later one knows: the validators get `extra="ignore"`, as some classes forbid them, for the API. A task's `Generation`
-is flat in there, among the task's own fields.
+only a later one knows: the validators get `extra="ignore"`, as some classes forbid them, for the API. A task's
+`Generation` is flat in there, among the task's own fields.
 """
 
 from collections.abc import Callable, Mapping, Set

@@ -38,7 +38,10 @@ AgentFunction = Callable[[History, ToolChoice], Awaitable[AgentOutput]]
 The list is a copy, but its entries belong to the engine: copy an entry before changing it.
 """
 
-AGENT_FUNCTION = "an agent function is async, takes a history and a tool choice, and returns (text or None, [AgentToolCall, …])"
+AGENT_FUNCTION = (
+    "an agent function is async, takes a history and a tool choice, and returns (text or None, "
+    "[AgentToolCall, …])"
+)
 """The contract of agent functions, for error messages."""
 
 
@@ -284,7 +287,8 @@ class SwarmCore:
         entrypoint = self.agents.get(self.entrypoint)
         if entrypoint is None:
             raise ConfigurationError(
-                f"swarm {self.name!r}: the entrypoint {self.entrypoint!r} is not an agent{did_you_mean(self.entrypoint, self.agents)}"
+                f"swarm {self.name!r}: the entrypoint {self.entrypoint!r} is not an "
+                f"agent{did_you_mean(self.entrypoint, self.agents)}"
             )
         if not entrypoint.enable_entrypoint:
             raise ConfigurationError(
@@ -335,7 +339,7 @@ class SwarmCore:
         return None if source is None else source.known().actions.get(name)
 
     def closing_agent(self, entrypoint: str) -> str:
-        """Return the agent that must finish a task begun at `entrypoint`: that agent if it can, else the first that can."""
+        """Return the agent that must finish a task begun at `entrypoint`: itself, or the first agent that can."""
         supervisors = [name for name, agent in self.agents.items() if agent.can_complete_tasks]
         return entrypoint if entrypoint in supervisors else supervisors[0]
 

@@ -32,8 +32,8 @@ from mail.core.task.webhooks import TaskWebhook
 def copy_with[T: (Generation, Task)](before: T, changes: Mapping[str, Any]) -> T:
     """Return a copy of a state with these changes, for the copies that every turn makes; `replace` is for the rest.
 
-    It copies the attributes at once, where `dataclasses.replace` reads and sets each: 2 µs instead of 24 for a turn's task
-    and generation, of 250 µs for the whole turn.
+    It copies the attributes at once, where `dataclasses.replace` reads and sets each: 2 µs instead of 24 for a turn's
+    task and generation, of 250 µs for the whole turn.
     """
     made = object.__new__(type(before))
     made.__dict__ = {**vars(before), **changes}
@@ -198,8 +198,8 @@ class Task:
         unread_questions: questions that joined the running task; while there are any, an answer starts another
             generation.
         resumptions: the unread messages that resume an agent at a breakpoint.
-        approved_calls: calls on which people have decided, and whose results their agents don't have yet. The engine runs
-            the approved ones before the agent takes another turn.
+        approved_calls: calls on which people have decided, and whose results their agents don't have yet. The engine
+            runs the approved ones before the agent takes another turn.
         usage: what models have cost in all generations, per agent.
         models: the same per model (`mail.core.task.costs.add_models`).
         peers: the other swarms that take part, by name.
@@ -214,8 +214,8 @@ class Task:
         traceparent: the start of its trace (`mail.core.protocol.traceparent`); empty without one.
         webhooks: the webhooks that receive its events, by id.
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
-        stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions that
-            did not count it.
+        stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
+            that did not count it.
         key: its identity.
     """
 

@@ -43,7 +43,7 @@ class Receipt:
 
 @value(kw_only=True)
 class CallTiming:
-    """The timing of a model call: its begin, in seconds `after` that of its turn, and its duration with all attempts."""
+    """The timing of a model call: its begin, in seconds `after` the turn's, and its duration with all attempts."""
 
     model: str
     after: float
@@ -211,7 +211,8 @@ class Breakpoint:
     """Why a task is paused: `agent` needs the results of `calls`, or their approval, from the user.
 
     Attributes:
-        woken_by: the seq of a message that only wakes the engine to run approved calls, and that the agent does not read.
+        woken_by: the seq of a message that only wakes the engine to run approved calls, and that the agent does not
+            read.
     """
 
     agent: str

@@ -1,7 +1,7 @@
 """What a running turn does: its model calls and actions, with start times and durations.
 
-Code that calls a model reports it with `model_call`. The engine reports actions. A turn remembers both for its record and,
-only if somebody watches its task, publishes live events about them.
+Code that calls a model reports it with `model_call`. The engine reports actions. A turn remembers both for its record
+and, only if somebody watches its task, publishes live events about them.
 """
 
 from collections.abc import Callable, Container, Iterator

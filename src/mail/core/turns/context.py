@@ -102,9 +102,9 @@ def begin_call(call_id: str, place: str) -> None:
 def idempotency_key() -> str:
     """Return a text of 64 characters that belongs to the tool call of the running action; empty outside actions.
 
-    It is made from the swarm and the caller, the task, the turn and the call. So no other call has it, also not one with the
-    same id in another turn, task or fork, and a repetition of the call after a crash has the same. Pass it to the systems
-    that the action changes, so that a repeated call changes nothing.
+    It is made from the swarm and the caller, the task, the turn and the call. So no other call has it, also not one
+    with the same id in another turn, task or fork, and a repetition of the call after a crash has the same. Pass it
+    to the systems that the action changes, so that a repeated call changes nothing.
     """
     turn = TURN.get()
     if not turn.call_place:

@@ -30,7 +30,7 @@ def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
 
 
 def task_tools(tools: Sequence[dict[str, Any]], style: ToolFormat = "completions") -> list[dict[str, Any]]:
-    """Return an agent's tools as this turn's task needs them: with an output schema, `task_complete` has an argument for it."""
+    """Return an agent's tools as the task needs them: with an output schema, it is an argument of `task_complete`."""
     schema = TURN.get().tools.output_schema
     if schema is None:
         return [*tools]

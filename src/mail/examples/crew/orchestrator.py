@@ -16,7 +16,10 @@ HANDBOOK = {"limit": "The shorter one."}
 UNANSWERED = "Nobody has answered; decide it yourself."
 """Sent to a worker if the user's message doesn't answer its question."""
 
-EXPLANATION = "Give me one bead per line, as 'id: title', such as 'q-1: a list of prices'. Titles with limit, price, large or impossible are harder."
+EXPLANATION = (
+    "Give me one bead per line, as 'id: title', such as 'q-1: a list of prices'. Titles with limit, price, "
+    "large or impossible are harder."
+)
 
 _BEAD = re.compile(r"^[ \t]*((?=[\w.-]*[\d-])[\w.-]+):[ \t]+(\S.*)$", re.MULTILINE)
 """A line that assigns a bead. Its id has a number or a hyphen, as "Status: urgent" assigns nothing."""

@@ -115,7 +115,10 @@ def announce(words: str, heading: str = "") -> str:
 
 def use_tool(tool: str, what: str) -> str:
     """Return the narrator's instructions for using a tool, without an audience."""
-    return f"Use the {tool} tool for {what} that you have just read. Nobody hears you now: answer with one word when it is done."
+    return (
+        f"Use the {tool} tool for {what} that you have just read. Nobody hears you now: answer with one word when "
+        "it is done."
+    )
 
 
 def report(detective: str) -> str:

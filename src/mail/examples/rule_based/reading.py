@@ -68,7 +68,7 @@ def newest_first(history: History) -> Iterator[Entry]:
 
 
 def back_to(entries: Iterable[Entry], stop: Callable[[Entry], bool]) -> tuple[Entry | None, list[Entry]]:
-    """Return the first entry for which `stop` is true, and all newer ones, oldest first; `entries` come newest first."""
+    """Return the first entry for which `stop` is true, and all newer ones, oldest first; `entries` are newest first."""
     later: list[Entry] = []
     for entry in entries:
         if stop(entry):

@@ -33,8 +33,8 @@ _body = JSONBody(PostResponses)
 async def post_responses(request: Request) -> Response:
     """Send the swarm a request, and answer with the response, whole or as a stream.
 
-    In the background, or if the time is up, the response is still in progress: GET it later. The client of MAIL 1.3.6 gets
-    JSON text that holds the response.
+    In the background, or if the time is up, the response is still in progress: GET it later. The client of MAIL 1.3.6
+    gets JSON text that holds the response.
     """
     caller = await _gate(request)
     body = await _body(request)

@@ -18,7 +18,7 @@ def module_names() -> tuple[str, ...]:
 
 
 def load_routers() -> "list[APIRouter]":
-    """Import every module with routes, and return their routers in the order of `TAGS`: `POST /message` is found first."""
+    """Import every module with routes; return their routers in the order of `TAGS`: `POST /message` is found first."""
     from mail.http.openapi import TAGS
 
     order = {str(tag["name"]): position for position, tag in enumerate(TAGS)}

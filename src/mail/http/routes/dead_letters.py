@@ -149,8 +149,8 @@ async def get_dead_letters(
         str | None,
         Query(
             alias="caller",
-            description="Only those of this caller's tasks: `role:id`, or `role:id@swarm`. For admins, who get those of "
-            "the whole swarm without it.",
+            description="Only those of this caller's tasks: `role:id`, or `role:id@swarm`. For admins, who get those "
+            "of the whole swarm without it.",
         ),
     ] = None,
 ) -> JSON:
@@ -204,7 +204,8 @@ async def redrive_dead_letters(
 ) -> JSON:
     """Process dead letters again: one, those of a task, or with `all` every one that the caller may see.
 
-    A failed task continues with it. In tasks that stopped otherwise, messages for agents wait until the task is resumed.
+    A failed task continues with it. In tasks that stopped otherwise, messages for agents wait until the task is
+    resumed.
     """
     done = await _process(request, caller, body, Act.REDRIVE, dead_letters.DeadLetters.redrive)
     redriven, failed = [], [_failure(key, reason) for key, reason in done.failures.items()]

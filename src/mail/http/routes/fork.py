@@ -34,9 +34,9 @@ class PostFork(Given):
     actions: ForkActions | None = Field(
         default=None,
         exclude_if=is_none,
-        description="Whether actions of the fork run that are not declared read-only: `run`; `ask` for a person's approval of "
-        "each call; or `refuse`, which the agent reads as the call's result. The default is that of the original task, "
-        "`run` for one that is not a fork. It holds as long as the fork exists, and for its forks.",
+        description="Whether actions of the fork run that are not declared read-only: `run`; `ask` for a person's "
+        "approval of each call; or `refuse`, which the agent reads as the call's result. The default is that of the "
+        "original task, `run` for one that is not a fork. It holds as long as the fork exists, and for its forks.",
     )
 
 

@@ -59,8 +59,8 @@ class CallApproval(Given):
         default=None,
         exclude_if=is_none,
         pattern="^[0-9a-f]{64}$",
-        description="The SHA-256 of the call's `arguments_text`, in hexadecimal: the decision is refused with 409 if the call "
-        "has other arguments. For a single call.",
+        description="The SHA-256 of the call's `arguments_text`, in hexadecimal: the decision is refused with 409 if "
+        "the call has other arguments. For a single call.",
     )
 
 
@@ -71,7 +71,8 @@ class MessageOptions(Given):
         default=None,
         ge=1,
         le=1_000_000,
-        description="How many steps the agents may take, for each message that joins the task, before the supervisor has to finish.",
+        description="How many steps the agents may take, for each message that joins the task, before the supervisor "
+        "has to finish.",
     )
     timeout: float | None = Field(
         default=None,
@@ -158,8 +159,9 @@ class PostMessage(Given):
     output_schema: dict[str, Any] | None = Field(
         default=None,
         exclude_if=is_none,
-        description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. `response` "
-        "is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the schema itself.",
+        description="The JSON Schema that the answer must fit; the default is that of the swarm, if it has one. "
+        "`response` is then JSON text, and `output` its value. At most 8,192 bytes; `$ref` may only refer to the "
+        "schema itself.",
     )
 
     def submission(self, terms: Terms) -> Submission:
@@ -276,7 +278,8 @@ class OpenQuestion(Problem):
 
 
 OPEN_QUESTION: dict[str, Any] = {
-    "description": "The task waits for an answer, and the message says neither that it is one nor to drop the question.",
+    "description": "The task waits for an answer, and the message says neither that it is one nor to drop the "
+    "question.",
     "model": OpenQuestion,
 }
 
@@ -446,7 +449,8 @@ def accepted(
     root = request.scope.get("root_path", "")
     task_id = submitted.key.task_id
     task = f"{root}/task?{urlencode({'task_id': task_id})}"
-    stream = f"{service_of(request).stream_url or root}/task/stream?{urlencode({'task_id': task_id, 'last_event_id': submitted.after})}"
+    query = urlencode({"task_id": task_id, "last_event_id": submitted.after})
+    stream = f"{service_of(request).stream_url or root}/task/stream?{query}"
     headers = {**headers, "Location": task}
     if preference.applied:
         headers["Preference-Applied"] = preference.applied

@@ -46,7 +46,8 @@ class SignedIn(Answered):
     id: str
     expires: str = Field(description="When the session ends, in ISO 8601.")
     admin_token: str | None = Field(
-        description="The API key of a second session, of an admin, that ends with this one; null unless the link brings it."
+        description="The API key of a second session, of an admin, that ends with this one; null unless the link "
+        "brings it."
     )
 
 

@@ -31,7 +31,8 @@ class AgentInfo(Answered):
     enable_interswarm: bool = Field(description="Whether it may write to other swarms.")
     can_complete_tasks: bool
     model: str | None = Field(
-        description="Its language model, by its name in litellm; null if it has none, or if its function doesn't name it."
+        description="Its language model, by its name in litellm; null if it has none, or if its function doesn't "
+        "name it."
     )
     mcp_servers: list[str] = Field(
         description="The MCP servers whose tools it may call as well, by the names that the swarm gives them."
@@ -39,8 +40,8 @@ class AgentInfo(Answered):
     exclude_tools: list[str] = Field(description="The MAIL tools that it may not call.")
     system_prompt: str | None = Field(
         default=None,
-        description="With `prompts`: its system prompt, without what looks like a secret; null if it has none, or if its "
-        "function doesn't show it.",
+        description="With `prompts`: its system prompt, without what looks like a secret; null if it has none, or if "
+        "its function doesn't show it.",
     )
 
 
@@ -170,7 +171,7 @@ def _describe(swarm: SwarmCore, *, system_prompts: bool) -> dict[str, object]:
     responses=problems(404, *PROTECTED),
 )
 async def dump_swarm(request: Request, caller: Admin) -> JSON:
-    """Write the running swarm to the server's log, without values that look like secrets, and return it. Only for admins."""
+    """Log the running swarm, without values that look like secrets, and return it. Only for admins."""
     served = _served(request)
     await served.refresh()
     with audited(request, caller, Act.DUMP_SWARM, served.entry.name):
@@ -189,7 +190,8 @@ async def check_swarm(
 ) -> JSON:
     """Return what would keep `POST /swarms/load` from loading a swarm; this changes nothing. Only for admins.
 
-    The modules that the swarm refers to are imported, as for loading. Models and keys are not checked: `mail check` does that.
+    The modules that the swarm refers to are imported, as for loading. Models and keys are not checked: `mail check`
+    does that.
     """
     try:
         entry, _ = await _served(request).check(body.swarm)

@@ -95,8 +95,8 @@ async def get_tasks(
 ) -> Response:
     """Return a page of the caller's tasks, newest first; without `limit`, the newest thousand.
 
-    A page with events ends early if its tasks are large together; its next cursor leads to the rest. Admins can list the
-    tasks of others, without what is written in them.
+    A page with events ends early if its tasks are large together; its next cursor leads to the rest. Admins can list
+    the tasks of others, without what is written in them.
     """
     service = service_of(request)
     swarm = service.runtime.swarm.name
@@ -152,8 +152,8 @@ async def get_task(
 ) -> Response:
     """Return one of the caller's tasks, named in the query or in a JSON body: its current state, or that `at` an event.
 
-    With `after`, `limit` or `items`, return a page of its events, which ends early if they are large together, and the first of
-    its waiting messages. The next cursor, if there is one, is the next page's `after`.
+    With `after`, `limit` or `items`, return a page of its events, which ends early if they are large together, and
+    the first of its waiting messages. The next cursor, if there is one, is the next page's `after`.
     """
     if task_id and body.task_id and task_id != body.task_id:
         raise BadRequest("task_id in the query and in the body differ; send one")

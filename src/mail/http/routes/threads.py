@@ -1,8 +1,8 @@
 """A caller's threads: the messages of tasks, grouped by topic as in `mail.agentmail`.
 
-Each task is tracked by itself, as tasks may use the same bead ids: a thread in several tasks has the status that its bead has
-in one of them. Messages from the system are left out: they report to agents on their calls. The cost of a request is bounded by the
-number of tasks whose events it reads.
+Each task is tracked by itself, as tasks may use the same bead ids: a thread in several tasks has the status that its
+bead has in one of them. Messages from the system are left out: they report to agents on their calls. The cost of a
+request is bounded by the number of tasks whose events it reads.
 """
 
 import asyncio

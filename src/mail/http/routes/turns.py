@@ -107,12 +107,12 @@ class TurnRecord(Answered):
     usage: Usage | None = Field(description="What its models have cost; null if it has called none.")
     mail: list[QueuedMessage] = Field(description="The messages that it read.")
     history: list[dict[str, Any]] = Field(
-        description="What the agent was called with, oldest first, in the format of its model's API: the last `limit` entries, "
-        "up to 4 MB."
+        description="What the agent was called with, oldest first, in the format of its model's API: the last "
+        "`limit` entries, up to 4 MB."
     )
     omitted: int = Field(
-        description="How many older entries of the history are left out, at least: an older turn that was not read counts "
-        "as one entry. 0 if none are."
+        description="How many older entries of the history are left out, at least: an older turn that was not read "
+        "counts as one entry. 0 if none are."
     )
     output: list[dict[str, Any]] | None = Field(
         description="What the turn added to the history after that: the model's reply as it came, and the results of "

@@ -31,7 +31,9 @@ BATCH = 100
 """Tasks that are read before other requests may run."""
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""Assumed difference between the clocks of servers that share a store, whose tasks are in the order of their commits."""
+"""Assumed difference between the clocks of servers that share a store, whose tasks are in the order of their
+commits.
+"""
 
 
 class TaskCost(Answered):

@@ -1,4 +1,4 @@
-"""Actions: `read_file`, `write_file`, `delete_file`, `list_directory`, `create_directory`, `find_files`, `search_files`.
+"""`read_file`, `write_file`, `delete_file`, `list_directory`, `create_directory`, `find_files` and `search_files`.
 
 They are plain functions, so each runs in a thread and can't block other agents.
 """

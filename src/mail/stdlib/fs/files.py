@@ -262,7 +262,7 @@ class Piece:
 
 
 def read_piece(segments: Parts, offset: int, limit: int) -> Piece:
-    """Return at most `limit` bytes of a file from byte `offset`; a character cut by the limit is left to the next piece."""
+    """Return at most `limit` bytes of a file from byte `offset`; a character that is cut belongs to the next piece."""
     with open_file(segments) as descriptor, explained(segments):
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, limit, offset)

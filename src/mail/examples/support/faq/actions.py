@@ -11,7 +11,8 @@ FAQ = {
     "How long does delivery or shipping take?": "Two to four working days, and one more to islands.",
     "What does delivery or shipping cost?": "4.90 €; nothing for orders from 50 €.",
     "Where is my order?": "Your account shows where the parcel is, from the moment it leaves us.",
-    "Can I return or exchange what I have bought?": "Within 30 days, unused. The label for the parcel is in your account.",
+    "Can I return or exchange what I have bought?": "Within 30 days, unused. The label for the parcel is in your "
+    "account.",
     "When do I get my money back, the refund?": "Within five working days after the parcel has arrived.",
     "How can I pay?": "By card, by bank transfer, or on invoice for customers with two earlier orders.",
     "Can I change my address?": "In your account, until the order has been handed over to the carrier.",

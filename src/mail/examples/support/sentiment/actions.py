@@ -11,8 +11,8 @@ from mail.examples.texts import sentences_of, signs_in
 POSITIVE = (
     "amazing excellent fast friendly glad good great happy helpful love nice perfect pleased thanks wonderful"
 )
-NEGATIVE = """angry annoyed awful bad broken disappointed frustrated furious hate horrible late lost ridiculous slow terrible
-unacceptable unhappy upset useless waste worst wrong"""
+NEGATIVE = """angry annoyed awful bad broken disappointed frustrated furious hate horrible late lost ridiculous slow
+terrible unacceptable unhappy upset useless waste worst wrong"""
 NEGATIONS = {"no", "not", "never", "hardly"}
 
 ANSWER_HOURS = {"high": 8, "urgent": 1}
