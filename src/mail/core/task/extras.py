@@ -127,8 +127,8 @@ class DeadLetterExtra(Extra):
     """Of mail that left its mailbox unprocessed.
 
     Attributes:
-        message_seq: the seq of the message, or of the first event that was not delivered; None if no event has announced
-            the message, which the dead letter's own then has.
+        message_seq: the seq of the message, or of the first event that was not delivered; None if no event has
+            announced the message, which the dead letter's own then has.
         message_id, msg_type, sender, subject: of the message; empty for a webhook's events.
         upto: the seq of the last event that was not delivered.
     """
