@@ -15,10 +15,19 @@ import pytest
 from support.services.llm_stub import LLMStub, reply
 from support.services.llm_stub import text as says
 
-from mail import ActionContext, Agent, Answer, LiveEvent, MAILSwarmTemplate, Swarm, action
+from mail import ActionContext, Agent, Answer, LiveEvent, MAILAction, MAILSwarmTemplate, Swarm, action
 from mail.core.task.events import Event, EventKind
 from mail.core.task.live import LiveKind
-from mail.errors import AgentUnavailable, BadRequest, ConfigurationError, MAILError, TaskFailed
+from mail.errors import (
+    AgentUnavailable,
+    BadRequest,
+    ConfigurationError,
+    DecisionTooLate,
+    IdempotencyConflict,
+    MAILError,
+    TaskFailed,
+    TaskNotFound,
+)
 from mail.factories.models import close_clients
 from mail.testing.agents import Rule, View, call, complete, output, request, respond, scripted, wait
 
@@ -221,6 +230,86 @@ class TestAsking:
         second.close()
         assert int(again.text.partition(":")[0]) > int(answer.text.partition(":")[0])
 
+    def test_a_program_that_runs_again_asks_once(self, tmp_path: Path) -> None:
+        database = str(tmp_path / "mail.db")
+
+        def pay(view: View) -> list[Any]:
+            return [complete("paid")] if view.results else [call("price", drink="tea")]
+
+        def begin() -> Swarm[Answer]:
+            costly = MAILAction("price", "A price.", {"type": "object"}, lambda _: "2", needs_approval=True)
+            return Swarm(agent("lead", pay, actions=[costly]), database=database)
+
+        def run() -> Answer:
+            swarm = begin()
+            try:
+                answer = swarm.ask("Buy tea.", idempotency_key="order-7")
+                while answer.is_paused:
+                    answer = swarm.approve(answer)
+                assert swarm.wait(answer) == answer
+                return answer
+            finally:
+                swarm.close()
+
+        first = begin()
+        waiting = first.ask("Buy tea.", idempotency_key="order-7")
+        assert first.ask("Buy tea.", idempotency_key="order-7") == waiting == first.wait(waiting.task_id)
+        first.close()
+        assert str(run()) == "paid"
+        assert run() == run()
+
+        again = begin()
+        mail = asyncio.run(again.running.runtime.read_messages(waiting.task_id))
+        assert [each.message.body for each in mail if each.sender.address_type == "user"] == ["Buy tea."]
+        with pytest.raises(IdempotencyConflict, match="'order-7' was used for another request"):
+            again.ask("Buy coffee.", idempotency_key="order-7")
+        with pytest.raises(BadRequest, match="idempotency_key must not be empty"):
+            again.ask("Buy coffee.", idempotency_key="")
+        with pytest.raises(TaskNotFound):
+            again.wait("unknown")
+        again.close()
+
+    async def test_a_task_is_waited_for_while_it_runs(self) -> None:
+        gate = asyncio.Event()
+
+        async def answer(view: View) -> list[Any]:
+            await gate.wait()
+            return [complete("done")]
+
+        async with Swarm(agent("lead", answer)) as swarm:
+            with pytest.raises(TimeoutError):
+                await swarm.aask("Go.", task_id="t", timeout=0.01)
+            with pytest.raises(TimeoutError, match=r"task 't' gave no answer within 0\.01 seconds"):
+                await swarm.await_("t", timeout=0.01)
+            waiting = asyncio.create_task(swarm.await_("t"))
+            await asyncio.sleep(0)
+            gate.set()
+            assert str(await waiting) == "done"
+
+    async def test_a_fork_asks_before_its_actions_run(self) -> None:
+        paid: list[str] = []
+
+        @action
+        def pay(amount: int) -> str:
+            """Pay."""
+            paid.append(f"paid {amount}")
+            return paid[-1]
+
+        def act(view: View) -> list[Any]:
+            return [complete(view.results[-1])] if view.results else [call("pay", amount=len(paid))]
+
+        async with Swarm(agent("lead", act, actions=[pay])) as swarm:
+            first = await swarm.aask("Pay.")
+            asks = await swarm.afork(first, at=1, run=True, actions="ask")
+            paused = await swarm.await_(asks)
+            assert [each.name for each in paused.pending] == ["pay"]
+            assert str(await swarm.aapprove(paused)) == "SUCCESS: paid 1"
+            waits = await swarm.afork(asks, at=1)
+            with pytest.raises(BadRequest, match="has no answer yet"):
+                await swarm.await_(waits)
+            with pytest.raises(BadRequest, match="actions must be 'run', 'ask' or 'refuse', not 'never'"):
+                await swarm.afork(first, actions="never")  # type: ignore[arg-type]
+
     async def test_actions_have_context_and_dependencies(self) -> None:
         def policy(view: View) -> list[Any]:
             return (
@@ -353,7 +442,5 @@ async def test_a_task_that_has_failed_has_nothing_to_approve() -> None:
     async with Swarm(Agent("clerk", function=broken)) as swarm:
         with pytest.raises(TaskFailed, match="no key"):
             await swarm.aask("Refund order 7.", task_id="t")
-        with pytest.raises(
-            BadRequest, match="task 't' has failed; no call waits for a result: send the task a message"
-        ):
+        with pytest.raises(DecisionTooLate, match="task 't' has failed; no call waits for a result"):
             await swarm.aapprove("t")

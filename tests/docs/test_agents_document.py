@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ def done(text: str) -> Any:
     return reply(call("task_complete", finish_message=text), tokens=Tokens(input=100, output=10))
 
 
-def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_piece(
+    stub: LLMStub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     streamed = reply(says(MAIL), tokens=Tokens(input=100, output=10))
     stub.script(done(MAIL), streamed, done(MAIL), to="You answer in one sentence.")
     stub.script(
@@ -37,6 +40,8 @@ def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
     )
     stub.script(reply(call("look_up_price", drink="tea")), done("A tea is 2.50."), to="You sell drinks.")
     stub.script(reply(call("refund", amount=200)), done("Your money is on its way."), to="You refund orders.")
+    stub.script(done("Four."), to="You count letters.")
+    monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {"__name__": "document"}
     printed = ""
     for language, text in blocks(DOCUMENT, "python", "output"):

@@ -128,18 +128,18 @@ def test_the_documented_sample(tmp_path: Path) -> None:
 
 
 def test_a_swarm_that_cannot_be_answered_is_told_at_once(pair: Federation) -> None:
-    """Beta doesn't know alpha (any more): alpha's agent learns why, and tells the person."""
+    """Beta doesn't know alpha (any more): alpha's agent tells the person, and alpha's log says why."""
     with pair.client("swarm-beta", "admin") as admin:
         assert admin.delete("/swarms/swarm-alpha").status_code == 200
-    answer = pair.servers["swarm-alpha"].ask("12*(3+4)", task_id="refused")
-    assert "'swarm-alpha' is not registered at 'swarm-beta' (POST /swarms)" in answer
+    alpha = pair.servers["swarm-alpha"]
+    assert "403 Forbidden" in alpha.ask("12*(3+4)", task_id="refused")
+    assert "'swarm-alpha' is not registered at 'swarm-beta' (POST /swarms)" in alpha.errors
     with pair.client("swarm-beta", "admin") as admin:
-        named = {"name": "swarm-alpha", "base_url": pair.servers["swarm-alpha"].url, "caller_id": "a-1"}
+        named = {"name": "swarm-alpha", "base_url": alpha.url, "caller_id": "a-1"}
         assert admin.post("/swarms", json=named).status_code == 200
-    answer = pair.servers["swarm-alpha"].ask("12*(3+4)", task_id="misnamed")
-    assert (
-        "the token of this request has the id 'swarm-alpha', and swarm 'swarm-beta' expects 'a-1'" in answer
-    )
+    assert "403 Forbidden" in alpha.ask("12*(3+4)", task_id="misnamed")
+    expected = "the token of this request has the id 'swarm-alpha', and swarm 'swarm-beta' expects 'a-1'"
+    assert expected in alpha.errors
 
 
 def test_they_help_each_other(pair: Federation) -> None:

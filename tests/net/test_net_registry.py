@@ -95,7 +95,10 @@ class TestRegistering:
             ((200, b"<html>"), "not that of a MAIL server"),
             ((200, b'{"swarm": {"name": "\\ud800"}}'), "not that of a MAIL server"),
             ((404, {"detail": "no such page"}), "404 Not Found$"),
-            ((403, b"AWS_SECRET"), "403 Forbidden: it does not allow that with this token$"),
+            (
+                (403, b"AWS_SECRET"),
+                "403 Forbidden: it does not allow that with this token, or does not know this swarm$",
+            ),
             ((301, b""), "redirects"),
         ],
     )

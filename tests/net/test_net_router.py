@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import logging
 from datetime import datetime
 from typing import Any
 
@@ -86,20 +87,27 @@ class TestDeliver:
         [
             (400, "400 Bad Request: it may have no such agent"),
             (401, "401 Unauthorized: it does not accept the token"),
-            (403, "403 Forbidden: it does not allow that with this token"),
+            (403, "403 Forbidden: it does not allow that with this token, or does not know this swarm"),
             (404, "404 Not Found"),
             (409, "409 Conflict"),
             (499, "499"),
         ],
     )
     async def test_refusals(
-        self, router: InterswarmRouter, beta: PeerServer, status: int, reason: str
+        self,
+        router: InterswarmRouter,
+        beta: PeerServer,
+        status: int,
+        reason: str,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """What a server says there is not passed on: it may be any server that this one can reach."""
+        """What a server says there is only logged: it may be any server that this one can reach."""
+        caplog.set_level(logging.INFO)
         beta.answers["/interswarm/back"] = status, {"detail": "no, for t0ken, AWS_SECRET=…"}
         with pytest.raises(PeerRefused) as refused:
             await router.deliver(wrapped(), back=True)
         assert refused.value.detail == f"swarm 'beta': {reason}"
+        assert f"swarm beta answered {status}: no, for …, AWS_SECRET=…" in caplog.text
 
     async def test_a_compressed_answer_is_not_unpacked(
         self, router: InterswarmRouter, beta: PeerServer

@@ -303,7 +303,8 @@ def test_opentelemetry_is_not_imported_unless_it_is_wanted() -> None:
         "opentelemetry.sdk",
         "opentelemetry.exporter",
         "prometheus_client",
-        "mail.adapters.telemetry",
+        "mail.adapters.telemetry.otel",
+        "mail.adapters.telemetry.prometheus",
         "mail.http.telemetry",
     )
     assert "mail.bootstrap.telemetry" in loaded

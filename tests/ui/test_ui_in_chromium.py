@@ -86,6 +86,18 @@ def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
     expect(page.locator(".chat .aside")).to_contain_text("The task was cancelled by user")
 
 
+def test_a_task_is_deleted_after_a_question(page: "Page", server: ServerProcess, shoot: Shoot) -> None:
+    ask(page, server, "2+3")
+    before = page.locator(".task-item").count()
+    page.get_by_role("button", name="Details and usage").click()
+    page.get_by_role("button", name="Delete the task").click()
+    expect(page.get_by_role("dialog", name="Delete this task?")).to_contain_text("can't be undone")
+    shoot("delete")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator(".task-item")).to_have_count(before - 1)
+    expect(page.get_by_role("heading", name="Delete this task?")).not_to_be_visible()
+
+
 def test_a_moment_of_a_task(page: "Page", server: ServerProcess) -> None:
     ask(page, server, "2+3")
     page.goto(f"{page.url}&at=1")

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from mail.core.protocol.message import MAILMessage
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import PausedCall
-from mail.errors import TaskFailed
+from mail.errors import BadRequest, TaskFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +41,19 @@ class Answer:
         return self.text
 
 
-def read_answer(task: Task, text: str) -> Answer:
-    """Return the answer with which a task has stopped. Raises TaskFailed."""
+def read_answer(task: Task, message: MAILMessage | None) -> Answer:
+    """Return the answer that a message gives, the last one of the task by default. Raises TaskFailed or BadRequest."""
+    text = "" if message is None else message.message.body
+    if message is not None and message.is_completion:
+        return Answer(text=text, task_id=task.task_id, usage=sum(task.usage.values(), NO_USAGE))
     if task.status in (TaskStatus.FAILED, TaskStatus.CANCELLED):
         raise TaskFailed(f"task {task.task_id!r}: {text}", task_id=task.task_id, status=task.status.value)
     usage = sum(task.usage.values(), NO_USAGE)
     waiting = task.generation.breakpoint if task.status is TaskStatus.PAUSED else None
+    if waiting is None and message is None:
+        raise BadRequest(
+            f"task {task.task_id!r} has no answer yet: it waits for a message, as a new fork does"
+        )
     if waiting is None:
         return Answer(text=text, task_id=task.task_id, usage=usage)
     pending = tuple(call for call in waiting.calls if call.approval is None)

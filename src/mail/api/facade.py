@@ -7,6 +7,7 @@ They only fill in the templates of `mail.api.agents` and `mail.api.swarms`.
 """
 
 import asyncio
+import json
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -15,8 +16,9 @@ from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from functools import wraps
+from hashlib import sha256
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Self, TypedDict, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -32,9 +34,19 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.output_schema import OutputSchema, read_object, schema_of
 from mail.core.task.documents import IN_MEMORY
+from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
-from mail.errors import BadApproval, ConfigurationError, MAILError, QuestionOpen, TaskFailed
+from mail.core.task.task import ForkActions
+from mail.errors import (
+    BadApproval,
+    BadRequest,
+    ConfigurationError,
+    MAILError,
+    QuestionOpen,
+    Subject,
+    TaskFailed,
+)
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
 from mail.factories.models import close_clients
@@ -229,6 +241,7 @@ class AskOptions(TypedDict, total=False):
     task_id: str | None
     timeout: float | None
     drop_question: bool
+    idempotency_key: str | None
 
 
 def _blocking[**P, T](
@@ -368,6 +381,7 @@ class Swarm(Generic[Output]):
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
         drop_question: bool = False,
+        idempotency_key: str | None = None,
     ) -> Any:
         """Ask the swarm something, and wait for the answer.
 
@@ -377,15 +391,24 @@ class Swarm(Generic[Output]):
             output_type: the type of the answer: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON
                 Schema. By default that of the swarm; if it has none, an `Answer`.
             drop_question: whether a question to a paused task drops the calls that wait; otherwise it is refused.
+            idempotency_key: your name for the question. A program that runs again, as after it was killed, asks it
+                only once and gets the same answer, if `database` is a file or a server. Of the questions with a key
+                in one `task_id`, the last 64 are known.
 
         If the task pauses, this returns an `Answer` whatever the type, with the pending calls in `pending`; continue
         with `approve` or `reject` if they need approval, with `reply` if they are of breakpoint tools.
 
-        Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, BadRequest, or TimeoutError.
+        Raises TaskFailed if the task ends without an answer, QuestionOpen if it is paused, IdempotencyConflict for
+        another question under the same key, BadRequest, or TimeoutError.
         Raises MAILError in a running event loop, where `aask` has to be awaited.
         """
         work = self.aask(
-            text, task_id=task_id, timeout=timeout, output_type=output_type, drop_question=drop_question
+            text,
+            task_id=task_id,
+            timeout=timeout,
+            output_type=output_type,
+            drop_question=drop_question,
+            idempotency_key=idempotency_key,
         )
         return self._wait(work, "ask")
 
@@ -409,9 +432,76 @@ class Swarm(Generic[Output]):
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
         drop_question: bool = False,
+        idempotency_key: str | None = None,
     ) -> Any:
         """Ask the swarm something, and wait for the answer; see `ask`."""
-        return await self._ask(timeout, output_type, body=text, task_id=task_id, drop_question=drop_question)
+        fields = {"body": text, "task_id": task_id, "drop_question": drop_question}
+        return await self._ask(timeout, output_type, **fields, idempotency_key=idempotency_key)
+
+    @without_frames
+    def wait(
+        self, task: Answer | str, *, timeout: float | None = ANSWER_SECONDS, output_type: Any = None
+    ) -> Any:
+        """Wait until a task that exists has stopped, and return its last answer; at once if it has stopped.
+
+        Args:
+            task: its id, or an answer of it. A program that was killed can wait for a task of its earlier run.
+            timeout: seconds to wait.
+            output_type: the type of the answer, as in `ask`.
+
+        Raises TaskNotFound, BadRequest for a task without an answer, such as a fork that has not run, and what `ask`
+        does.
+        """
+        return self._wait(self.await_(task, timeout=timeout, output_type=output_type), "wait", "await_")
+
+    @without_frames_async
+    async def await_(
+        self, task: Answer | str, *, timeout: float | None = ANSWER_SECONDS, output_type: Any = None
+    ) -> Any:
+        """Wait until a task has stopped, and return its last answer; see `wait`."""
+        runtime = self.running.runtime
+        async with runtime.at_work():
+            stopped, message = await runtime.wait_until_stopped(_id_of(task), timeout)
+        return self._read(read_answer(stopped, message), output_type)
+
+    @without_frames
+    def fork(
+        self,
+        task: Answer | str,
+        *,
+        at: int | None = None,
+        run: bool = False,
+        actions: Literal["run", "ask", "refuse"] | None = None,
+    ) -> str:
+        """Create a task from the state of another one, and return its id, for `ask(…, task_id=…)` or `wait`.
+
+        Args:
+            task: the id of the other task, or an answer of it.
+            at: the seq of the event to continue from; None for its present state.
+            run: whether it continues at once if the other task was running then; otherwise it waits for a message.
+            actions: what happens to calls of actions that are not read-only: they `run`, each waits for `approve` or
+                `reject` (`ask`), or the agent reads that it was not run (`refuse`). By default as in the other task.
+
+        Raises TaskNotFound, or BadRequest for an event or a setting that there isn't.
+        """
+        return self._wait(self.afork(task, at=at, run=run, actions=actions), "fork")
+
+    @without_frames_async
+    async def afork(
+        self,
+        task: Answer | str,
+        *,
+        at: int | None = None,
+        run: bool = False,
+        actions: Literal["run", "ask", "refuse"] | None = None,
+    ) -> str:
+        """Create a task from the state of another one; see `fork`."""
+        if actions not in (None, *ForkActions):
+            raise BadRequest(f"actions must be 'run', 'ask' or 'refuse', not {actions!r}")
+        runtime = self.running.runtime
+        mode = None if actions is None else ForkActions(actions)
+        forked = await runtime.engine.fork(runtime.principal, _id_of(task), at=at, run=run, actions=mode)
+        return forked.task.task_id
 
     @without_frames_async
     async def areply(
@@ -462,8 +552,8 @@ class Swarm(Generic[Output]):
             reason: a note for the task's timeline.
             output_type: the type of the answer; by default that of the question that led to `answer`.
 
-        Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval for a decision that
-        can't be applied, and what `ask` does.
+        Returns an `Answer` with the other calls in `pending` if some still wait. Raises BadApproval or
+        DecisionTooLate for a decision that can't be applied, and what `ask` does.
         """
         given = {
             "decision": "approve" if arguments is None else "edit",
@@ -517,6 +607,7 @@ class Swarm(Generic[Output]):
         timeout: float | None = ANSWER_SECONDS,
         output_type: Any = None,
         drop_question: bool = False,
+        idempotency_key: str | None = None,
     ) -> AsyncGenerator[Any]:
         """Ask the swarm something, and iterate over what happens; the last item is what `ask` returns.
 
@@ -534,12 +625,13 @@ class Swarm(Generic[Output]):
             deltas=True,
             drop_question=drop_question,
             output_schema=_schema(output_type),
+            idempotency_key=idempotency_key,
         )
         async with runtime.at_work(), aclosing(runtime.watch(submitted, timeout, live=True)) as events:
             async for event in events:
                 if event is not None:
                     yield event
-            yield self._read(await self._answer(submitted, await runtime.wait(submitted, 0)), output_type)
+            yield self._read(await self._answer(submitted, timeout), output_type)
 
     @without_frames
     def serve(self, port: int = 8000, host: str = "127.0.0.1", *, open_browser: bool = False) -> None:
@@ -586,7 +678,8 @@ class Swarm(Generic[Output]):
     async def _ask(self, timeout: float | None, output_type: Any, **fields: Any) -> Any:
         runtime = self.running.runtime
         submitted = await self._post(output_schema=_schema(output_type), **fields)
-        answer = await self._answer(submitted, await runtime.run_and_wait(submitted, timeout, None))
+        async with runtime.at_work():
+            answer = await self._answer(submitted, timeout)
         return self._read(answer, output_type)
 
     def _read(self, answer: Answer, output_type: Any) -> Any:
@@ -606,7 +699,9 @@ class Swarm(Generic[Output]):
                 status="completed",
             ) from error
 
-    async def _post(self, **fields: Any) -> Submitted:
+    async def _post(self, *, idempotency_key: str | None = None, **fields: Any) -> Submitted:
+        if idempotency_key is not None:
+            fields |= _once(idempotency_key, fields)
         try:
             return await self.running.runtime.post(**fields)
         except QuestionOpen as error:
@@ -649,27 +744,33 @@ class Swarm(Generic[Output]):
     async def _resume(
         self, answer: Answer | str, timeout: float | None, output_type: Any, **decided: Any
     ) -> Any:
-        task_id = answer
         if isinstance(answer, Answer):
-            task_id = answer.task_id
             output_type = answer.output_type if output_type is None else output_type
         return await self._ask(
-            timeout, output_type, task_id=task_id, resume_from="breakpoint_tool_call", **decided
+            timeout, output_type, task_id=_id_of(answer), resume_from="breakpoint_tool_call", **decided
         )
 
-    async def _answer(self, submitted: Submitted, message: "MAILMessage") -> Answer:
-        task = await self.running.runtime.load_task(submitted.key.task_id)
+    async def _answer(self, submitted: Submitted, timeout: float | None) -> Answer:
+        """Return the answer to a question; to one that was asked before, and led to a pause, what has come after it."""
+        runtime, task_id = self.running.runtime, submitted.key.task_id
+        message: MAILMessage | None = await runtime.wait(submitted, timeout)
+        task = await runtime.load_task(task_id)
         assert task is not None
-        return read_answer(task, message.message.body)
+        is_question = message is not None and message.message.subject == Subject.BREAKPOINT_TOOL_CALL
+        if is_question and task.generation.breakpoint is None:
+            task, message = await runtime.wait_until_stopped(task_id, timeout)
+        return read_answer(task, message)
 
-    def _wait[T](self, work: Coroutine[Any, Any, T], name: str) -> T:
+    def _wait[T](self, work: Coroutine[Any, Any, T], name: str, twin: str = "") -> T:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
             work.close()
-            raise MAILError(f"{name} would block the running event loop; use: await swarm.a{name}(...)")
+            raise MAILError(
+                f"{name} would block the running event loop; use: await swarm.{twin or f'a{name}'}(...)"
+            )
         try:
             with self._lock:
                 if self._home is None:
@@ -680,6 +781,24 @@ class Swarm(Generic[Output]):
             work.close()
             raise
         return self._home.run(work)
+
+
+NEVER = 253_402_300_799.0
+"""The end of the year 9999, when the keys of questions expire."""
+
+
+def _once(key: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the key of a question as the engine takes it, and its task, which is that of the key by default."""
+    if not key:
+        raise BadRequest("idempotency_key must not be empty")
+    asked = json.dumps([fields["body"], fields["task_id"], fields["output_schema"]], sort_keys=True)
+    named = IdempotencyKey(key=key, digest=sha256(asked.encode()).hexdigest(), until=NEVER)
+    task_id = fields["task_id"] or f"key-{sha256(key.encode()).hexdigest()[:32]}"
+    return {"task_id": task_id, "idempotency_key": named}
+
+
+def _id_of(task: Answer | str) -> str:
+    return task.task_id if isinstance(task, Answer) else task
 
 
 def _schema(output_type: Any) -> OutputSchema | None:

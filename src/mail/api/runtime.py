@@ -22,6 +22,7 @@ from mail.api.interswarm import InterswarmLink
 from mail.api.overrides import ActionOverrideFunction
 from mail.core.decisions.manual import ResponseType, Step
 from mail.core.decisions.submit import Submission
+from mail.core.engine.commit import load_task
 from mail.core.engine.manual import ManualMode, StepOptions
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
@@ -281,6 +282,28 @@ class MAILRuntime(EmbeddedSwarm):
         finally:
             if self.pending_requests.get(task_id) is waiting:
                 del self.pending_requests[task_id]
+
+    async def wait_until_stopped(
+        self, task_id: str, timeout: float | None
+    ) -> tuple[Task, MAILMessage | None]:
+        """Wait until a task has stopped; return it, and its last answer if it has one.
+
+        Raises TaskNotFound, and TimeoutError after `timeout` seconds; the task continues.
+        """
+        key, now = TaskKey(str(self.principal), task_id), asyncio.get_running_loop().time
+        until = None if timeout is None else now() + timeout
+        while True:
+            task = await load_task(self.engine.store, key)
+            generation = task.generation.number
+            seconds = None if until is None else max(0.0, until - now())
+            answer = await self.engine.wait(
+                Submitted(key, generation, 0, 0), seconds if task.is_running else 0
+            )
+            task = await load_task(self.engine.store, key)
+            if not task.is_running and task.generation.number == generation:
+                return task, answer
+            if until is not None and now() >= until:
+                raise TimeoutError(f"task {task_id!r} gave no answer within {timeout:g} seconds")
 
     async def stream(
         self,

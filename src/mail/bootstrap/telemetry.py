@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from mail.adapters.telemetry.json_log import ActivityLog
+from mail.adapters.telemetry.text_log import TextLog
 from mail.config import TelemetryConfig
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer
 from mail.core.protocol.error_text import missing_package
@@ -14,10 +16,8 @@ from mail.core.protocol.values import value
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mail.adapters.telemetry.json_log import ActivityLog
     from mail.adapters.telemetry.otel import OpenTelemetryTracer
     from mail.adapters.telemetry.prometheus import PrometheusMetrics
-    from mail.adapters.telemetry.text_log import TextLog
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +27,12 @@ class Telemetry:
     """The observers and the tracer of a runtime and its front doors."""
 
     metrics: "PrometheusMetrics | None" = None
-    log: "ActivityLog | None" = None
-    text_log: "TextLog | None" = None
+    log: ActivityLog | None = None
+    text_log: TextLog | None = None
     spans: "OpenTelemetryTracer | None" = None
 
     @property
-    def observers(self) -> "Observers":
+    def observers(self) -> Observers:
         """The observers of turns and tasks."""
         return tuple(each for each in (self.metrics, self.log, self.text_log) if each is not None)
 
@@ -64,8 +64,8 @@ def telemetry_of_server(
     """Make the telemetry of a server. Raises ConfigurationError if a library is missing."""
     return Telemetry(
         metrics=_metrics(depths) if config.metrics != "off" else None,
-        log=_activity() if config.log_format == "json" else None,
-        text_log=_text_log() if config.log_format == "text" else None,
+        log=ActivityLog() if config.log_format == "json" else None,
+        text_log=TextLog() if config.log_format == "text" else None,
         spans=_spans(service) if config.traces else None,
     )
 
@@ -81,13 +81,7 @@ def telemetry_of_function(config: TelemetryConfig, service: str) -> Telemetry:
             spans = _spans(service)
         except ConfigurationError as error:
             logger.warning("%s", error.detail)
-    return Telemetry(log=_activity(), spans=spans)
-
-
-def _text_log() -> "TextLog":
-    from mail.adapters.telemetry.text_log import TextLog
-
-    return TextLog()
+    return Telemetry(log=ActivityLog(), spans=spans)
 
 
 def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
@@ -96,12 +90,6 @@ def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
     except ImportError as error:
         raise ConfigurationError(f"[server.telemetry] metrics needs {missing_package(error)}") from error
     return PrometheusMetrics(depths)
-
-
-def _activity() -> "ActivityLog":
-    from mail.adapters.telemetry.json_log import ActivityLog
-
-    return ActivityLog()
 
 
 def _spans(service: str) -> "OpenTelemetryTracer":

@@ -58,10 +58,10 @@ def compressor(function: AgentFunction, ratio: float) -> Compress | None:
         counts = await count_tokens(model.llm, texts)
         fixed = sum(await count_tokens(model.llm, _fixed(model)))
         room = max(window - _reply(model, window) - fixed, int(window * LEAST))
-        budget = min(int(window * ratio), room)
-        if sum(counts) <= budget:
+        allowed = min(int(window * ratio), room)
+        if sum(counts) <= allowed:
             return None
-        cut = _cut(seen, counts, int(budget * KEPT))
+        cut = _cut(seen, counts, int(allowed * KEPT))
         summary = await _Summary(model, room).of(texts[:cut]) if cut else None
         return None if summary is None else (cut, render_elements({"summary_of_earlier_events": summary}))
 

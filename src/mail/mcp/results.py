@@ -29,13 +29,13 @@ MAX_SHOWN = 64 * 1024
 
 
 class Texts:
-    """A budget of characters, shared by the texts of one result."""
+    """Limits the characters of the texts of one result together."""
 
     def __init__(self) -> None:
         self._left = MAX_SHOWN
 
     def show(self, text: str) -> str:
-        """Return the text, cut to the rest of the budget."""
+        """Return the text, cut to what is left of the limit."""
         shown = cut(text, self._left)
         self._left -= min(len(text), self._left)
         return shown

@@ -44,13 +44,13 @@ HINTS: Mapping[int, str] = MappingProxyType(
     {
         400: "it may have no such agent",
         401: "it does not accept the token",
-        403: "it does not allow that with this token",
+        403: "it does not allow that with this token, or does not know this swarm",
     }
 )
 """What a status usually means. The bodies of errors are not passed on, as any server may answer at a peer's URL."""
 
-LOGGED_BYTES = 300
-"""The length of the beginning of such a body, which is in the log at DEBUG."""
+LOGGED_LENGTH = 300
+"""Characters of what a server says about an error, which only the log repeats."""
 
 
 @value
@@ -94,11 +94,19 @@ class Answer:
         except ValueError:
             return None
 
+    @property
+    def reason(self) -> str:
+        """What the server says about an error, shortened and on one line: for the log, and for nobody else."""
+        answer = self.json()
+        given = answer.get("detail") if isinstance(answer, dict) else None
+        text = given if isinstance(given, str) else self.body.decode("utf-8", "replace")
+        return " ".join(text[: 2 * LOGGED_LENGTH].split())[:LOGGED_LENGTH]
+
     def raise_for_status(self) -> None:
         """Raise PeerUnavailable for an error worth a retry, PeerRefused for any other error or redirect."""
         if self.is_success:
             return
-        logger.debug("a peer answered %s: %r", self.status, self.body[:LOGGED_BYTES])
+        logger.debug("a server answered %s: %s", self.status, self.reason)
         try:
             problem = f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:

@@ -223,6 +223,9 @@ class InterswarmRouter:
                 body={"message": message.as_json()},
                 headers={TRACEPARENT: traceparent} if traceparent else {},
             )
+            if not answer.is_success:  # a peer may repeat what it was sent
+                reason = answer.reason.replace(bearer, "…")
+                logger.info("swarm %s answered %s: %s", name, answer.status, reason)
             answer.raise_for_status()
         except PeerError as error:
             failure = type(error)(f"swarm {name!r}: {error.detail}")

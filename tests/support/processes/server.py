@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,8 +66,13 @@ class _Tokens(dict[str, str]):
 
     def __missing__(self, role: str) -> str:
         server = self._server
-        at = server.flags.index("--database") if "--database" in server.flags else len(server.flags)
-        create = ("token", "create", "--role", role, "--id", role, *server.flags[at : at + 2])
+        flags = [
+            part
+            for name, value in pairwise(server.flags)
+            if name in ("--database", "--swarm-name", "--config")
+            for part in (name, value)
+        ]
+        create = ("token", "create", "--role", role, "--id", role, *flags)
         made = run_mail(*create, cwd=server.folder, env=server.env)
         assert made.returncode == 0, made.stderr
         self[role] = made.stdout.strip()

@@ -18,6 +18,7 @@ from pydantic import (
 
 from mail.core.protocol.address import EVERYONE, MAILAddress
 from mail.core.protocol.values import Value
+from mail.errors import Subject
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -268,6 +269,15 @@ class MAILMessage(Value):
         """Return a message of our own making, without a check."""
         return cls._trusted(
             {"id": message_id, "timestamp": timestamp, "msg_type": msg_type, "message": message}
+        )
+
+    @property
+    def is_completion(self) -> bool:
+        """Whether an agent has completed the task with it, so that its body is the answer."""
+        return (
+            self.msg_type == "broadcast_complete"
+            and self.sender.address_type == "agent"
+            and self.message.subject == Subject.TASK_COMPLETE
         )
 
     @property

@@ -390,12 +390,7 @@ async def _state(service: Service, submitted: Submitted, answer: MAILMessage) ->
         "pending_tool_calls": [],
         "question": None,
     }
-    is_completion = (
-        answer.msg_type == "broadcast_complete"
-        and answer.sender.address_type == "agent"
-        and answer.message.subject == Subject.TASK_COMPLETE
-    )
-    if is_completion:
+    if answer.is_completion:
         return state
     task = await service.runtime.store.load(submitted.key)
     return state if task is None else {**state, "status": task.status, **asked(task)}
