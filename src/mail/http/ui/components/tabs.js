@@ -8,7 +8,7 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 export function Tabs({ tabs, selected, onSelect, label, panel }) {
   const list = useRef();
   const onKeyDown = (event) => {
-    const at = tabs.findIndex(({ id }) => id === selected);
+    const at = [...list.current.children].indexOf(document.activeElement); // the selected one may not be drawn yet
     const next =
       { Home: 0, End: tabs.length - 1 }[event.key] ??
       (event.key in STEPS ? (at + STEPS[event.key] + tabs.length) % tabs.length : null);
