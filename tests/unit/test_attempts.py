@@ -12,7 +12,7 @@ from mail.core.engine import attempts
 from mail.core.engine.attempts import ENDED, FEW, Suspects
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.watch import Submitted
-from mail.core.task.events import EventKind
+from mail.core.task.extras import DeadLetterExtra
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.testing.agents import View, build_agent, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.rig import Rig
@@ -89,8 +89,8 @@ async def test_a_turn_that_ends_its_process_five_times_is_set_aside_and_a_redriv
         await rig.runtime.run_turn(submitted.key, "supervisor")
         outcome = await rig.outcome(submitted)
         assert outcome.answer == f"agent 'supervisor' has failed: {ENDED}"
-        (dead,) = [event for event in outcome.events if event.kind is EventKind.DEAD_LETTER]
-        assert (dead.extra["reason"], dead.extra["attempts"]) == (ENDED, 5)
+        (dead,) = [event.extra for event in outcome.events if isinstance(event.extra, DeadLetterExtra)]
+        assert (dead.reason, dead.attempts) == (ENDED, 5)
         await rig.runtime.dead_letters.redrive(rig.user, submitted.key)
         await rig.die_in_turn(submitted, times=4)
         agent.answers.set()

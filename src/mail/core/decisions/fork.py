@@ -20,6 +20,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import ForkExtra, HistoryExtra
 from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
@@ -140,17 +141,18 @@ class _Fork:
         draft.emit(
             EventKind.TASK_FORKED,
             f"this task is a fork of task {old.task_id}, as it was at {old.seq}{_ACTIONS[draft.before.actions]}",
-            forked_from=old.task_id,
-            at=old.seq,
-            **({} if draft.before.actions is ForkActions.RUN else {"actions": draft.before.actions.value}),
+            ForkExtra(
+                forked_from=old.task_id,
+                at=old.seq,
+                actions="" if draft.before.actions is ForkActions.RUN else draft.before.actions.value,
+            ),
         )
         for agent, history in histories.items():
             if history and agent in self._swarm.agents:
                 draft.emit(
                     EventKind.HISTORY_INHERITED,
                     f"agent {agent} remembers what it has done in task {old.task_id}",
-                    agent=agent,
-                    entries=len(history),
+                    HistoryExtra(agent=agent, entries=len(history)),
                 )
                 draft.remember(agent, [*history, *self._not_run(agent)])
         paused_at = old.generation.breakpoint
