@@ -14,6 +14,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.events import TERMINAL, Event, EventKind
+from mail.core.task.extras import CallExtra, DeadLetterExtra, DiscardExtra, RedriveExtra
 from mail.core.task.leases import Lease
 from mail.core.task.limits import DEAD_LETTERS
 from mail.core.task.mailboxes import hook_of, peer_of
@@ -247,26 +248,24 @@ def dead_letters(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violat
     left: list[int] = []
     for change in commits:
         read = {(entry.mailbox, entry.seq) for entry in _consumed(change)}
-        buried = {(event.extra["mailbox"], event.extra["message_seq"]) for event in change.dead_letters}
+        buried = {(letter.mailbox, letter.message_seq) for letter in change.dead_letters}
         for mailbox, seq in sorted(read - buried):
             if any(
                 event.kind is EventKind.AGENT_ERROR and " failed: " in event.text for event in change.events
             ):
                 yield found.wrong(1, f"{mailbox} has failed over message {seq}, which is no dead letter")
-        for mailbox, seq in buried - read:
-            if seq is not None and hook_of(mailbox) is None:
-                yield found.wrong(1, f"message {seq} is a dead letter, and has not left {mailbox}")
+        for mailbox, missing in buried - read:
+            if missing is not None and hook_of(mailbox) is None:
+                yield found.wrong(1, f"message {missing} is a dead letter, and has not left {mailbox}")
         for event in change.events:
-            match event.kind:
-                case EventKind.DEAD_LETTER:
+            gone: Sequence[int] = ()
+            match event.extra:
+                case DeadLetterExtra():
                     left.append(event.seq)
-                    gone = []
-                case EventKind.DEAD_LETTER_REDRIVEN:
-                    gone = [event.extra["dead_letter"]]
-                case EventKind.DEAD_LETTER_DISCARDED:
-                    gone = event.extra["dead_letters"]
-                case _:
-                    gone = []
+                case RedriveExtra(dead_letter=seq):
+                    gone = (seq,)
+                case DiscardExtra(dead_letters=seqs):
+                    gone = seqs
             for seq in gone:
                 if seq not in left:
                     yield found.wrong(1, f"dead letter {seq} was dealt with twice, or never was one")
@@ -285,7 +284,7 @@ def webhooks(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]
     for change in commits:
         for hook_id in change.task.webhooks:
             since.setdefault(hook_id, change.task.seq - len(change.events))
-    redriven = {event.extra.get("dead_letter") for event in found.events}
+    redriven = {event.extra.dead_letter for event in found.events if isinstance(event.extra, RedriveExtra)}
     for hook_id, hook in found.task.webhooks.items():
         wanted = {
             event.seq: event.kind
@@ -295,8 +294,11 @@ def webhooks(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]
         buried: set[int] = set()
         covered: set[int] = set()
         for event in found.events:
-            if event.kind is EventKind.DEAD_LETTER and hook_of(event.extra["mailbox"]) == hook_id:
-                these = range(event.extra["message_seq"], event.extra["upto"] + 1)
+            letter = event.extra
+            if isinstance(letter, DeadLetterExtra) and hook_of(letter.mailbox) == hook_id:
+                assert letter.message_seq is not None
+                assert letter.upto is not None
+                these = range(letter.message_seq, letter.upto + 1)
                 buried.update(these)
                 if event.seq not in redriven:
                     covered.update(these)
@@ -372,7 +374,7 @@ def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation
         if stray := results.keys() - calls.keys():
             yield found.wrong(2, f"{agent} has results of calls that it has not made: {sorted(stray)}")
     reported = Counter(
-        event.extra["tool_call_id"] for event in found.events if event.kind is EventKind.TOOL_CALL
+        event.extra.tool_call_id for event in found.events if isinstance(event.extra, CallExtra)
     )
     if repeated := [call for call, times in reported.items() if times > 1]:
         yield found.wrong(2, f"calls were reported more than once: {repeated}")

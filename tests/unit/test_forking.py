@@ -105,7 +105,7 @@ class TestWhatGoesAlong:
             assert entry.message.message.task_id == "second"
         assert change.task.pending == {"beta": (0, 0, 0, 0, 1), "alpha": (0, 1, 0, 0, 1)}
         first, *others = change.events
-        assert (first.seq, first.kind, first.extra) == (
+        assert (first.seq, first.kind, first.extra.as_json()) == (
             1,
             EventKind.TASK_FORKED,
             {"forked_from": "first", "at": 3},
@@ -127,7 +127,7 @@ class TestWhatGoesAlong:
         assert change.task.histories == {"alpha": 2}
         assert 70_000 < change.task.stored_bytes < 71_000
         (said,) = [event for event in change.events if event.kind is EventKind.HISTORY_INHERITED]
-        assert said.extra == {"agent": "alpha", "portions": 2}
+        assert said.extra.as_json() == {"agent": "alpha", "portions": 2}
 
     def test_what_a_task_is_and_has_used_up(self, make: Maker) -> None:
         tools = ClientTools(tools=(ClientTool(name="look"),))
@@ -391,7 +391,7 @@ class TestRuntime:
             assert (await rig.ask("go on", task_id=runs.task_id)).task.status is TaskStatus.COMPLETED
             assert ran[4:] == ["look", "pay"]
             [event] = await rig.store.read_events(asks.key, limit=1)
-            assert event.extra["actions"] == "ask"
+            assert event.extra.as_json()["actions"] == "ask"
             assert event.text.endswith("; actions that are not read-only wait for approval")
 
     async def test_tasks_of_others_are_not_there(self) -> None:

@@ -44,7 +44,7 @@ def encode_delivered(change: TaskChange) -> str | None:
     """Encode which mail a commit delivers: `[[mailbox, tier, seq], …]`."""
     if not change.deliveries:
         return None
-    return to_json([(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]).decode()
+    return to_json([(entry.mailbox, int(entry.tier), entry.seq) for entry in change.deliveries]).decode()
 
 
 def encode_read(change: TaskChange) -> str | None:

@@ -20,6 +20,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import ForkExtra, HistoryExtra
 from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
@@ -140,9 +141,11 @@ class _Fork:
         draft.emit(
             EventKind.TASK_FORKED,
             f"this task is a fork of task {old.task_id}, as it was at {old.seq}{_ACTIONS[draft.before.actions]}",
-            forked_from=old.task_id,
-            at=old.seq,
-            **({} if draft.before.actions is ForkActions.RUN else {"actions": draft.before.actions.value}),
+            ForkExtra(
+                forked_from=old.task_id,
+                at=old.seq,
+                actions="" if draft.before.actions is ForkActions.RUN else draft.before.actions.value,
+            ),
         )
         if inherited.portions:
             draft.inherit(inherited)
@@ -150,8 +153,7 @@ class _Fork:
             draft.emit(
                 EventKind.HISTORY_INHERITED,
                 f"agent {agent} remembers what it has done in task {old.task_id}",
-                agent=agent,
-                portions=portions,
+                HistoryExtra(agent=agent, portions=portions),
             )
             if not_run := self._not_run(agent):
                 draft.remember(agent, not_run)

@@ -26,6 +26,7 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.extras import ForkExtra
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.limits import Budget
 from mail.core.task.ports import wake_ups
@@ -289,7 +290,8 @@ class Admission:
         """Return a fork as it was when it was made. Raises TaskNotFound."""
         wiring = self._wiring
         [event] = await wiring.store.read_events(key, limit=1)
-        return Forked((await wiring.store.read_commit(key, 1)).task, event.extra["at"])
+        assert isinstance(event.extra, ForkExtra)
+        return Forked((await wiring.store.read_commit(key, 1)).task, event.extra.at)
 
     async def adopt[T: Task | None, C: TaskChange | None](
         self,

@@ -9,7 +9,8 @@ from pydantic_core import to_json
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import MAIL, Markup, render_message
-from mail.core.task.events import Event, EventKind
+from mail.core.task.events import Event
+from mail.core.task.extras import DeadLetterExtra
 from mail.core.task.leases import Claim, Lease
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
@@ -154,9 +155,9 @@ class TaskChange:
         return self.task.key
 
     @property
-    def dead_letters(self) -> list[Event]:
+    def dead_letters(self) -> list[DeadLetterExtra]:
         """The dead letters that it creates."""
-        return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]
+        return [event.extra for event in self.events if isinstance(event.extra, DeadLetterExtra)]
 
 
 @value
