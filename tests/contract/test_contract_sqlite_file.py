@@ -470,3 +470,46 @@ class TestLargeCommits:
                 assert await store.load(KEY) == begun.task
             await store.commit(change)
             assert await store.load(KEY) == change.task
+
+
+class TestDeletion:
+    async def test_a_cancelled_one_leaves_nothing_of_the_task(
+        self, path: Path, make: Maker, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        delete = gate.around(mail.adapters.sqlite.store._delete_rows)
+        monkeypatch.setattr(mail.adapters.sqlite.store, "_delete_rows", lambda sql, row: delete(sql, row))
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            begun = make.begin(KEY)
+            await store.commit(begun)
+            deleting = asyncio.create_task(store.delete(begun.task))
+            await gate.reached()
+            deleting.cancel()
+            await asyncio.sleep(0)
+            gate.open()
+            await asyncio.wait([deleting])
+            assert deleting.cancelled()
+            assert await store.load(KEY) is None
+
+    async def test_failed_attempts_are_not_those_of_the_next_task(self, path: Path, make: Maker) -> None:
+        """SQLite gives its row to the next task."""
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY))
+            turn = await open_turn(store, KEY, "alpha", make)
+            await store.release(turn, left=turn.lease.ended(4, turn.entry.seq))
+            await store.delete(turn.task)
+            await store.commit(make.begin(KEY))
+            store.close()
+        with SQLiteDatabase(path) as database:
+            assert (await open_turn(SQLiteStore(database), KEY, "alpha", make)).replaced is None
+
+    async def test_a_file_that_can_give_no_space_back(self, path: Path, make: Maker) -> None:
+        with closing(sqlite3.connect(path)) as made:
+            made.execute("CREATE TABLE other (x)")
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            begun = make.begin(KEY, Mail("alpha", body="x" * 100_000))
+            await store.commit(begun)
+            await store.delete(begun.task)
+            assert await store.load(KEY) is None

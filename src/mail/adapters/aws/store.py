@@ -16,8 +16,8 @@ from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.commit import CommitPlan
 from mail.adapters.aws.index import TaskIndex
 from mail.adapters.aws.items import (
-    DELETED_FIRST,
     DELETING,
+    DELETION_SECONDS,
     META,
     Item,
     blobs_of,
@@ -215,9 +215,9 @@ class DynamoDBStore:
             ":version": number(task.version),
             ":yes": string("yes"),
             ":shard": string(shard(name)),
-            ":first": number(DELETED_FIRST),
+            ":resumed": number(self._reader.now() + DELETION_SECONDS),
         }
-        update = f"SET #{DELETING} = :yes, #running = :shard, #due = :first REMOVE #dead, #dead_place"
+        update = f"SET #{DELETING} = :yes, #running = :shard, #due = :resumed REMOVE #dead, #dead_place"
         try:
             await self._table.update((name, META), update, condition, values)
         except ConditionFailed as refusal:
@@ -235,7 +235,7 @@ class DynamoDBStore:
                     await self._blobs.discard(blob for item in page for blob in blobs_of(item))
                 keys = [(name, item["SK"]["S"]) for item in page]
                 await self._table.delete_many(key for key in keys if key != (name, META))
-        await self._table.delete_many([(name, META)])
+        await self._table.delete((name, META), f"attribute_exists(#{DELETING})", {})
 
     async def _seq(self, key: TaskKey) -> int:
         """Return the task's seq; deliver the live events of a task that is watched here."""

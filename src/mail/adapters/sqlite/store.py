@@ -216,12 +216,7 @@ class SQLiteStore:
         writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns, encoder))
         if cached is not None:
             cached.committing = change
-        cancelled: asyncio.CancelledError | None = None
-        while not writing.done():
-            try:
-                await asyncio.wait([writing])
-            except asyncio.CancelledError as error:
-                cancelled = error
+        cancelled = await _until_done(writing)
         if cached is not None:
             cached.committing = None
         try:
@@ -397,23 +392,35 @@ class SQLiteStore:
 
     async def delete(self, task: Task) -> None:
         await self._database.write_in_turn(partial(self._delete, task))
-        while self._database.path != IN_MEMORY and self._read("PRAGMA freelist_count") != [(0,)]:
+        before = 0
+        while self._database.path != IN_MEMORY:
+            ((unused,),) = self._read("PRAGMA freelist_count")
+            if unused in (0, before):  # a file that was made without `auto_vacuum` keeps its space
+                break
+            before = unused
             await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
 
     async def _delete(self, task: Task) -> None:
-        """Delete a task in a thread, as it may be large."""
+        """Delete a task in a thread, as it may be large. A caller that is cancelled meanwhile is cancelled after it."""
         cached = self._find(task.key)
         if cached is None or cached.task.version != task.version:
             raise VersionConflict(cached and cached.task)
         work = partial(_delete_rows, row=cached.row)
+        cancelled: asyncio.CancelledError | None = None
         if self._database.path == IN_MEMORY:
             work(self._sql)
         else:
             await self._log.settle()
-            await asyncio.shield(self._database.in_thread(work))
+            deleting = self._database.in_thread(work)
+            cancelled = await _until_done(deleting)
+            deleting.result()
+        for mailbox in [*cached.open_turns]:  # another task may get the row
+            self._open_turns.end(cached, mailbox)
         self._cached_bytes -= cached.size
         self._cache.pop(task.key, None)
         self._changes.notify(task.key)
+        if cancelled is not None:
+            raise cancelled
 
     def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [self._state(row) for (row,) in rows[:limit]]
@@ -674,6 +681,17 @@ def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, in
     if isinstance(seqs, int):
         return [(mailbox, seqs)]
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
+
+
+async def _until_done(writing: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until a thread has written; return the error if the caller was cancelled meanwhile, to be raised later."""
+    cancelled: asyncio.CancelledError | None = None
+    while not writing.done():
+        try:
+            await asyncio.wait([writing])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 def _delete_rows(sql: sqlite3.Connection, row: int) -> None:

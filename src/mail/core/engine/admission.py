@@ -271,6 +271,7 @@ class Admission:
             for agent, n in snapshot.task.histories.items()
             if agent in wiring.swarm.agents
         }
+        await load_task(wiring.store, key)  # if it was deleted meanwhile, parts of it may be missing
 
         def decide(existing: Task | None) -> TaskChange | None:
             if existing is not None and existing.key == made:
