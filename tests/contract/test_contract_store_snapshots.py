@@ -179,7 +179,7 @@ class TestLook:
             assert {entry.message.id: entry.message for entry in snapshot.mail} == {
                 entry.message.id: entry.message for entry in then.mail
             }
-            assert snapshot.events == events[: then.task.seq]
+            assert snapshot.first == events[0]
             for agent in SWARM.agents:
                 n = snapshot.task.histories.get(agent, 0)
                 assert await store.read_history(KEY, agent, upto=n) == then.histories[agent]
@@ -320,7 +320,7 @@ class TestFork:
         assert [entry.seq for entry in await store.read_events(task.key)] == list(range(1, task.seq + 1))
         for agent, history in then.histories.items():
             assert await store.read_history(task.key, agent) == history
-            assert task.histories.get(agent, 0) == bool(history)
+            assert task.histories.get(agent, 0) == then.task.histories.get(agent, 0)
 
     async def test_a_fork_can_be_forked_and_its_moments_be_read(
         self, lived: tuple[Runtime, list[Moment]]

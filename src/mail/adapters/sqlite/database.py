@@ -127,8 +127,11 @@ TABLES = (
 
 
 def commit_id(task_row: int, seq: int) -> int:
-    """Return the id of the commit whose last event is `seq`. Ids are ordered by task, then by seq."""
-    return task_row << 32 | seq
+    """Return the id of the commit whose last event is `seq`. Ids are ordered by task, then by seq.
+
+    The portions of histories that a fork has inherited are rows with a negative seq.
+    """
+    return (task_row << 32) + seq
 
 
 OPEN_SECONDS = 10.0
