@@ -224,6 +224,18 @@ class TestTrouble:
             end.set()
             await long
 
+    async def test_a_deletion_whose_caller_goes_away_is_finished(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            begun = make.begin(KEY, LARGE)
+            await store.commit(begun)
+            deletion = asyncio.create_task(store.delete(begun.task))
+            await asyncio.sleep(0)
+            deletion.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await deletion
+            assert await store.load(KEY) == await SQLiteStore(database).load(KEY)
+
     async def test_documents_on_a_full_disk(self, path: Path) -> None:
         with SQLiteDatabase(path) as database:
             documents = ServerDocuments(SQLiteDocuments(database))
