@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.http.account import HELD
 from mail.http.errors import install_error_handlers
 from mail.http.openapi import DESCRIPTION, TAGS, complete
 from mail.http.service import Service
@@ -26,10 +27,17 @@ class MAILApp(FastAPI):
     cors_origins: Sequence[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; one in absolute form (RFC 9112, section 3.2.2), as for a proxy, like one for its path."""
+        """Handle a request, and end what it holds.
+
+        One in absolute form (RFC 9112, section 3.2.2), as for a proxy, is handled like one for its path.
+        """
         if scope["type"] == "http" and not scope["path"].startswith("/"):
             _to_origin_form(scope)
-        await super().__call__(scope, receive, send)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if HELD in scope:
+                scope[HELD].end()
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the app with its middleware; CORS comes first, so that pages can read every answer, even a 500."""

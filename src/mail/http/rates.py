@@ -37,10 +37,11 @@ class RateLimiter:
         try:
             ip = ip_address(address)
         except ValueError:
-            ip = None
-        if isinstance(ip, IPv6Address):
-            ip = ip.ipv4_mapped or ip_network((ip.packed, NETWORK_BITS), strict=False)
-        self.admit("" if ip is None else str(ip))
+            address = ""
+        else:
+            if isinstance(ip, IPv6Address):
+                address = str(ip.ipv4_mapped or ip_network((ip.packed, NETWORK_BITS), strict=False))
+        self.admit(address)
 
     def admit(self, caller: Caller | str) -> None:
         """Count a request. Raises RateLimited, with the seconds until the next one is allowed."""

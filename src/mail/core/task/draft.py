@@ -28,7 +28,7 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.protocol.xml import render_message
-from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
+from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
 from mail.core.task.costs import NO_USAGE, Usage, add_models
 from mail.core.task.events import Event, EventKind, encode_events
 from mail.core.task.extras import NO_EXTRA, DeadLetterExtra, EndExtra, Extra
@@ -98,6 +98,7 @@ class Draft:
         self._seq = task.seq
         self._pending = dict(task.pending)
         self._histories = dict(task.histories)
+        self._inherits: Inheritance | None = None
         self._events: list[Event] = []
         self._outgoing: list[tuple[MAILMessage, Sequence[str], Extra]] = []
         self._deliveries: list[InboxEntry] = []
@@ -290,6 +291,15 @@ class Draft:
         self._histories[agent] = n
         self._records.append(HistoryRecord(agent, n, entries))
 
+    def inherit(self, inheritance: Inheritance) -> None:
+        """Take over the histories of another task, which the store copies."""
+        self._inherits = inheritance
+        self._histories |= inheritance.portions
+
+    def portions(self, agent: str) -> int:
+        """Return how many portions the history of an agent has."""
+        return self._histories.get(agent, 0)
+
     def move(self, transition: Transition) -> None:
         """Apply a transition of the lifecycle."""
         self.status = LIFECYCLE[self.status, transition]
@@ -459,6 +469,8 @@ class Draft:
         added = len(events) + sum([len(record.encoded) for record in self._records])
         if response is not None:
             added += message_size(response)
+        if self._inherits is not None:
+            added += self._inherits.size
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
         facts = vars(self)
@@ -479,6 +491,7 @@ class Draft:
             also_read=self._also_read,
             deliveries=tuple(self._deliveries),
             histories=tuple(self._records),
+            inherits=self._inherits,
             events=tuple(self._events),
             encoded_events=events,
             response=response,

@@ -205,9 +205,15 @@ class ForkExtra(Extra):
 
 @value(kw_only=True, slots=False)
 class HistoryExtra(Extra):
-    """Of an agent that begins with so many entries of an earlier history."""
+    """Of an agent that begins with an earlier history.
 
-    entries: int
+    Attributes:
+        entries: how many entries it has, in an imported task.
+        portions: how many turns have written it, in a fork.
+    """
+
+    entries: int = 0
+    portions: int = 0
 
 
 @value(kw_only=True, slots=False)
