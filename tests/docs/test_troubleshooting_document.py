@@ -14,7 +14,7 @@ TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 
 TOO_MUCH = {
     *("requests a second", "of your tasks are running", "messages or more wait for", "has stored"),
-    *("your requests hold", "you are reading"),
+    *("the tasks of", "your requests hold", "you are reading"),
 }
 
 
