@@ -338,24 +338,6 @@ class TestRuntime:
             await rig.workers.start()
             assert (await rig.ask("go on", task_id=task.task_id)).task.status is TaskStatus.COMPLETED
 
-    async def test_a_task_that_is_deleted_meanwhile_is_not_forked(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async with Rig(build_swarm(chatty())) as rig:
-            first = await rig.ask("one", task_id="first")
-            read = rig.store.read_history
-
-            async def read_late(*args: Any, **named: Any) -> Any:
-                history = await read(*args, **named)
-                if await rig.store.load(first.key) is not None:
-                    await rig.runtime.delete(str(rig.user), "first")
-                return history
-
-            monkeypatch.setattr(rig.store, "read_history", read_late)
-            with pytest.raises(TaskNotFound):
-                await rig.runtime.fork(rig.user, "first")
-            assert (await rig.store.list_tasks(str(rig.user))).tasks == []
-
     async def test_a_paused_one_can_be_cancelled(self) -> None:
         async with Rig(build_swarm(chatty())) as rig:
             await rig.ask("one", task_id="first")
