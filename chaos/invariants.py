@@ -14,7 +14,14 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.events import TERMINAL, Event, EventKind
-from mail.core.task.extras import CallExtra, DeadLetterExtra, DiscardExtra, ForkExtra, HistoryExtra, RedriveExtra
+from mail.core.task.extras import (
+    CallExtra,
+    DeadLetterExtra,
+    DiscardExtra,
+    ForkExtra,
+    HistoryExtra,
+    RedriveExtra,
+)
 from mail.core.task.leases import Lease
 from mail.core.task.limits import DEAD_LETTERS
 from mail.core.task.mailboxes import hook_of, peer_of

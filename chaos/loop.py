@@ -88,7 +88,9 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         self._clock: Callable[[], float] = time.monotonic if real else lambda: 0.0
         self._futures = count()
         super().__init__(self._leaping)
-        self._threads = ThreadPoolExecutor()  # not the loop's default, whose end is awaited for a time that would leap
+        self._threads = (
+            ThreadPoolExecutor()
+        )  # not the loop's default, whose end is awaited for a time that would leap
 
     @property
     def under_way(self) -> int:
