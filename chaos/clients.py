@@ -21,6 +21,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.task.events import Event
+from mail.core.task.extras import DeadLetterExtra
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.limits import Budget
 from mail.core.task.mailboxes import hook_of
@@ -267,7 +268,13 @@ class Workload:
         """The dead letters of agents; a webhook that all of a caller's tasks have may have made others."""
         dead = (await self._load()).dead_letters
         events = await self._ask(lambda runtime: runtime.store.read_events(self.key))
-        return [event for event in events if event.seq in dead and hook_of(event.extra["mailbox"]) is None]
+        return [
+            event
+            for event in events
+            if event.seq in dead
+            and isinstance(event.extra, DeadLetterExtra)
+            and hook_of(event.extra.mailbox) is None
+        ]
 
     async def _redrive(self) -> None:
         """Redrive all, or one after the other; who is late finds nothing to do."""

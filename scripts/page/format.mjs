@@ -1,4 +1,4 @@
-// Formats the web page with prettier, or (--check) names the files that differ from that; either way, lines over 120 characters.
+// Formats the scripts of the web page with prettier, or (--check) names the files that differ from that; either way, lines over 120 characters.
 //
 // Prettier formats html`` templates as HTML, whose rules for tags and white space differ from those of htm:
 // - `<${Button}>…</${Button}>` are tags. Prettier gets `<c-Button_>…</c-Button_>`, which is as long.
@@ -83,7 +83,6 @@ function join(source) {
 
 async function format(source, path) {
   const options = { ...OPTIONS, filepath: path };
-  if (!path.endsWith(".js")) return prettier.format(source, options);
   let formatted = restore(await prettier.format(prepare(source), options));
   for (let joined = join(formatted); joined !== formatted; joined = join(formatted)) {
     formatted = await prettier.format(joined, { ...options, embeddedLanguageFormatting: "off" });
@@ -97,7 +96,7 @@ const report = (text) => {
   problems += 1;
   console.error(text);
 };
-for await (const file of glob("src/mail/http/ui/**/*.{js,css,html}", { cwd: fileURLToPath(ROOT) })) {
+for await (const file of glob("src/mail/http/ui/**/*.js", { cwd: fileURLToPath(ROOT) })) {
   if (file.includes("vendor")) continue;
   const path = fileURLToPath(new URL(file, ROOT));
   const source = await readFile(path, "utf8");

@@ -33,6 +33,7 @@
     ├── RateLimited                 429  retry after `retry_after` seconds
     │   ├── TooManyTasks            the caller's limit of running tasks is reached
     │   └── MailboxFull             the limit of waiting messages is reached
+    ├── Overloaded                  503  the requests of all callers hold too much memory
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
     ├── AgentUnavailable            an agent can't take its turn; agents and users see the text
@@ -298,6 +299,13 @@ class RateLimited(MAILError):
     def __init__(self, detail: str | None = None, *, retry_after: int = 5) -> None:
         super().__init__(detail)
         self.retry_after = max(1, retry_after)
+
+
+class Overloaded(MAILError):
+    """The server's requests hold all the memory that they may hold; try again in a moment."""
+
+    http_status = 503
+    retry_after = 1
 
 
 class TooManyTasks(RateLimited):

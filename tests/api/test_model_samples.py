@@ -149,7 +149,7 @@ class TestConfiguration:
         async with Rig(swarm) as rig:
             outcome = await rig.ask("What is 6 times 7, and the weather in Oslo?")
         assert outcome.answer == "Both are done."
-        called = Counter(event.extra["tool_name"] for event in outcome.of(EventKind.TOOL_CALL))
+        called = Counter(event.extra.as_json()["tool_name"] for event in outcome.of(EventKind.TOOL_CALL))
         assert (called["get_weather_forecast"], called["calculate_expression"]) == (1, 1)
         written = {message.message.sender.address: message.message.body for message in outcome.messages}
         assert "Oslo" in written["weather"]

@@ -96,7 +96,8 @@ def event(kind: str, number: str | None = None, **extra: Any) -> tuple[str, str 
 
 def item(kind: str, seq: int, **about: Any) -> tuple[str, None, dict[str, Any]]:
     time = "2026-01-01T00:00:00+00:00"
-    return "item", None, {"kind": kind, "id": f"{seq}.0", "seq": seq, "time": time, "agent": "lead", **about}
+    known = {"id": f"{seq}.0", "seq": seq, "version": seq, "time": time, "agent": "lead"}
+    return "item", None, {"kind": kind, **known, **about}
 
 
 EVENTS = [

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fast
 
 
 def item(kind: str, seq: int, cause: int | None = None, **about: Any) -> dict[str, Any]:
-    return {"kind": kind, "id": f"{seq}.0", "seq": seq, "cause": cause, **about}
+    return {"kind": kind, "id": f"{seq}.0", "seq": seq, "version": seq, "cause": cause, **about}
 
 
 def mail(seq: int, sender: str, *recipients: str, body: str, cause: int | None = None) -> dict[str, Any]:

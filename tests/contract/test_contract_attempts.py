@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from mail.core.decisions.submit import Submission
+from mail.core.engine import attempts
 from mail.core.engine.attempts import ENDED
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
@@ -28,7 +31,10 @@ class Lost:
         self.wake_ups += wake_ups
 
 
-async def test_five_workers_that_die_in_a_turn_make_it_a_dead_letter(store: Store) -> None:
+async def test_five_workers_that_die_in_a_turn_make_it_a_dead_letter(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "CALM_SECONDS", 0.0)
     begun: list[asyncio.Event] = []
     dead: list[asyncio.Task[TurnReport]] = []
 

@@ -50,7 +50,9 @@ async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, mak
     assert await store.read_leases(KEY, now=NOW) == {}
     assert {token.mailbox for token in await store.list_ready()} == {"alpha"}
     events = await store.read_events(KEY, after=1)
-    assert [(event.kind, event.extra["to"]) for event in events] == [(EventKind.WEBHOOK_DELIVERED, 1)]
+    assert [(event.kind, event.extra.as_json()["to"]) for event in events] == [
+        (EventKind.WEBHOOK_DELIVERED, 1)
+    ]
     assert await store.load(KEY) == change.task
 
 

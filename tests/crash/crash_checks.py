@@ -15,6 +15,7 @@ from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
 from chaos.invariants import Attempt, Found, Run, at_rest, read
 from mail.core.task.change import TaskChange
 from mail.core.task.events import TERMINAL, EventKind
+from mail.core.task.extras import CallExtra
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
 
@@ -100,7 +101,7 @@ async def find(store: Store, key: TaskKey, logs: Logs) -> Found | None:
 def what_was_left(found: Found, logs: Logs, owner: str) -> Iterator[str]:
     """Yield what is wrong with a task while no process runs."""
     yield from map(str, at_rest(found))
-    reported = {event.extra["tool_call_id"] for event in found.events if event.kind is EventKind.TOOL_CALL}
+    reported = {event.extra.tool_call_id for event in found.events if isinstance(event.extra, CallExtra)}
     dropped = sum(event.kind is EventKind.BROADCAST_IGNORED for event in found.events)
     made = {
         call["id"]

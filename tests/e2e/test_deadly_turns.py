@@ -124,7 +124,7 @@ def test_one_that_ends_its_process_is_set_aside_and_all_others_are_answered(serv
     bodies[poison] = "poison"
     clients = Clients(server, bodies)
     deaths = 0
-    deadline = time.monotonic() + sized(fast=90, full=90, soak=400)
+    deadline = time.monotonic() + sized(fast=150, full=150, soak=400)
     while True:
         assert time.monotonic() < deadline
         if server.process.poll() is not None:

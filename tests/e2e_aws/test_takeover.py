@@ -11,8 +11,10 @@ import httpx2
 import pytest
 from aws_client import Crowd, answer
 from aws_swarm import make_project
+from support.plugins.tiers import sized
 from support.processes.local_aws import needs_ministack
 
+from mail.core.engine.attempts import ENDED
 from mail.local_aws.system import LocalAws
 
 RECORD_VARIABLE = "TEST_RECORD"
@@ -73,7 +75,7 @@ SWARM = {
     ],
 }
 
-pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(700)]
 
 
 async def test_a_function_that_dies_or_freezes_is_replaced(tmp_path: Path) -> None:
@@ -91,6 +93,28 @@ async def test_a_function_that_dies_or_freezes_is_replaced(tmp_path: Path) -> No
         assert len(begun) == 1, name
         print(f"{name}: taken over after {begun[0] - died:.1f} s")
     assert "counts as dead" in log or "TakenOverTurns" in log
+
+
+async def test_one_that_always_ends_its_function_is_set_aside(tmp_path: Path) -> None:
+    """Each of its five functions is missed when the lease has expired; the tasks beside it are answered."""
+    agent = DEADLY.replace(
+        "if not os.path.exists(record):", 'if name == "poison" or not os.path.exists(record):'
+    )
+    template = make_project(tmp_path, SWARM, {"deadly": agent})
+    prefix = f"{tmp_path}{os.sep}record "
+    healthy = [f"task {n}" for n in range(sized(fast=3, full=3, soak=20))]
+    for name in healthy:
+        Path(f"{prefix}{name}").touch()
+    async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, Crowd(system) as crowd:
+        await crowd.submit("poison", f"poison: 0.1 {int(SIGKILL)}")
+        for name in healthy:
+            await crowd.submit(name, f"{name}: 0 0")
+        answers = [answer(record) for record in await crowd.finish(healthy, seconds=150)]
+        (poison,) = await crowd.finish(["poison"], seconds=550)
+    assert answers == ["task_complete: alive"] * len(healthy)
+    assert ENDED in poison["events"][-1]["data"]
+    (dead,) = [event for event in poison["events"] if event["event"] == "dead_letter"]
+    assert json.loads(dead["data"])["extra_data"]["attempts"] == 5
 
 
 async def test_a_watcher_sees_that_a_function_died_and_another_took_over(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ async def test_step_1_events_have_name_arguments_id_reasoning_and_preamble(
         )
     )
     (event,) = tool_calls(await run_task(dialect))
-    extra = dict(event.extra)
+    extra = event.extra.as_json()
     assert extra.pop("usage")
     assert extra.pop("timing")["model_calls"]
     assert extra.pop("tool_call_id").startswith("toolu_")
@@ -146,8 +146,11 @@ async def test_step_10_events_tell_reasoning_or_refer_to_it(stub: LLMStub, diale
         reply(call("task_complete", finish_message="42")),
     )
     events = tool_calls(await run_task(dialect))
-    told = [(event.extra.get("reasoning"), event.extra.get("reasoning_ref")) for event in events]
-    third = events[2].extra["tool_call_id"]
+    told = [
+        (event.extra.as_json().get("reasoning"), event.extra.as_json().get("reasoning_ref"))
+        for event in events
+    ]
+    third = events[2].extra.as_json()["tool_call_id"]
     assert told == [(None, None), (None, None), ("Now.", None), (None, third), (None, None)]
 
 
@@ -190,15 +193,15 @@ async def test_step_4_events_come_for_all_calls_in_order(stub: LLMStub, dialect:
     )
     stub.otherwise = lambda _request: reply(call("task_complete", finish_message="42"))
     events = tool_calls(await run_task(dialect))[:4]
-    assert [event.extra["tool_name"] for event in events] == [
+    assert [event.extra.as_json()["tool_name"] for event in events] == [
         "send_broadcast",
         "send_request",
         "help",
         "await_message",
     ]
-    assert events[0].extra["tool_args"] == {"subject": "s", "body": "b"}
-    refs = [event.extra.get("reasoning_ref") for event in events]
-    first, third = events[0].extra["tool_call_id"], events[2].extra["tool_call_id"]
+    assert events[0].extra.as_json()["tool_args"] == {"subject": "s", "body": "b"}
+    refs = [event.extra.as_json().get("reasoning_ref") for event in events]
+    first, third = events[0].extra.as_json()["tool_call_id"], events[2].extra.as_json()["tool_call_id"]
     assert refs == [None, first, None, third]
 
 
@@ -224,8 +227,8 @@ async def test_step_5_every_tool_gets_an_event(stub: LLMStub, tool: str, argumen
     stub.script(reply(call(tool, **arguments)))
     stub.otherwise = lambda _request: reply(call("task_complete", finish_message="42"))
     events = tool_calls(await run_task(RESPONSES[0]))
-    assert events[0].extra["tool_name"] == tool
-    assert events[0].extra["tool_args"] == arguments
+    assert events[0].extra.as_json()["tool_name"] == tool
+    assert events[0].extra.as_json()["tool_args"] == arguments
 
 
 @of(INTERLEAVING)
@@ -241,7 +244,10 @@ async def test_step_5_builtin_tools_get_an_event(stub: LLMStub, dialect: Dialect
         )
     )
     outcome = await run_task(dialect)
-    told = [(event.extra["tool_name"], event.extra.get("reasoning")) for event in tool_calls(outcome)]
+    told = [
+        (event.extra.as_json()["tool_name"], event.extra.as_json().get("reasoning"))
+        for event in tool_calls(outcome)
+    ]
     assert told == [
         ("web_search_call", "Look."),
         ("code_interpreter_call", "Compute."),
@@ -258,7 +264,7 @@ async def test_step_5_breakpoints_emit_tool_call_first(stub: LLMStub, dialect: D
     outcome = await run_task(dialect, breakpoint_tools=["ask"])
     kinds = outcome.kinds
     assert kinds.index(EventKind.TOOL_CALL) < kinds.index(EventKind.BREAKPOINT_TOOL_CALL)
-    assert tool_calls(outcome)[0].extra["reasoning"] == "Ask."
+    assert tool_calls(outcome)[0].extra.as_json()["reasoning"] == "Ask."
 
 
 # ------------------------------------------------------------------------------------------------- steps 6 and 7
@@ -458,6 +464,6 @@ async def test_afterwards_text_alone_gets_an_event(stub: LLMStub, dialect: Diale
     """Text-only responses emit `tool_call` with UUID and reasoning (if any)."""
     stub.script(reply(thinking("Hm."), text("Hello.")), reply(call("task_complete", finish_message="42")))
     first = tool_calls(await run_task(dialect))[0]
-    assert first.extra["tool_name"] == "text_output"
-    assert UUID(first.extra["tool_call_id"])
-    assert first.extra["reasoning"] == "Hm."
+    assert first.extra.as_json()["tool_name"] == "text_output"
+    assert UUID(first.extra.as_json()["tool_call_id"])
+    assert first.extra.as_json()["reasoning"] == "Hm."

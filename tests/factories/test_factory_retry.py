@@ -457,8 +457,8 @@ async def test_who_watches_sees_the_retry_and_the_text_of_a_model_that_does_not_
             written[event.extra["kind"]] = written.get(event.extra["kind"], "") + event.delta
     assert written == {"text": "I am done.", "answer": "42"}
     assert of_kind[LiveKind.MODEL_CALL_ENDED]["usage"]["calls"] == 1
-    (timing,) = [event.extra["timing"] for event in stored if "timing" in event.extra]
-    assert timing["model_calls"][0]["attempts"] == 2
+    (timing,) = [event.extra.timing for event in stored if event.extra.timing is not None]
+    assert timing.model_calls[0].attempts == 2
 
 
 # ------------------------------------------------------------------------------- mistakes with addresses and names

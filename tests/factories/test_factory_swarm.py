@@ -75,10 +75,10 @@ async def test_a_swarm_of_models_completes_a_task(stub: LLMStub, dialect: Dialec
             EventKind.TASK_COMPLETE,
         ]
         calls = outcome.of(EventKind.TOOL_CALL)
-        reasons = [event.extra.get("reasoning") for event in calls]
+        reasons = [event.extra.as_json().get("reasoning") for event in calls]
         assert reasons == ["I must ask.", None, "I look it up.", "I answer.", "There it is."]
-        assert calls[1].extra["reasoning_ref"] == calls[0].extra["tool_call_id"]
-        assert calls[0].extra["preamble"] == "I ask the worker."
+        assert calls[1].extra.as_json()["reasoning_ref"] == calls[0].extra.as_json()["tool_call_id"]
+        assert calls[0].extra.as_json()["preamble"] == "I ask the worker."
         told = str(stub.requests[2].body.get("messages") or stub.requests[2].body["input"])
         assert "it is sunny in Oslo" in told
 
@@ -122,7 +122,7 @@ async def test_a_swarm_of_models_that_call_no_tools_completes_a_task(stub: LLMSt
         stub.script(again, to="You are the supervisor")
         later = await rig.ask("And now?", task_id=outcome.key.task_id)
     assert (outcome.answer, later.answer) == ("It is sunny.", "Still sunny.")
-    assert [event.extra["taken_as"] for event in outcome.of(EventKind.TEXT_ANSWER)] == [
+    assert [event.extra.as_json()["taken_as"] for event in outcome.of(EventKind.TEXT_ANSWER)] == [
         "send_response",
         "task_complete",
     ]
@@ -231,7 +231,7 @@ async def test_turns_agents_and_tasks_are_charged(stub: LLMStub) -> None:
             "worker": (2, 2000),
         }
         assert total(outcome).cost == pytest.approx(4 * cost_of(GPT, TURN))
-        told = [event.extra["usage"]["input_tokens"] for event in outcome.events if "usage" in event.extra]
+        told = [event.extra.usage.input_tokens for event in outcome.events if event.extra.usage is not None]
         assert told == [1000] * 4, "the first event of each turn tells what the turn cost"
 
         stub.script(reply(call("task_complete", finish_message="Yes."), tokens=TURN))
@@ -248,7 +248,7 @@ async def test_a_turn_that_failed_is_charged(stub: LLMStub) -> None:
     async with Rig(swarm_of(RESPONSES[0])) as rig:
         outcome = await rig.ask("What is the weather?")
     assert outcome.task.usage["supervisor"].input_tokens == 1000
-    (event,) = (event for event in outcome.events if "usage" in event.extra)
+    (event,) = (event for event in outcome.events if event.extra.usage is not None)
     assert event.kind is EventKind.AGENT_ERROR
 
 

@@ -269,8 +269,8 @@ class TestMailToThere:
         assert stage.invoke("peer_health", event) == {"active": 0, "silent": 1}
         shown = [each for each in stage.running("peer_health").records if "SilentPeers" in each]
         assert [(each["ActivePeers"], each["SilentPeers"]) for each in shown[-2:]] == [
-            ([1.0], [0.0]),
-            ([0.0], [1.0]),
+            (1, 0),
+            (0, 1),
         ]
         result = stage.invoke("swarms", stage.request("swarms", path="/swarms"))
         (listed,) = json.loads(result["body"])["swarms"]

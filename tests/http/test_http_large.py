@@ -10,7 +10,7 @@ from support.processes.http_server import HTTPServer, eventually
 
 from mail.auth.keys import Caller
 from mail.core.decisions.caller_limits import CallerLimits
-from mail.http.large_answers import LARGE_ANSWERS, WHOLE_BYTES, LargeAnswers
+from mail.http.account import READ_BYTES
 from mail.testing.agents import Call, View, build_swarm, complete
 
 ANN = Caller("user", "ann")
@@ -83,7 +83,7 @@ async def test_a_large_answer_is_streamed_and_the_same(large: HTTPServer) -> Non
         assert response.headers["content-type"] == "application/json"
         assert response.headers["etag"] == '"4"'
         content = await response.aread()
-    assert len(content) > WHOLE_BYTES
+    assert len(content) > 2**20
     record = json.loads(content)
     assert [int(event["id"]) for event in record["events"]] == list(range(1, record["seq"] + 1))
     data = [json.loads(event["data"]) for event in record["events"]]
@@ -93,7 +93,7 @@ async def test_a_large_answer_is_streamed_and_the_same(large: HTTPServer) -> Non
         if "full_message" in each.get("extra_data", {})
     ]
     assert [body for body in bodies if len(body) > 1000] == [f"{n}{LONG}" for n in range(4)]
-    assert not large.service.large_answers._in_flight
+    assert large.service.account.is_empty
 
 
 async def test_events_come_in_pages(large: HTTPServer) -> None:
@@ -116,29 +116,29 @@ async def test_events_come_in_pages(large: HTTPServer) -> None:
 async def test_one_large_answer_too_many_is_refused(large: HTTPServer) -> None:
     for n in range(4):
         await large.ask(body=LONG, task_id="t" if n < 3 else "small")
-    ends = [large.service.large_answers.claim(ANN) for _ in range(LARGE_ANSWERS)]
+    account = large.service.account
+    account.count(ANN, account.share - READ_BYTES + 1, 0, 0)
     refused = await large.client.get("/task", params={"task_id": "t"})
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
-    assert "finish reading one of them first" in refused.json()["detail"]
+    assert "wait for the answers to the others first" in refused.json()["detail"]
     assert (await large.client.get("/threads")).status_code == 429
     assert (await large.client.get("/task", params={"task_id": "small"})).status_code == 200
     assert (await large.client.get("/tasks", params={"fields": "summary"})).status_code == 200
-    ends.pop()()
+    account.count(ANN, -1, 0, 0)
     assert (await large.task("t"))["generation"] == 3
+    account.count(ANN, READ_BYTES - account.share, 0, 0)
     assert (await large.client.get("/threads")).status_code == 200
-    for end in ends:
-        end()
-    assert not large.service.large_answers._in_flight
+    assert account.is_empty
 
 
 async def test_a_client_that_goes_away_gives_its_place_back(large: HTTPServer) -> None:
     async def is_free() -> bool:
-        return not large.service.large_answers._in_flight
+        return large.service.account.is_empty
 
     for _ in range(8):
         await large.ask(body=LONG * 4, task_id="t")
-    for _ in range(2 * LARGE_ANSWERS):
+    for _ in range(8):
         async with large.client.stream("GET", "/task", params={"task_id": "t"}) as response:
             assert response.status_code == 200
             await anext(response.aiter_raw())
@@ -169,7 +169,7 @@ async def test_long_timelines_are_read_in_slices(large: HTTPServer, monkeypatch:
 
 
 async def test_where_answers_are_buffered_one_that_is_too_large_says_what_to_do() -> None:
-    async with HTTPServer(build_swarm({"supervisor": answer}), large_answers=LargeAnswers(500_000)) as server:
+    async with HTTPServer(build_swarm({"supervisor": answer}), max_answer_bytes=500_000) as server:
         await server.ask(body=LONG, task_id="t")
         for path in ("/task?task_id=t", "/tasks"):
             response = await server.client.get(path)
@@ -184,7 +184,7 @@ async def test_an_answer_with_its_events_is_streamed_or_says_where_to_look(large
     assert [event | {"data": json.dumps(event["data"])} for event in answered["events"]] == [
         event | {"data": json.dumps(json.loads(event["data"]))} for event in record["events"]
     ]
-    large.app.service = replace(large.service, large_answers=LargeAnswers(100_000))
+    large.app.service = replace(large.service, max_answer_bytes=100_000)
     response = await large.post(body=LONG, task_id="u", show_events=True)
     assert response.status_code == 202
     assert response.headers["location"] == "/task?task_id=u"

@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.processes.http_server import HTTPServer
+from support.processes.http_server import HTTPServer, eventually
 from test_http_interswarm import wrapper
 
 from mail.auth.keys import Caller
 from mail.core.decisions.caller_limits import CallerLimits
+from mail.core.engine.pacing import Pacer
 from mail.core.task.task import TaskKey
-from mail.errors import RateLimited
+from mail.errors import Overloaded, RateLimited
+from mail.http.account import BODY_FACTOR, PIECE_FACTOR, SMALL_BYTES, Account, Holding
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
 from mail.testing.agents import Call, View, build_swarm, complete
 
@@ -75,6 +77,77 @@ class TestRateLimiter:
         for n in range(KNOWN_CALLERS + 10):
             limiter.admit(Caller("user", f"u{n}"))
         assert len(limiter._buckets) == KNOWN_CALLERS
+
+
+class TestAccount:
+    """A process may hold 4000 bytes, each caller 1000."""
+
+    def holding(self, account: Account, name: str = "ann") -> Holding:
+        return Holding(account, Caller("user", name), Pacer())
+
+    def test_a_share_and_the_rest(self) -> None:
+        account = Account(4000)
+        first, second = self.holding(account), self.holding(account)
+        first.hold(900)
+        with pytest.raises(RateLimited, match="hold 900 bytes of this server's memory"):
+            second.hold(101)
+        second.hold(100)
+        for name in ("bob", "cem", "dea"):
+            self.holding(account, name).hold(1000)
+        with pytest.raises(Overloaded):
+            self.holding(account, "eve").hold(1)
+        first.end()
+        self.holding(account, "eve").hold(1)
+
+    def test_a_request_of_any_size_fits_alone(self) -> None:
+        account = Account(4000)
+        holding = self.holding(account)
+        holding.hold(5000)
+        with pytest.raises(Overloaded):
+            self.holding(account, "bob").hold(1)
+        holding.end()
+        assert account.is_empty
+
+    async def test_a_piece_waits_for_room(self) -> None:
+        account, size = Account(4000), 900 // PIECE_FACTOR
+        first, second, other = self.holding(account), self.holding(account), self.holding(account, "bob")
+        assert first.take(size)
+        assert not second.take(size)
+        assert other.take(size)
+        waiting = asyncio.create_task(second.wait(size))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        first.take(0)
+        await waiting
+        for holding in (first, second, other):
+            holding.end()
+        assert account.is_empty
+
+    async def test_somebody_always_gets_on(self) -> None:
+        """What is held until the answer never keeps all pieces waiting."""
+        account = Account(4000)
+        holdings = [self.holding(account) for _ in range(4)]
+        for holding in holdings:
+            holding.hold(250)
+        work = [asyncio.create_task(holding.wait(2000)) for holding in holdings]
+        for task, holding in zip(work, holdings, strict=True):
+            await task
+            holding.take(0)
+
+    def test_what_a_request_holds_is_room_for_its_pieces(self) -> None:
+        account = Account(4000)
+        first, second = self.holding(account), self.holding(account)
+        first.hold(600)
+        assert first.take(600 // PIECE_FACTOR)
+        second.hold(400)
+
+    def test_no_limit(self) -> None:
+        account = Account(0, 0)
+        for _ in range(200):
+            holding = self.holding(account)
+            holding.hold(2**40)
+            holding.open_stream()
+            assert holding.take(2**40)
 
 
 def echo(view: View) -> list[Call]:
@@ -172,3 +245,58 @@ async def test_another_swarm_is_refused_as_well_and_may_come_again() -> None:
         server.rig.runtime.caller_limits = CallerLimits()
         assert await forward(3) == 200
         gate.set()
+
+
+async def test_a_body_is_refused_before_it_is_read() -> None:
+    """By its length: nobody waits for a body that has no room, and a short one needs none."""
+    length = 10 * SMALL_BYTES
+    account = Account(4 * BODY_FACTOR * length)
+    async with HTTPServer(build_swarm({"supervisor": echo}), account=account) as server:
+
+        async def begin(key: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(
+                f"POST /message HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+                f"Content-Length: {length}\r\n\r\n {{".encode()
+            )
+            return reader, writer
+
+        _, first = await begin(server.keys["user"])
+        await eventually(lambda: _truth(not account.is_empty))
+        reader, second = await begin(server.keys["user"])
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        assert " 429 " in head
+        assert "retry-after: 1" in head
+        _, other = await begin(server.keys["admin"])
+        assert (await server.post()).status_code == 200
+        for writer in (first, second, other):
+            writer.close()
+        await eventually(lambda: _truth(account.is_empty))
+
+
+async def _truth(value: bool) -> bool:
+    return value
+
+
+async def test_streams_of_a_caller() -> None:
+    gate = asyncio.Event()
+
+    async def work(view: View) -> list[Call]:
+        await gate.wait()
+        return [complete(view.mail.body)]
+
+    async with HTTPServer(build_swarm({"supervisor": work}), account=Account(streams=2)) as server:
+        await server.post(task_id="t", headers={"Prefer": "respond-async"})
+        url = "/task/stream?task_id=t"
+        async with server.frames("GET", url), server.frames("GET", url):
+            refused = await server.client.get(url)
+            assert refused.status_code == 429
+            assert refused.json()["detail"].startswith("you are reading 2 streams")
+        gate.set()
+
+        async def is_free() -> bool:
+            return server.service.account.is_empty
+
+        await eventually(is_free)
+        async with server.frames("GET", url) as frames:
+            assert [frame.event for frame in [each async for each in frames]][-1] == "task_complete"

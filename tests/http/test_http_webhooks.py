@@ -87,7 +87,7 @@ async def logged(server: HTTPServer, task_id: str, kind: str) -> list[dict[str, 
     events = await server.rig.store.read_events(
         (await server.rig.store.list_tasks(f"user:ann@{server.rig.swarm.name}")).tasks[0].key
     )
-    return [event.extra for event in events if event.kind == kind]
+    return [event.extra.as_json() for event in events if event.kind == kind]
 
 
 # -------------------------------------------------------------------------------------------- delivered

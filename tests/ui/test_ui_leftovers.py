@@ -90,6 +90,7 @@ def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: Studio
     press(page, "ArrowRight", "tab Trace")
     press(page, "ArrowRight", "tab Graph")
     press(page, "Home", "tab Conversation")
+    expect(page.get_by_role("tab", name="Conversation")).to_have_attribute("aria-selected", "true")
     press(page, "Tab", "region Conversation")
 
 

@@ -12,7 +12,7 @@ from test_ui_live import violations
 from trace_swarm import REASONING, TraceServer
 
 from mail.core.decisions.conversation import Conversation
-from mail.core.task.events import Event, EventKind
+from mail.core.task.events import Event, EventKind, read_extra
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -268,8 +268,8 @@ def long_task(page: "Page") -> None:
             extra |= {"tool_name": "dig", "tool_args": {"hole": turn}, "tool_call_id": str(n)}
         ms = turn * 100
         time = stamp.format(ms // 60_000 % 60, ms // 1000 % 60, ms % 1000)
-        kind = ("tool_call", "action_call", "action_complete", "await_message")[part]
-        return Event(n, EventKind(kind), time, f"agent did number {n}", extra)
+        kind = EventKind(("tool_call", "action_call", "action_complete", "await_message")[part])
+        return Event(n, kind, time, f"agent did number {n}", read_extra(kind, extra))
 
     def record_of(event: Event) -> dict[str, Any]:
         data = json.dumps(event.data("long"))

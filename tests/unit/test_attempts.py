@@ -12,10 +12,16 @@ from mail.core.engine import attempts
 from mail.core.engine.attempts import ENDED, FEW, Suspects
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.watch import Submitted
-from mail.core.task.events import EventKind
+from mail.core.task.extras import DeadLetterExtra
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.testing.agents import View, build_agent, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.rig import Rig
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let turns run alone as soon as a process begins."""
+    monkeypatch.setattr(attempts, "CALM_SECONDS", 0.0)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -83,8 +89,8 @@ async def test_a_turn_that_ends_its_process_five_times_is_set_aside_and_a_redriv
         await rig.runtime.run_turn(submitted.key, "supervisor")
         outcome = await rig.outcome(submitted)
         assert outcome.answer == f"agent 'supervisor' has failed: {ENDED}"
-        (dead,) = [event for event in outcome.events if event.kind is EventKind.DEAD_LETTER]
-        assert (dead.extra["reason"], dead.extra["attempts"]) == (ENDED, 5)
+        (dead,) = [event.extra for event in outcome.events if isinstance(event.extra, DeadLetterExtra)]
+        assert (dead.reason, dead.attempts) == (ENDED, 5)
         await rig.runtime.dead_letters.redrive(rig.user, submitted.key)
         await rig.die_in_turn(submitted, times=4)
         agent.answers.set()
@@ -235,6 +241,25 @@ async def test_from_three_failures_on_a_turn_runs_alone_and_the_last_to_begin_is
     assert suspects.running == {"late": True}
     await suspects.end("late")
     assert suspects.running == {"early": True}
+
+
+async def test_a_process_must_have_lived_for_a_while_before_a_turn_runs_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a turn is not blamed for a process that is killed every few seconds."""
+    monkeypatch.setattr(attempts, "CALM_SECONDS", 0.2)
+    loop = asyncio.get_running_loop()
+    suspects = Admitted()
+    begin = loop.time()
+    await suspects.begin("four", failed=4)
+    await suspects.begin("three", failed=3)
+    assert not suspects.running
+    await until(lambda: suspects.running)
+    assert suspects.running == {"three": True}
+    assert loop.time() >= begin + 0.2
+    await suspects.end("three")
+    await until(lambda: suspects.running)
+    assert loop.time() >= begin + 0.4
 
 
 async def test_nobody_waits_longer_than_that_but_who_runs_beside_others_does_not_count(

@@ -10,7 +10,8 @@ from mail.core.decisions.items import Asked, Item, fold
 from mail.core.protocol.address import MAILAddress, create_agent_address
 from mail.core.protocol.clock import SystemClock
 from mail.core.protocol.compose import compose_message
-from mail.core.task.events import Event, EventKind
+from mail.core.task.events import Event, EventKind, read_extra
+from mail.core.task.extras import Extra
 
 KIND = EventKind
 SYSTEM = MAILAddress(address_type="system", address="swarm")
@@ -27,7 +28,7 @@ class Timeline:
         seq = len(self.events) + 1
         time = self.events[-1].timestamp if with_last else f"2026-01-01T00:00:{seq:02}Z"
         message = extra.pop("message", None)
-        self.events.append(Event(seq, kind, time, text, extra, message))
+        self.events.append(Event(seq, kind, time, text, read_extra(kind, extra), message))
         return self
 
     def mail(
@@ -113,7 +114,7 @@ def test_items_grow() -> None:
     timeline, reader = Timeline().ask().call("send_request"), Conversation()
     message, work = reader.read(timeline.events[0])
     assert work.id in [item.id for item in reader.read(timeline.events[1])]
-    waits = Event(3, KIND.AWAIT_MESSAGE, timeline.events[1].timestamp, "", {"agent": "lead"})
+    waits = Event(3, KIND.AWAIT_MESSAGE, timeline.events[1].timestamp, "", Extra(agent="lead"))
     assert [item.kind for item in reader.read(waits)] == ["turn", "note"]
     assert (message.id, work.id) == ("1.0", "1.1")
 
@@ -164,7 +165,9 @@ def test_each_approval_is_decided_by_its_id_and_gets_its_result() -> None:
         "no",
     )
     assert [item.turns for item in timeline.items() if item.kind == "work"] == [1, 0], "a decision is no turn"
-    timeline.reply(tool_call_id="a", decision="approve").add(KIND.ACTION_CALL, agent="lead")
+    timeline.reply(tool_call_id="a", decision="approve", by="user:ann@x", reason="").add(
+        KIND.ACTION_CALL, agent="lead"
+    )
     timeline.add(KIND.ACTION_COMPLETE, "action complete:\npaid", with_last=True, agent="lead")
     first, second = [item for item in timeline.items() if item.kind == "question"]
     assert (first.reply.decision, first.result, second.result) == ("approve", "paid", None)
@@ -225,9 +228,10 @@ def test_what_no_other_item_shows_is_a_note() -> None:
 
 def test_mail_and_actions_have_what_the_model_thought() -> None:
     timeline = Timeline().ask()
+    call = {"agent": "lead", "tool_args": {}, "tool_call_id": "c"}
     thoughts = {"reasoning": "She knows.", "preamble": "I ask."}
-    timeline.add(KIND.TOOL_CALL, agent="lead", tool_name="send_request", **thoughts)
-    timeline.add(KIND.TOOL_CALL, with_last=True, agent="lead", tool_name="await_message")
+    timeline.add(KIND.TOOL_CALL, tool_name="send_request", **call, **thoughts)
+    timeline.add(KIND.TOOL_CALL, with_last=True, tool_name="await_message", **call)
     timeline.mail("lead", "weather", "rain?", with_last=True)
     timeline.mail("lead", "weather", "snow?", with_last=True)
     mail = [item for item in timeline.items() if item.kind == "mail"]

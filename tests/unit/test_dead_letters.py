@@ -71,7 +71,7 @@ class TestBurial:
         assert letter.timestamp == event.timestamp
         assert "RuntimeError" in letter.reason
         assert "no model" not in event.text
-        assert event.extra["agent"] == "supervisor"
+        assert event.extra.agent == "supervisor"
         assert outcome.task.dead_letters == (event.seq,)
 
     async def test_what_an_agent_could_not_make_sense_of(self) -> None:
@@ -146,9 +146,9 @@ class TestRedriving:
         assert task.dead_letters == ()
         assert agent.heard == ["hello"]
         (told,) = [event for event in events if event.kind is EventKind.DEAD_LETTER_REDRIVEN]
-        assert told.extra == {"dead_letter": outcome.task.dead_letters[0], "by": str(ADMIN)}
-        (sent,) = [event for event in events if "redrives" in event.extra]
-        assert (sent.seq, sent.extra["redrives"]) == (redriven.seq, outcome.task.dead_letters[0])
+        assert told.extra.as_json() == {"dead_letter": outcome.task.dead_letters[0], "by": str(ADMIN)}
+        (sent,) = [event for event in events if "redrives" in event.extra.as_json()]
+        assert (sent.seq, sent.extra.as_json()["redrives"]) == (redriven.seq, outcome.task.dead_letters[0])
 
     async def test_a_budget_of_time_begins_anew(self) -> None:
         agent = Failing(answer)
@@ -275,7 +275,7 @@ class TestDiscarding:
         assert task.dead_letters == ()
         assert task.status is TaskStatus.FAILED
         assert events[-1].kind is EventKind.DEAD_LETTER_DISCARDED
-        assert events[-1].extra == {"dead_letters": [seq], "by": str(ADMIN)}
+        assert events[-1].extra.as_json() == {"dead_letters": [seq], "by": str(ADMIN)}
         assert any(event.seq == seq for event in events)
 
     async def test_one_that_comes_meanwhile_stays(self) -> None:

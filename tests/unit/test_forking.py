@@ -11,7 +11,7 @@ from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.fork import fork
 from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.message import Tier
-from mail.core.task.change import InboxEntry, Snapshot, TaskChange
+from mail.core.task.change import InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import OpenRequest, Peer, UnreadQuestion
@@ -28,6 +28,7 @@ from mail.testing.rig import Rig
 
 KEY = TaskKey(ANN, "first")
 CALLER = Principal(role="user", id="ann", swarm=NAME)
+NOTHING = Inheritance(TaskKey(str(CALLER), "first"), {}, 0)
 LOST: SwarmCore = build_swarm({name: turns([complete()]) for name in ("alpha", "beta")})
 """A later version of the swarm, without gamma."""
 
@@ -50,7 +51,7 @@ def moment(make: Maker, *mail: Mail, **fields: Any) -> Snapshot:
     generation = Generation(**{name: value for name, value in fields.items() if name in names})
     rest = {name: value for name, value in fields.items() if name not in names}
     task = replace(begun.task, generation=generation, **rest)
-    return Snapshot(task, list(begun.events), list(begun.deliveries))
+    return Snapshot(task, begun.events[0], list(begun.deliveries))
 
 
 def from_swarm(snapshot: Snapshot, sender: str) -> Snapshot:
@@ -64,7 +65,7 @@ def from_swarm(snapshot: Snapshot, sender: str) -> Snapshot:
 
 
 def forked(make: Maker, snapshot: Snapshot, swarm: SwarmCore = SWARM, **options: Any) -> TaskChange:
-    return fork(snapshot, {}, swarm, CALLER, "second", make.clock, **options)
+    return fork(snapshot, NOTHING, swarm, CALLER, "second", make.clock, **options)
 
 
 def told(change: TaskChange) -> dict[str, list[str]]:
@@ -104,7 +105,7 @@ class TestWhatGoesAlong:
             assert entry.message.message.task_id == "second"
         assert change.task.pending == {"beta": (0, 0, 0, 0, 1), "alpha": (0, 1, 0, 0, 1)}
         first, *others = change.events
-        assert (first.seq, first.kind, first.extra) == (
+        assert (first.seq, first.kind, first.extra.as_json()) == (
             1,
             EventKind.TASK_FORKED,
             {"forked_from": "first", "at": 3},
@@ -119,14 +120,14 @@ class TestWhatGoesAlong:
         assert [(entry.mailbox, entry.seq) for entry in change.deliveries] == [("alpha", 2), ("beta", 2)]
         assert len(change.events) == 2
 
-    def test_histories_are_joined_and_said(self, make: Maker) -> None:
-        histories = {"alpha": [{"n": 1}, {"n": 2}], "beta": [], "gamma": [{"n": 3}]}
-        change = fork(moment(make), histories, LOST, CALLER, "second", make.clock)
-        (record,) = change.histories
-        assert (record.agent, record.n, record.entries) == ("alpha", 1, [{"n": 1}, {"n": 2}])
-        assert change.task.histories == {"alpha": 1}
+    def test_histories_are_inherited_and_said(self, make: Maker) -> None:
+        inherited = Inheritance(TaskKey(str(CALLER), "first"), {"alpha": 2}, 70_000)
+        change = fork(moment(make), inherited, LOST, CALLER, "second", make.clock)
+        assert (change.inherits, change.histories) == (inherited, ())
+        assert change.task.histories == {"alpha": 2}
+        assert 70_000 < change.task.stored_bytes < 71_000
         (said,) = [event for event in change.events if event.kind is EventKind.HISTORY_INHERITED]
-        assert said.extra == {"agent": "alpha", "entries": 2}
+        assert said.extra.as_json() == {"agent": "alpha", "portions": 2}
 
     def test_what_a_task_is_and_has_used_up(self, make: Maker) -> None:
         tools = ClientTools(tools=(ClientTool(name="look"),))
@@ -147,8 +148,8 @@ class TestWhatGoesAlong:
         )  # fmt: skip
 
     def test_the_title_of_a_fork_of_a_fork_says_so_once(self, make: Maker) -> None:
-        first = fork(moment(make, title="about"), {}, LOST, CALLER, "second", make.clock)
-        snapshot = Snapshot(task=first.task, events=list(first.events), mail=[])
+        first = fork(moment(make, title="about"), NOTHING, LOST, CALLER, "second", make.clock)
+        snapshot = Snapshot(task=first.task, first=first.events[0], mail=[])
         assert forked(make, snapshot).task.title == "Fork of about"
         assert forked(make, moment(make, title=None)).task.title == f"Fork of {moment(make).task.task_id}"
 
@@ -213,8 +214,8 @@ class TestStatus:
 
     def test_a_fork_that_was_not_run_yet_can_be_forked_and_run(self, make: Maker) -> None:
         first = forked(make, moment(make))
-        again = Snapshot(first.task, list(first.events), list(first.deliveries))
-        assert fork(again, {}, SWARM, CALLER, "third", make.clock, run=True).task.is_running
+        again = Snapshot(first.task, first.events[0], list(first.deliveries))
+        assert fork(again, NOTHING, SWARM, CALLER, "third", make.clock, run=True).task.is_running
 
     def test_one_without_mail_is_told_so_when_it_runs(self, make: Maker) -> None:
         silent = replace(moment(make), mail=[])
@@ -390,7 +391,7 @@ class TestRuntime:
             assert (await rig.ask("go on", task_id=runs.task_id)).task.status is TaskStatus.COMPLETED
             assert ran[4:] == ["look", "pay"]
             [event] = await rig.store.read_events(asks.key, limit=1)
-            assert event.extra["actions"] == "ask"
+            assert event.extra.as_json()["actions"] == "ask"
             assert event.text.endswith("; actions that are not read-only wait for approval")
 
     async def test_tasks_of_others_are_not_there(self) -> None:

@@ -153,10 +153,12 @@ class TestTimeline:
     def test_unknown_kinds_are_kept(self) -> None:
         change = imported(event("t", "custom", "look", 1, {"n": 1}), (None, "plain text"), ENDED)
         facts = {
-            (each.text, each.extra.get("event")) for each in change.events if each.kind is EventKind.IMPORTED
+            (each.text, each.extra.as_json().get("event"))
+            for each in change.events
+            if each.kind is EventKind.IMPORTED
         }
         assert {("look", "custom"), ("plain text", "")} < facts
-        assert change.events[2].extra == {"n": 1, "event": "custom"}
+        assert change.events[2].extra.as_json() == {"n": 1, "event": "custom"}
 
     def test_times_without_a_zone_are_in_utc(self) -> None:
         data = json.dumps({"timestamp": "2025-11-03T09:31:00", "description": "x"})

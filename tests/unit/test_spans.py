@@ -8,10 +8,11 @@ from mail.core.decisions.items import Item, fold
 from mail.core.protocol.address import MAILAddress, create_agent_address
 from mail.core.protocol.clock import SystemClock
 from mail.core.protocol.compose import compose_message
-from mail.core.task.events import Event, EventKind
+from mail.core.task.costs import Usage
+from mail.core.task.events import Event, EventKind, read_extra
 
 ZERO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-USAGE = {"calls": 1, "input_tokens": 10, "output_tokens": 2, "cost": 0.1}
+USAGE: dict[str, Any] = {"calls": 1, "input_tokens": 10, "output_tokens": 2, "cost": 0.1}
 KIND = EventKind
 
 Fact = tuple[EventKind, dict[str, Any]]
@@ -34,7 +35,7 @@ def read(*commits: tuple[float, list[Fact]]) -> list[Any]:
             about = dict(extra)
             message, text = about.pop("message", None), about.pop("text", "")
             reader = reader.copy()
-            items += reader.read(Event(seq, kind, iso(at), text, about, message))
+            items += reader.read(Event(seq, kind, iso(at), text, read_extra(kind, about), message))
     return fold(items)
 
 
@@ -103,7 +104,7 @@ def test_turns_model_calls_actions_and_waits() -> None:
         ("ok", None, False),
         ("ok", 9, True),
     ]
-    assert (turns[0].queued, turns[0].usage) == (iso(0), USAGE)
+    assert (turns[0].queued, turns[0].usage) == (iso(0), Usage(**USAGE))
     [model_call], [action], [wait] = of(items, "model_call"), of(items, "action"), of(items, "wait")
     assert (model_call.turn, ms(model_call), model_call.seconds, model_call.attempts) == (
         turns[0].id,
@@ -111,7 +112,7 @@ def test_turns_model_calls_actions_and_waits() -> None:
         0.8,
         2,
     )
-    assert model_call.usage == USAGE
+    assert model_call.usage == Usage(**USAGE)
     assert (action.turn, ms(action), action.seconds, action.seq, action.version) == (
         turns[1].id,
         1_700,

@@ -44,7 +44,7 @@ async def run(
 
 def taken(outcome: Outcome) -> list[tuple[str, str | None]]:
     """Each text's agent, and the tool that it was taken as."""
-    return [(event.extra["agent"], event.extra["taken_as"]) for event in outcome.of(EventKind.TEXT_ANSWER)]
+    return [(event.agent, event.extra.as_json()["taken_as"]) for event in outcome.of(EventKind.TEXT_ANSWER)]
 
 
 async def test_the_answer_to_the_user_ends_the_task() -> None:
@@ -118,7 +118,7 @@ async def test_text_does_not_end_a_task_that_waits_for_others() -> None:
     assert outcome.answer == "Both are here."
     assert taken(outcome)[-2:] == [("supervisor", None), ("supervisor", "task_complete")]
     remark = outcome.of(EventKind.TEXT_ANSWER)[-2]
-    assert remark.extra["content"] == "One is here."
+    assert remark.extra.as_json()["content"] == "One is here."
     assert not outcome.of(EventKind.AGENT_ERROR)
 
 

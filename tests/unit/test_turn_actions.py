@@ -219,7 +219,7 @@ async def test_what_an_action_does_to_its_arguments_is_its_own_business() -> Non
         return "taken"
 
     outcome, view = await act(call("take", list=[1]), actions={"take": take})
-    assert outcome.of(EventKind.TOOL_CALL)[0].extra["tool_args"] == {"list": [1]}
+    assert outcome.of(EventKind.TOOL_CALL)[0].extra.as_json()["tool_args"] == {"list": [1]}
     assert "changed" not in str(outcome.of(EventKind.ACTION_CALL)[0].text)
     assert "changed" not in str(view.history[:2])
 

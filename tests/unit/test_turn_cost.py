@@ -13,7 +13,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.events import Event, EventKind, encode_events
+from mail.core.task.events import Event, EventKind, encode_events, read_extra
 from mail.core.task.task import TaskKey
 from mail.errors import VersionConflict
 from mail.testing.agents import build_swarm, complete
@@ -67,8 +67,8 @@ def test_events_are_stored_in_the_form_that_they_always_had() -> None:
     message = Maker().begin(TaskKey(str(ANN), "t")).deliveries[0].message
     extra = {"tool_args": {"n": float("nan"), "text": "ü"}}
     events = (
-        Event(1, EventKind.NEW_MESSAGE, "now", "t", {}, message),
-        Event(2, EventKind.TOOL_CALL, "now", "t", extra),
+        Event(1, EventKind.NEW_MESSAGE, "now", "t", message=message),
+        Event(2, EventKind.TOOL_CALL, "now", "t", read_extra(EventKind.TOOL_CALL, extra)),
     )
     stored = encode_events(events)
     assert stored == (

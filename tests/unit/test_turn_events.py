@@ -64,7 +64,7 @@ async def test_order_of_events_with_two_agents_and_an_action() -> None:
         "action_call", "action_complete", "new_message", "tool_call", "new_message", "tool_call",
         "task_complete_call", "new_message", "task_complete",
     ]  # fmt: skip
-    assert [event.extra["tool_name"] for event in outcome.of(EventKind.TOOL_CALL)] == [
+    assert [event.extra.as_json()["tool_name"] for event in outcome.of(EventKind.TOOL_CALL)] == [
         "send_request", "await_message", "get_weather", "send_response", "task_complete",
     ]  # fmt: skip
 
@@ -103,7 +103,7 @@ async def test_events_name_the_agent_that_they_are_about() -> None:
     async with Rig(WEATHER_SWARM) as rig:
         outcome = await rig.ask("How is Tokyo?")
     notes = [event for event in outcome.events if event.message is None and not event.is_terminal]
-    assert [event.extra["agent"] for event in notes] == [
+    assert [event.extra.as_json()["agent"] for event in notes] == [
         *["supervisor"] * 3,
         *["weather"] * 4,
         *["supervisor"] * 2,
@@ -168,7 +168,7 @@ async def test_reasoning_preamble_and_reference_to_earlier_reasoning() -> None:
         )
     ) as rig:
         outcome = await rig.ask()
-    extras = [event.extra for event in outcome.of(EventKind.TOOL_CALL)][:4]
+    extras = [event.extra.as_json() for event in outcome.of(EventKind.TOOL_CALL)][:4]
     assert "reasoning" not in extras[0]
     assert "reasoning_ref" not in extras[0]
     assert "preamble" not in extras[0]
@@ -191,7 +191,7 @@ async def test_reasoning_is_not_carried_over_to_the_next_turn() -> None:
         )
     ) as rig:
         outcome = await rig.ask()
-    extras = [event.extra for event in outcome.of(EventKind.TOOL_CALL)]
+    extras = [event.extra.as_json() for event in outcome.of(EventKind.TOOL_CALL)]
     assert extras[0]["reasoning"] == "thought"
     assert "reasoning_ref" not in extras[1]
 
@@ -266,7 +266,7 @@ async def test_every_call_is_reported_in_order_before_what_it_does() -> None:
     assert [message.message.subject for message in sent] == [
         "Request", "News", "::help::", "::action_error::", "::action_complete::",
     ]  # fmt: skip
-    assert [event.extra["tool_name"] for event in outcome.of(EventKind.TOOL_CALL)][:8] == [
+    assert [event.extra.as_json()["tool_name"] for event in outcome.of(EventKind.TOOL_CALL)][:8] == [
         each.tool for each in script
     ]
     assert numbers == [1, 2]

@@ -359,7 +359,7 @@ class TestTurnsThatCannotBeStored:
         async with Rig(swarm) as rig:
             outcome = await rig.ask()
         [dead] = [event for event in outcome.events if event.kind is EventKind.DEAD_LETTER]
-        assert len(calls) == dead.extra["attempts"] == MAX_ATTEMPTS
+        assert len(calls) == dead.extra.as_json()["attempts"] == MAX_ATTEMPTS
         assert outcome.task.status is TaskStatus.FAILED
         assert outcome.subject == "::task_error::"
         assert (

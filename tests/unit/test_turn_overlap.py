@@ -5,7 +5,6 @@ from typing import Any
 
 from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
-from mail.core.task.events import UNREAD_FROM
 from mail.testing.agents import View, build_swarm, complete, request, respond, wait
 from mail.testing.rig import Rig
 
@@ -52,7 +51,7 @@ async def test_each_person_gets_the_answer_to_their_own_message() -> None:
     assert said == ["answer to one", "answer to two", "answer to three"]
     assert late == answers[1]
     assert [stream[-1].text for stream in streamed] == said
-    assert [event.extra.get(UNREAD_FROM) for event in events if event.is_terminal] == [
+    assert [event.extra.as_json().get("unread_from") for event in events if event.is_terminal] == [
         submitted[1].seq,
         submitted[2].seq,
         None,

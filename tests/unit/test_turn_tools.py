@@ -129,7 +129,10 @@ async def test_taking_note_of_a_broadcast_causes_no_mail(answer: Call) -> None:
 async def test_await_message_for_an_answer() -> None:
     outcome, results, _ = await after(request("worker"), wait("an answer"), worker=answering)
     assert results[1].startswith("SUCCESS: ")
-    assert outcome.of(EventKind.AWAIT_MESSAGE)[0].extra == {"agent": "supervisor", "reason": "an answer"}
+    assert outcome.of(EventKind.AWAIT_MESSAGE)[0].extra.as_json() == {
+        "agent": "supervisor",
+        "reason": "an answer",
+    }
 
 
 def test_await_message_for_nothing_is_an_error() -> None:
@@ -386,7 +389,7 @@ async def test_an_unknown_tool_is_an_action_error(tool: str) -> None:
     assert results == [f"ERROR: {letter.body}"]
     (event,) = outcome.of(EventKind.ACTION_ERROR)
     assert event.text == f"action error (caller = supervisor):\n{letter.body}"
-    assert event.extra["agent"] == "supervisor"
+    assert event.agent == "supervisor"
     assert outcome.of(EventKind.AGENT_ERROR) == []
     assert outcome.answer == "done"
 

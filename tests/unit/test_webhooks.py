@@ -255,7 +255,7 @@ async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tm
         task = await _load(store, key)
         (dead,) = [event for event in await store.read_events(key) if event.seq in task.dead_letters]
         upto = task.webhooks[EVERY.id].after
-        assert (dead.extra["message_seq"], dead.extra["upto"]) == (1, upto)
+        assert (dead.extra.as_json()["message_seq"], dead.extra.as_json()["upto"]) == (1, upto)
         assert upto >= failed
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args, overload
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from mail.api.embedded import EmbeddedSwarm
 from mail.api.interswarm import InterswarmLink
@@ -368,15 +369,13 @@ class MAILRuntime(EmbeddedSwarm):
     async def _frames(
         self, submitted: Submitted, timeout: float | None, heartbeat: float
     ) -> "AsyncGenerator[ServerSentEvent]":
-        from mail.http.sse import encode, frame
-
         task_id, clock = submitted.key.task_id, self.engine.clock
         async with aclosing(self.watch(submitted, timeout, heartbeat)) as events:
             async for event in events:
                 if event is not None:
-                    yield frame(event, task_id)
+                    yield _frame(event.kind, event.data(task_id), event.seq)
                 else:
-                    yield encode("ping", {"timestamp": clock.now().isoformat(), "task_id": task_id})
+                    yield _frame("ping", {"timestamp": clock.now().isoformat(), "task_id": task_id})
 
     async def _answer(self, submitted: Submitted, timeout: float | None) -> MAILMessage:
         answer = await self.engine.wait(submitted, timeout)
@@ -496,20 +495,18 @@ class MAILRuntime(EmbeddedSwarm):
 
     async def read_events(self, task_id: str) -> list["ServerSentEvent"]:
         """Return the events of a task so far; none for an unknown task."""
-        from mail.http.sse import frame
-
         key, store = TaskKey(str(self.principal), task_id), self.engine.store
         if await store.load(key) is None:
             return []
-        return [frame(event, task_id, logged=True) for event in await store.read_events(key)]
+        return [
+            _frame(event.kind, event.logged(task_id), event.seq) for event in await store.read_events(key)
+        ]
 
     async def read_answer_events(self, submitted: Submitted) -> list["ServerSentEvent"]:
         """Return the events from a submission up to its answer."""
-        from mail.http.sse import frame
-
         frames = []
         for event in await self.engine.store.read_events(submitted.key, after=submitted.after):
-            frames.append(frame(event, submitted.key.task_id, logged=True))
+            frames.append(_frame(event.kind, event.logged(submitted.key.task_id), event.seq))
             if event.answers(submitted.seq):
                 break
         return frames
@@ -578,3 +575,12 @@ def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:
             f"user_id {user_id!r} with role {user_role!r}: an id must not contain ':' or '@', "
             "and the role must be one of admin, agent, user"
         ) from error
+
+
+def _frame(event: str, data: Mapping[str, Any], seq: int | None = None) -> "ServerSentEvent":
+    """Return an event as MAIL 1.3.6 hands it to programs."""
+    from sse_starlette import ServerSentEvent
+
+    return ServerSentEvent(
+        to_json(data, ensure_ascii=True).decode(), event=event, id=None if seq is None else str(seq)
+    )

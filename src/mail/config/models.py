@@ -53,6 +53,8 @@ _VARIABLES: Mapping[str, tuple[str, str]] = {
     "MAIL_MAILBOX_DEPTH": ("limits", "mailbox_depth"),
     "MAIL_TASK_BYTES": ("limits", "task_bytes"),
     "MAIL_CALLER_BYTES": ("limits", "caller_bytes"),
+    "MAIL_STREAMS": ("limits", "streams"),
+    "MAIL_MEMORY": ("limits", "memory"),
     "MAIL_CONNECTIONS": ("connections", "total"),
     "MAIL_CONNECTIONS_PER_ADDRESS": ("connections", "per_address"),
     **{f"MAIL_{key.upper()}": ("connections", key) for key in _CONNECTIONS},

@@ -70,7 +70,7 @@ class SettingsConfig(Table):
 
 
 class LimitsConfig(Table):
-    """`[server.limits]`: limits per caller; 0 for none.
+    """`[server.limits]`: limits per caller, and one of the process; 0 for none.
 
     Attributes:
         requests_per_second: the average rate of requests.
@@ -79,6 +79,8 @@ class LimitsConfig(Table):
         mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
         task_bytes: the number of bytes that a task may store.
         caller_bytes: the number of bytes that all tasks of a caller may store.
+        streams: the number of streams that a caller may read at the same time from a server process.
+        memory: the bytes that all requests to a process may hold; a quarter of them for one caller.
     """
 
     requests_per_second: float = Field(default=50.0, ge=0)
@@ -87,6 +89,8 @@ class LimitsConfig(Table):
     mailbox_depth: int = Field(default=1000, ge=0)
     task_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     caller_bytes: int = Field(default=10 * 1024**3, ge=0)
+    streams: int = Field(default=100, ge=0)
+    memory: int = Field(default=128 * 1024 * 1024, ge=0)
 
 
 class ConnectionsConfig(Table):

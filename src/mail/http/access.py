@@ -11,14 +11,12 @@ from mail.auth.keys import Caller
 from mail.core.protocol.address import Principal
 from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Forbidden, RateLimited
+from mail.http.account import CALLER
 from mail.http.service import service_of
 
 OTHER_OWNER = "The owner of the task, `role:id` or `role:id@swarm`, if it is another one; for admins."
 """Documentation of a parameter with which admins name the task of another caller."""
 
-
-CALLER = "mail.caller"
-"""The caller of a request, in its scope."""
 
 RESERVED = "mail.reserved"
 """A function in the scope of requests on connections that are kept for callers with few: it returns how many of a

@@ -4,7 +4,7 @@ Bodies are read here rather than by FastAPI, so that only authenticated callers 
 oversized body is refused while it arrives, and text that can't be stored (lone surrogates, invalid UTF-8) is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
@@ -17,11 +17,14 @@ from pydantic import (
     ValidationError,
 )
 from pydantic_core import PydanticCustomError, from_json, to_json
+from starlette.types import Receive, Scope, Send
 
+from mail.core.engine.pacing import LARGE, PIECE_BYTES
 from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
+from mail.http.account import BODY_FACTOR, SMALL_BYTES
 from mail.http.service import header, service_of
 
 MAX_WARNINGS = 20
@@ -73,6 +76,12 @@ class Problem(Answered):
     detail: str
 
 
+def chunks(data: bytes) -> Iterator[bytes]:
+    """Yield data in chunks to send one after the other, each when the client has read about all of the one before."""
+    for start in range(0, len(data), PIECE_BYTES):
+        yield data[start : start + PIECE_BYTES]
+
+
 class JSON(Response):
     """A response whose content is any JSON-serializable value."""
 
@@ -81,6 +90,18 @@ class JSON(Response):
     def render(self, content: Any) -> bytes:
         """Return the content as JSON; bytes are taken as JSON already."""
         return content if isinstance(content, bytes) else to_json(content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer: a large one in chunks, and the request holds it until the client has read it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if len(self.body) <= SMALL_BYTES:
+            await send({"type": "http.response.body", "body": self.body})
+            return
+        request = Request(scope)
+        service_of(request).holding(request).keep(len(self.body))
+        for chunk in chunks(bytes(self.body)):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 SCHEMAS = "#/components/schemas/"
@@ -106,7 +127,8 @@ class JSONBody[Model: BaseModel]:
         """Return the body as a model, and the object that was given."""
         service = service_of(request)
         body = await _read(request, self._max_bytes or service.max_body_bytes)
-        await service.runtime.pacer.pause(len(body))
+        if len(body) > LARGE:
+            await service.runtime.pacer.pause(len(body))
         if not body and self._optional:
             return self.model(), {}
         try:
@@ -125,16 +147,20 @@ class JSONBody[Model: BaseModel]:
 
 
 async def _read(request: Request, limit: int) -> bytes:
+    """Read a body. What it needs is held before it is read or, if its length isn't known, while it arrives."""
     length = header(request, b"content-length") or ""
-    is_too_large = length.isdecimal() and int(length) > limit
-    body = bytearray()
-    while not is_too_large:
+    expected = int(length) if length.isdecimal() else 0
+    body, held = bytearray(), SMALL_BYTES
+    while expected <= limit:
+        if expected > held:
+            service_of(request).holding(request).hold((expected - held) * BODY_FACTOR)
+            held = expected
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise BadRequest("the connection was closed before the request body ended")
         body += message.get("body", b"")
-        is_too_large = len(body) > limit
-        if not (is_too_large or message.get("more_body")):
+        expected = max(expected, len(body))
+        if expected <= limit and not message.get("more_body"):
             return bytes(body)
     raise PayloadTooLarge(f"the request body is larger than {limit} bytes")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Item, fold
-from mail.core.engine.pacing import Pacer
+from mail.core.engine.pacing import Paced
 from mail.core.engine.watch import read_timeline
 from mail.core.task.events import Event
 from mail.core.task.ports import Store
@@ -21,14 +21,12 @@ class Conversations:
     def __init__(self) -> None:
         self._kept: dict[tuple[TaskKey, str], Conversation] = {}
 
-    async def reader(self, store: Store, task: Task, after: int, pacer: Pacer) -> Conversation:
+    async def reader(self, store: Store, task: Task, after: int, pacer: Paced) -> Conversation:
         """Return a reader that has read the events of a task up to `after`."""
         kept = self._kept.get(_name(task))
         reader = Conversation() if kept is None or kept.seq > after else kept.copy()
         if reader.seq < after:
-            async for event in read_timeline(store, task.key, after=reader.seq, upto=after, pacer=pacer):
-                if event.seq > after:
-                    break
+            async for event in read_timeline(store, task.key, pacer, after=reader.seq, upto=after):
                 reader.read(event)
         return reader
 
@@ -45,7 +43,7 @@ def _name(task: Task) -> tuple[TaskKey, str]:
     return task.key, task.started
 
 
-async def read_items(reader: Conversation, events: Iterable[Event], pacer: Pacer) -> list[Item]:
+async def read_items(reader: Conversation, events: Iterable[Event], pacer: Paced) -> list[Item]:
     """Return the items that events add or change, as they are after the last of them; pause between events."""
     items: list[Item] = []
     for event in events:

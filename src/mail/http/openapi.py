@@ -42,7 +42,8 @@ _MEANINGS = {
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",
-    429: "The caller sends too many requests, has too many running tasks, or writes to an agent whose mailbox is full. "
+    429: "The caller sends too many requests, has too many running tasks or streams, holds too much memory, "
+    "or writes to an agent whose mailbox is full. "
     "Nothing is stored.",
     500: "The server failed to handle the request.",
     503: "The store or the authentication service is not available; try again later.",

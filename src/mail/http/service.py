@@ -16,8 +16,8 @@ from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value, value
 from mail.core.task.limits import NO_BUDGET, Budget
+from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
-from mail.http.large_answers import LargeAnswers
 from mail.http.rates import RateLimiter
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ class Service:
         registry: the other swarms, if this server has a registry.
         budgets: upper limits for tasks, by the role of their owner or by `role:id`.
         page_bytes: the size of tasks after which a page of them ends.
-        large_answers: the large answers that are being sent.
+        max_answer_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
+        account: what requests hold.
         conversations: the readers of conversations.
         rates: the limiter of request rates, if they are limited.
         observers: measure requests.
@@ -167,7 +168,8 @@ class Service:
     registry: Registry | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES
-    large_answers: LargeAnswers = field(default_factory=LargeAnswers)
+    max_answer_bytes: int | None = None
+    account: Account = field(default_factory=Account)
     conversations: Conversations = field(default_factory=Conversations)
     rates: RateLimiter | None = None
     observers: Sequence[RequestObserver] = ()
@@ -186,6 +188,10 @@ class Service:
             return NO_BUDGET
         own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
         return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
+
+    def holding(self, request: Request) -> Holding:
+        """Return what a request holds."""
+        return self.account.holding(request, self.runtime.pacer)
 
     async def refresh(self) -> None:
         """Switch to the most recently loaded swarm, which an admin may have loaded through another process."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,14 +18,15 @@ from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
-from mail.http.bodies import SCHEMAS, Answered
+from mail.http.account import SMALL_BYTES, Holding
+from mail.http.bodies import SCHEMAS, Answered, chunks
 from mail.http.conversations import read_items
 from mail.http.service import Service, service_of
 
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:  # imported when the first stream begins, as it imports uvicorn
-    from sse_starlette import EventSourceResponse, ServerSentEvent
+    from sse_starlette import EventSourceResponse
 
 HEADERS = {"Cache-Control": "no-cache"}
 
@@ -78,14 +79,18 @@ def stream_events(
 
     Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
     request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
+    Raises RateLimited if the caller reads too many streams.
     """
     from sse_starlette import EventSourceResponse
 
     service = service_of(request)
+    holding = service.holding(request)
+    holding.open_stream()
     return EventSourceResponse(
         _while_stored(
             _frames(
                 service,
+                holding,
                 key,
                 after,
                 until_answer_to,
@@ -102,7 +107,7 @@ def stream_events(
     )
 
 
-async def _while_stored(frames: AsyncGenerator["ServerSentEvent"]) -> AsyncGenerator["ServerSentEvent"]:
+async def _while_stored(frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """Yield frames until the store can't be reached: then the stream ends early, and the client resumes it."""
     try:
         async with aclosing(frames):
@@ -114,6 +119,7 @@ async def _while_stored(frames: AsyncGenerator["ServerSentEvent"]) -> AsyncGener
 
 async def _frames(
     service: Service,
+    holding: Holding,
     key: TaskKey,
     after: int,
     until_answer_to: int | None,
@@ -122,51 +128,79 @@ async def _frames(
     live: bool,
     deltas: bool,
     items: bool,
-) -> AsyncGenerator["ServerSentEvent"]:
-    watch = service.runtime.watch(
-        key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, live=live, deltas=deltas
-    )
+) -> AsyncGenerator[bytes]:
+    runtime, pacer = service.runtime, service.runtime.pacer
     reader: Conversation | None = None
-    end = None if seconds is None else asyncio.get_running_loop().time() + seconds
-    async with aclosing(watch):
-        while True:
-            try:
-                async with service.stopping.cuts_short(), asyncio.timeout_at(end):
-                    events = await anext(watch, None)
-            except TimeoutError:
-                return
-            if events is None:
-                return
+
+    def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+        return runtime.watch(
+            key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, live=live, deltas=deltas
+        )
+
+    async with aclosing(_batches(service, holding, watch, after, seconds)) as batches:
+        async for events in batches:
             if items and reader is None and events:
-                task = await load_task(service.runtime.store, key)
-                reader = await service.conversations.reader(
-                    service.runtime.store, task, after, service.runtime.pacer
-                )
+                task = await load_task(runtime.store, key)
+                reader = await service.conversations.reader(runtime.store, task, after, pacer)
             if reader is not None:
-                numbered = [event for event in events if isinstance(event, Event)]
                 # before the events, so that a client that resumes after one of them has got its items
-                for item in await read_items(reader, numbered, service.runtime.pacer):
+                stored = (event for event in events if isinstance(event, Event))
+                for item in await read_items(reader, stored, pacer):
                     yield encode(ITEM, item)
             for event in events:
                 if isinstance(event, LiveEvent):
                     yield encode(event.kind.value, event.data(key.task_id))
                     continue
-                await service.runtime.pacer.pause(event_size(event))
-                yield frame(event, key.task_id)
+                await pacer.pause(event_size(event))
+                for chunk in chunks(encode(event.kind.value, event.data(key.task_id), str(event.seq))):
+                    yield chunk
             if pings and not events:
-                now = service.runtime.clock.now().isoformat()
+                now = runtime.clock.now().isoformat()
                 yield encode("ping", {"timestamp": now, "task_id": key.task_id})
+            del events  # nothing that was sent is kept while nothing happens
 
 
-def frame(event: Event, task_id: str, *, logged: bool = False) -> "ServerSentEvent":
-    """Return the frame of an event in a stream or, if it is `logged`, in a record."""
-    data = event.logged(task_id) if logged else event.data(task_id)
-    return encode(event.kind.value, data, str(event.seq))
+async def _batches(
+    service: Service,
+    holding: Holding,
+    watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
+    after: int,
+    seconds: float | None,
+) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+    """Yield the batches of a watch until the time is up or the server stops, each when there is room for it.
+
+    One that has to wait for room is not kept meanwhile, but read again by another watch.
+    """
+    end = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    while True:
+        async with aclosing(watch(after)) as batches:
+            while True:
+                try:
+                    async with service.stopping.cuts_short(), asyncio.timeout_at(end):
+                        events = await anext(batches, None)
+                except TimeoutError:
+                    return
+                if events is None:
+                    return
+                size = sum(event_size(event) for event in events if isinstance(event, Event))
+                if size > SMALL_BYTES and not holding.take(size):
+                    break
+                last = events[-1] if events else None
+                yield events
+                after = last.seq if isinstance(last, Event) else after
+                events = last = None
+                if size > SMALL_BYTES:
+                    holding.take(0)
+        events = None
+        try:
+            async with service.stopping.cuts_short(), asyncio.timeout_at(end):
+                await holding.wait(size)
+        except TimeoutError:
+            return
 
 
-def encode(event: str, data: dict[str, Any] | Item, seq: str | None = None) -> "ServerSentEvent":
+def encode(event: str, data: dict[str, Any] | Item, seq: str | None = None) -> bytes:
     """Return a frame of a stream."""
-    from sse_starlette import ServerSentEvent
-
+    head = f"event: {event}\r\n" if seq is None else f"id: {seq}\r\nevent: {event}\r\n"
     # ASCII, because clients that split lines by Python's rules treat U+2028 and the like as line ends.
-    return ServerSentEvent(to_json(data, ensure_ascii=True).decode(), event=event, id=seq)
+    return b"%bdata: %b\r\n\r\n" % (head.encode(), to_json(data, ensure_ascii=True))

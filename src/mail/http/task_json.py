@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import batched
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -15,9 +14,9 @@ from pydantic_core import to_json
 from mail.auth.keys import Caller
 from mail.core.decisions.approvals import decision_name
 from mail.core.decisions.conversation import Conversation
-from mail.core.decisions.items import Item
-from mail.core.engine.pacing import Pacer
-from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
+from mail.core.decisions.items import Item, fold
+from mail.core.engine.pacing import PIECE_BYTES, Paced
+from mail.core.engine.watch import SLICE_BYTES, Submitted, read_page, read_timeline
 from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import read_output
@@ -33,6 +32,8 @@ from mail.core.task.turn_state import OpenUserQuestion, PausedCall
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import TaskNotFound
 from mail.http.access import named_instance
+from mail.http.account import PIECE_FACTOR, READ_BYTES, Holding
+from mail.http.answers import array_pieces, each, object_pieces
 from mail.http.bodies import Answered
 from mail.http.conversations import read_items
 from mail.http.service import Service
@@ -40,14 +41,11 @@ from mail.http.service import Service
 READ_CONCURRENCY = 16
 """Tasks that are read concurrently: with a remote store, reading them one by one would take too long."""
 
-READ_BYTES = 1024 * 1024
-"""The size of tasks that are read concurrently; a larger one is read alone, in slices."""
-
 EVENT_PAGE_BYTES = 1024 * 1024
 """The size of events after which a page of them ends, and that of the waiting messages on it."""
 
-PIECE_BYTES = 64 * 1024
-"""The size of short events that are sent together."""
+SUMMARY_BYTES = 2000
+"""The usual size of a summary."""
 
 EVENT_BYTES = 1000
 """The usual size of an event, for tasks that don't know their own."""
@@ -253,94 +251,110 @@ def page_headers(
 
 
 async def answer_pieces(
-    service: Service, submitted: Submitted, response: str | dict[str, Any], more: Mapping[str, Any]
+    service: Service,
+    submitted: Submitted,
+    response: str | dict[str, Any],
+    more: Mapping[str, Any],
+    pacer: Paced,
 ) -> AsyncGenerator[bytes]:
     """Yield the answer to a message with its events, as `AnswerEvent`s, and `more` fields, in pieces of JSON."""
+    key = submitted.key
 
     async def events() -> AsyncGenerator[Event]:
-        async for event in read_timeline(service.runtime.store, submitted.key, after=submitted.after):
+        async for event in read_timeline(service.runtime.store, key, pacer, after=submitted.after):
             yield event
             if event.is_terminal:
                 return
 
-    yield b'{"response":' + to_json(response) + b',"events":['
-    async for piece in _event_pieces(service, submitted.key.task_id, events(), as_text=False):
+    entries = array_pieces(_event_entries(pacer, key.task_id, events(), as_text=False))
+    async for piece in object_pieces(each({"response": response, "events": entries, **more}.items())):
         yield piece
-    yield b"]" + b"".join(b"," + to_json(name) + b":" + to_json(value) for name, value in more.items()) + b"}"
 
 
-def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
-    return {
-        "event": event.kind.value,
-        "id": str(event.seq),
-        "data": event.logged(task_id),
-        "retry": None,
-        "comment": None,
-    }
+def reading(service: Service, request: Request, *tasks: Task) -> Holding:
+    """Return what a request holds, with what it takes to read tasks. Raises RateLimited and Overloaded."""
+    holding, weight = service.holding(request), sum(map(task_weight, tasks))
+    if weight > PIECE_BYTES:
+        holding.hold(min(READ_BYTES, weight * PIECE_FACTOR))
+    return holding
 
 
 async def task_pieces(
-    service: Service, task: Task, more: Mapping[str, Any] = MappingProxyType({})
+    service: Service, task: Task, pacer: Paced, more: Mapping[str, Any] = MappingProxyType({})
 ) -> AsyncGenerator[bytes]:
     """Yield a task as `TaskRecord`, with `more` fields, in pieces of JSON."""
     store = service.runtime.store
-    pacer = service.runtime.pacer if task_weight(task) > SLICE_BYTES else None
-    events = read_timeline(store, task.key, upto=task.seq, pacer=pacer)
-    mail = _read_mail(store, task)
+    events = read_timeline(store, task.key, pacer, upto=task.seq)
     more = {**more, "working": await service.runtime.working(task)}
-    async for piece in _record_pieces(service, task, events, mail, more):
+    async for piece in _record_pieces(task, events, _read_mail(store, task, pacer), more, pacer):
         yield piece
 
 
 async def event_page(
-    service: Service, task: Task, after: int, limit: int | None, more: Mapping[str, Any], *, items: bool
+    service: Service,
+    task: Task,
+    after: int,
+    limit: int | None,
+    more: Mapping[str, Any],
+    pacer: Paced,
+    *,
+    items: bool,
 ) -> tuple[AsyncGenerator[bytes], int | None]:
     """Read a page of a task's events, and the first of its waiting messages; add `more` fields, and perhaps the items.
 
     Returns the `TaskRecord` in pieces of JSON, and the last event if there are more.
     """
     store = service.runtime.store
-    events = await store.read_events(task.key, after=after, limit=limit, max_bytes=EVENT_PAGE_BYTES)
+    events = await read_page(
+        store, task.key, pacer, after=after, upto=task.seq, limit=limit, max_bytes=EVENT_PAGE_BYTES
+    )
     mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else after
     more = {**more, "working": await service.runtime.working(task)}
     if items:
-        reader = await service.conversations.reader(store, task, after, service.runtime.pacer)
-        more["items"] = await read_items(reader, events, service.runtime.pacer)
+        reader = await service.conversations.reader(store, task, after, pacer)
+        more["items"] = await read_items(reader, events, pacer)
         service.conversations.keep(task, reader)
-    pieces = _record_pieces(service, task, _each(events), _each(mail), more)
+    pieces = _record_pieces(task, each(events), each(mail), more, pacer)
     return pieces, last if events and last < task.seq else None
 
 
-async def snapshot_pieces(service: Service, snapshot: Snapshot, *, items: bool) -> AsyncGenerator[bytes]:
+async def snapshot_pieces(
+    service: Service, snapshot: Snapshot, pacer: Paced, *, items: bool
+) -> AsyncGenerator[bytes]:
     """Return a task as it was as `TaskRecord`, in pieces of JSON, perhaps with its items."""
-    events, mail = _each(snapshot.events), _each(snapshot.mail)
-    pacer = service.runtime.pacer
-    more = {"items": await read_items(Conversation(), snapshot.events, pacer)} if items else {}
-    return _record_pieces(service, snapshot.task, events, mail, more)
+    task, store = snapshot.task, service.runtime.store
+    more = {}
+    if items:
+        reader, found = Conversation(), []
+        async for event in read_timeline(store, task.key, pacer, upto=task.seq):
+            found += await read_items(reader, [event], pacer)
+        more["items"] = fold(found)
+    events = read_timeline(store, task.key, pacer, upto=task.seq)
+    return _record_pieces(task, events, each(snapshot.mail), more, pacer)
 
 
-async def tasks_pieces(service: Service, tasks: Sequence[Task]) -> AsyncGenerator[bytes]:
+async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) -> AsyncGenerator[bytes]:
     """Yield `TaskRecord`s by task id, in pieces of JSON: reads small tasks concurrently, and large ones one by one."""
 
     async def whole(task: Task) -> bytes:
-        return b"".join([piece async for piece in task_pieces(service, task)])
+        return b"".join([piece async for piece in task_pieces(service, task, pacer)])
 
-    separator = b"{"
-    for some in _portions(tasks):
-        if len(some) == 1:
-            yield separator + to_json(some[0].task_id) + b":"
-            async for piece in task_pieces(service, some[0]):
-                yield piece
-        else:
-            records = zip(some, await asyncio.gather(*map(whole, some)), strict=True)
-            yield separator + b",".join(to_json(task.task_id) + b":" + record for task, record in records)
-        separator = b","
-    yield b"}" if tasks else b"{}"
+    async def records() -> AsyncGenerator[tuple[str, object]]:
+        for some in _portions(tasks):
+            if len(some) == 1:
+                yield some[0].task_id, task_pieces(service, some[0], pacer)
+            else:
+                await pacer.pause(sum(map(task_weight, some)))
+                for task, record in zip(some, await asyncio.gather(*map(whole, some)), strict=True):
+                    yield task.task_id, record
+
+    async for piece in object_pieces(records()):
+        yield piece
 
 
 async def summaries_pieces(
-    tasks: Iterable[Task], *, of_others: bool = False, by_caller: bool = False
+    tasks: Iterable[Task], pacer: Paced, *, of_others: bool = False, by_caller: bool = False
 ) -> AsyncGenerator[bytes]:
     """Yield `TaskSummary`s by task id, in pieces of JSON.
 
@@ -348,14 +362,14 @@ async def summaries_pieces(
     `by_caller` makes the keys unique among the tasks of several callers: `role:id@swarm#task_id`.
     """
     summary = _summary_for_others if of_others else task_summary
-    separator = b"{"
-    for some in batched(tasks, READ_CONCURRENCY):
-        found = {
-            f"{task.instance}#{task.task_id}" if by_caller else task.task_id: summary(task) for task in some
-        }
-        yield separator + to_json(found)[1:-1]
-        separator = b","
-    yield b"}" if separator == b"," else b"{}"
+
+    async def summaries() -> AsyncGenerator[tuple[str, object]]:
+        for task in tasks:
+            await pacer.pause(SUMMARY_BYTES)
+            yield f"{task.instance}#{task.task_id}" if by_caller else task.task_id, summary(task)
+
+    async for piece in object_pieces(summaries()):
+        yield piece
 
 
 def _summary_for_others(task: Task) -> dict[str, Any]:
@@ -373,7 +387,7 @@ def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
     size = 0
     for task in tasks:
         weight = task_weight(task)
-        if portion and (len(portion) == READ_CONCURRENCY or size + weight > READ_BYTES):
+        if portion and (len(portion) == READ_CONCURRENCY or size + weight > SLICE_BYTES):
             yield portion
             portion, size = [], 0
         portion.append(task)
@@ -382,78 +396,58 @@ def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
         yield portion
 
 
-async def _record_pieces(
-    service: Service,
+def _record_pieces(
     task: Task,
     events: AsyncIterable[Event],
     mail: AsyncIterable[InboxEntry],
-    more: Mapping[str, Any] = MappingProxyType({}),
+    more: Mapping[str, Any],
+    pacer: Paced,
 ) -> AsyncGenerator[bytes]:
-    fields = {**task_summary(task), **more}
-    first = {name: fields.pop(name) for name in ("task_id", "task_owner", "task_contributors", "start_time")}
-    yield to_json(first)[:-1] + b',"events":['
-    async for piece in _event_pieces(service, task.task_id, events, as_text=True):
-        yield piece
-    yield b'],"is_running":' + to_json(fields.pop("is_running")) + b',"task_message_queue":['
-    async for piece in _mail_pieces(service.runtime.pacer, mail):
-        yield piece
-    yield b"]," + to_json(fields)[1:]
+    """Yield a task as `TaskRecord`, with `more` fields, in pieces of JSON."""
+    members: dict[str, object] = {
+        **task_summary(task),
+        **more,
+        "events": array_pieces(_event_entries(pacer, task.task_id, events, as_text=True)),
+        "task_message_queue": array_pieces(_queued_messages(pacer, mail)),
+    }
+    return object_pieces(each(members.items()))
 
 
-async def _event_pieces(
-    service: Service, task_id: str, events: AsyncIterable[Event], *, as_text: bool
+async def _event_entries(
+    pacer: Paced, task_id: str, events: AsyncIterable[Event], *, as_text: bool
 ) -> AsyncGenerator[bytes]:
-    """Yield the items of a JSON array of events: short ones together, and a long one alone, made in several steps.
-
-    With `as_text`, their data is JSON text.
-    """
-    short = bytearray()
-    separator = b""
+    """Yield events as JSON: a long one is made in several steps. With `as_text`, their data is JSON text."""
     async for event in events:
-        if event_size(event) > PIECE_BYTES:
-            if short:
-                yield bytes(short)
-                short = bytearray()
-            async with service.large_answers.alone():
-                piece = await _long_event(service.runtime.pacer, event, task_id, as_text=as_text)
-            yield separator
-            yield piece
-            del piece
-        else:
-            entry = _event_entry(event, task_id)
-            if as_text:
-                entry["data"] = to_json(entry["data"]).decode()
-            short += separator + to_json(entry)
-            if len(short) > PIECE_BYTES:
-                yield bytes(short)
-                short = bytearray()
-                await asyncio.sleep(0)
-        separator = b","
-    if short:
-        yield bytes(short)
-
-
-async def _long_event(pacer: Pacer, event: Event, task_id: str, *, as_text: bool) -> bytes:
-    size = event_size(event)
-    await pacer.pause(size)
-    entry = _event_entry(event, task_id)
-    await pacer.pause(size)
-    if as_text:
-        entry["data"] = to_json(entry["data"]).decode()
+        size = event_size(event)
         await pacer.pause(size)
-    return to_json(entry)
+        entry = _event_entry(event, task_id)
+        if size > PIECE_BYTES:
+            await pacer.pause(size)
+        if as_text:
+            entry["data"] = to_json(entry["data"]).decode()
+            if size > PIECE_BYTES:
+                await pacer.pause(size)
+        yield to_json(entry)
 
 
-async def _mail_pieces(pacer: Pacer, mail: AsyncIterable[InboxEntry]) -> AsyncGenerator[bytes]:
-    """Yield the items of a JSON array of messages."""
-    separator = b""
+def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
+    return {
+        "event": event.kind.value,
+        "id": str(event.seq),
+        "data": event.logged(task_id),
+        "retry": None,
+        "comment": None,
+    }
+
+
+async def _queued_messages(pacer: Paced, mail: AsyncIterable[InboxEntry]) -> AsyncGenerator[bytes]:
+    """Yield waiting messages as JSON."""
     async for entry in mail:
         await pacer.pause(entry.size)
-        yield separator + to_json(_queued_message(entry))
-        separator = b","
+        yield to_json(_queued_message(entry))
 
 
-async def _read_mail(store: Store, task: Task) -> AsyncGenerator[InboxEntry]:
+async def _read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[InboxEntry]:
     """Yield the waiting mail of a task, and read it in slices."""
     after: InboxEntry | None = None
     left = sum(map(sum, task.pending.values()))
@@ -462,11 +456,7 @@ async def _read_mail(store: Store, task: Task) -> AsyncGenerator[InboxEntry]:
             yield entry
         after = mail[-1]
         left -= len(mail)
-
-
-async def _each[Item](items: Iterable[Item]) -> AsyncGenerator[Item]:
-    for item in items:
-        yield item
+        await pacer.pause(SLICE_BYTES)
 
 
 def task_weight(task: Task) -> int:

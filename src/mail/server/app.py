@@ -15,9 +15,9 @@ from mail.auth.tokens import issue_token
 from mail.config import ServerConfig, load_config
 from mail.config.database import USUAL_FILE
 from mail.core.task.documents import IN_MEMORY, CallerRole
+from mail.http.account import Account
 from mail.http.app import MAILApp
 from mail.http.app import create_app as create_http_app
-from mail.http.large_answers import LargeAnswers
 from mail.http.rates import rates_of
 from mail.http.routes import load_routers
 from mail.http.service import PAGE_BYTES, RequestObserver, Service, unlimited
@@ -89,7 +89,8 @@ def make_service(
         registry=system.registry,
         budgets=config.budgets,
         page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
-        large_answers=LargeAnswers(max_answer_bytes),
+        max_answer_bytes=max_answer_bytes,
+        account=Account(config.limits.memory, config.limits.streams),
         rates=rates_of(config.limits),
         observers=(*observers, *system.telemetry.request_observers),
         tracer=system.telemetry.tracer,

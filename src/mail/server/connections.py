@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from mail.auth.keys import Caller
 from mail.config import ConnectionsConfig
-from mail.http.access import CALLER
+from mail.http.account import CALLER
 
 logger = logging.getLogger(__name__)
 

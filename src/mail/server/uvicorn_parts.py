@@ -22,6 +22,7 @@ from uvicorn.supervisors.statreload import StatReload
 
 from mail.config import ConnectionsConfig
 from mail.http.access import RESERVED
+from mail.http.account import SMALL_BYTES
 from mail.http.app import MAILApp
 from mail.http.routes.health import LIVE
 from mail.http.service import StopSignal
@@ -111,7 +112,9 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit or refuse the connection."""
-        super().connection_made(transport)
+        self._close_now = transport.close
+        super().connection_made(_Transport(transport, self._close))
+        transport.set_write_buffer_limits(SMALL_BYTES)  # what requests have ended with, nobody counts
         if self._all.admit(self):
             self._enter(Phase.HEAD)
         elif self._all.hear_out(self):
@@ -181,11 +184,20 @@ class LimitedProtocol(H11Protocol):
                 self.headers.append(CLOSE_HEADER)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; if this one's body is incomplete, end the connection soon, and read no more."""
+        """Wait for the next request; without the whole body of this one, the connection ends with the response."""
         super().on_response_complete()
         self._look()
-        if self.phase is Phase.LINGER and self.transport.can_write_eof() and not self.transport.is_closing():
-            self.transport.write_eof()
+        if self.phase is Phase.BODY:
+            self.transport.close()
+
+    def _close(self) -> None:
+        """Close the connection; while a body arrives, let the client read the response first."""
+        if self.conn.their_state is h11.SEND_BODY and self.phase is not Phase.LINGER:
+            self._enter(Phase.LINGER)
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+        else:
+            self._close_now()
 
     # --------------------------------------------------------------------------------------------- deadlines
 
@@ -216,11 +228,13 @@ class LimitedProtocol(H11Protocol):
     def _look(self, received: int = 0) -> None:
         """Enter the phase that the connection is in, `received` bytes after the last look."""
         state = self.conn.their_state
+        if self.phase is Phase.LINGER:
+            return
         if state is h11.IDLE:
             is_idle = not received and not self.conn.trailing_data[0]
             phase = Phase.IDLE if is_idle else Phase.HEAD
         elif state is h11.SEND_BODY:
-            phase = Phase.LINGER if self.cycle.response_complete else Phase.BODY
+            phase = Phase.BODY
         else:
             phase = Phase.RESPONSE
         if phase is not self.phase:
@@ -250,6 +264,18 @@ class LimitedProtocol(H11Protocol):
         head, end, _ = text.partition(b"\r\n\r\n")
         self._tail = b"" if end else text[-3:].lstrip(b"\n")
         return head.count(b"\n") != head.count(b"\r\n")
+
+
+class _Transport(asyncio.Transport):
+    """A transport that its protocol closes."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        super().__init__()
+        names = (
+            *("abort", "can_write_eof", "get_extra_info", "get_write_buffer_size", "is_closing"),
+            *("pause_reading", "resume_reading", "write", "write_eof"),
+        )
+        vars(self).update({name: getattr(transport, name) for name in names}, close=close)
 
 
 class GracefulServer(uvicorn.Server):

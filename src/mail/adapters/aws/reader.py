@@ -34,7 +34,14 @@ from mail.adapters.aws.items import (
 )
 from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
-from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
+from mail.adapters.shared.snapshots import (
+    Waiting,
+    check_snapshot,
+    decode_read,
+    follow_mail,
+    message_of,
+    take_snapshot,
+)
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
@@ -163,13 +170,21 @@ class TaskReader:
     async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         commit = await self._commit_at(key, at)
-        commits = await self._items(key, events_after(0), commit["SK"]["S"])
-        batches = await asyncio.gather(*map(self._batch, commits))
-        if not batches or batches[-1][0].seq > at:
+        if (await self._batch(commit))[0].seq > at:
             raise SnapshotExpired
-        mail = [[item[name]["S"] if name in item else None for name in _MAIL_CHANGES] for item in commits]
-        waiting = waits_after((delivered, read) for delivered, read in mail)
-        return take_snapshot(await self.task(commit), waiting, list(chain.from_iterable(batches)))
+        task = await self.task(commit)
+        [first, *_] = await self._events(key, 0, 1, None)
+        waiting: Waiting = {}
+        messages: dict[int, MAILMessage | None] = {}
+        if any(map(sum, task.pending.values())):
+            commits = await self._items(key, events_after(0), commit["SK"]["S"])
+            follow_mail(
+                waiting,
+                ([item[name]["S"] if name in item else None for name in _MAIL_CHANGES] for item in commits),
+            )
+            for _, seq in waiting:
+                messages[seq] = message_of(await self._events(key, seq - 1, 1, None), seq)
+        return take_snapshot(task, first, waiting, messages)
 
     async def join_history(self, items: Iterable[Item]) -> History:
         texts = await self.texts(item["entries"] for item in items)

@@ -6,8 +6,9 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from math import ceil, inf
 from time import monotonic
 
@@ -16,8 +17,8 @@ from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.commit import CommitPlan
 from mail.adapters.aws.index import TaskIndex
 from mail.adapters.aws.items import (
-    DELETED_FIRST,
     DELETING,
+    DELETION_SECONDS,
     META,
     Item,
     blobs_of,
@@ -34,7 +35,7 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, HistoryRecord, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp
@@ -123,6 +124,12 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):
             await self._check_version(change)
+        if change.inherits is not None:  # DynamoDB can't copy items
+            joined = await self._joined(change.inherits.key, change.inherits.portions)
+            await self._reader.seq(
+                change.inherits.key
+            )  # if it was deleted meanwhile, parts of them are missing
+            change = replace(change, histories=(*joined, *change.histories), inherits=None)
         plan = self._plan(change)
         await self._write(change, plan)
         if change.turn is not None:
@@ -138,6 +145,16 @@ class DynamoDBStore:
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         return await self._reader.commit(key, at)
+
+    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
+        return sum([len(record.encoded) for record in await self._joined(key, portions)])
+
+    async def _joined(self, key: TaskKey, portions: Mapping[str, int]) -> list[HistoryRecord]:
+        """Read agents' histories, each as one record that stands for all of its portions."""
+        return [
+            HistoryRecord(agent, n, await self.read_history(key, agent, upto=n))
+            for agent, n in portions.items()
+        ]
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         return await self._reader.snapshot(key, at)
@@ -215,9 +232,9 @@ class DynamoDBStore:
             ":version": number(task.version),
             ":yes": string("yes"),
             ":shard": string(shard(name)),
-            ":first": number(DELETED_FIRST),
+            ":resumed": number(self._reader.now() + DELETION_SECONDS),
         }
-        update = f"SET #{DELETING} = :yes, #running = :shard, #due = :first REMOVE #dead, #dead_place"
+        update = f"SET #{DELETING} = :yes, #running = :shard, #due = :resumed REMOVE #dead, #dead_place"
         try:
             await self._table.update((name, META), update, condition, values)
         except ConditionFailed as refusal:
@@ -235,7 +252,7 @@ class DynamoDBStore:
                     await self._blobs.discard(blob for item in page for blob in blobs_of(item))
                 keys = [(name, item["SK"]["S"]) for item in page]
                 await self._table.delete_many(key for key in keys if key != (name, META))
-        await self._table.delete_many([(name, META)])
+        await self._table.delete((name, META), f"attribute_exists(#{DELETING})", {})
 
     async def _seq(self, key: TaskKey) -> int:
         """Return the task's seq; deliver the live events of a task that is watched here."""

@@ -9,6 +9,8 @@ leases of turns that read its messages (`mail.adapters.postgres.ahead`).
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
+from pydantic_core import to_json
+
 from mail.adapters.postgres.ahead import Opening
 from mail.adapters.postgres.leases import NOW, encode_lease
 from mail.adapters.postgres.pool import Row
@@ -118,6 +120,16 @@ SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_don
 FROM (SELECT EXISTS (SELECT FROM deleted) AS is_done) AS outcome
 """
 
+INHERIT: LiteralString = """
+WITH copied AS (
+    INSERT INTO mail.commits (task, seq, agent, n, state, events, history)
+    SELECT %(task)s, -row_number() OVER (ORDER BY agent, n), agent, n, '', '[]', history FROM mail.commits
+    WHERE task = %(source)s AND n <= (%(portions)s::jsonb ->> agent)::integer
+    RETURNING 1
+) SELECT count(*) FROM copied
+"""
+"""Copies what a new task inherits, in the transaction of its first commit, and counts it: rows with a negative seq."""
+
 FIND_WRITTEN: LiteralString = f"""
 SELECT true, NULL, NULL,
     ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND token = ANY(%(tokens)s::text[])),
@@ -177,6 +189,8 @@ def commit_values(
         "events": events.decode(),
         "history": new and new.encoded.decode(),
         "response": response and response.model_dump_json(),
+        "source": None if change.inherits is None else task_number(change.inherits.key),
+        "portions": None if change.inherits is None else to_json(change.inherits.portions).decode(),
         "row_seqs": [seq for seq, _, _ in inherited],
         "row_agents": [history.agent for _, history, _ in inherited],
         "row_ns": [history.n for _, history, _ in inherited],

@@ -8,12 +8,14 @@ deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from time import time
 from typing import LiteralString
+
+from pydantic_core import to_json
 
 from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
@@ -21,6 +23,7 @@ from mail.adapters.postgres.commit import (
     BEGIN_TASK,
     DELETE_TASK,
     FIND_WRITTEN,
+    INHERIT,
     MOVE_TASK,
     commit_values,
     refusal,
@@ -31,7 +34,14 @@ from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_events
 from mail.adapters.shared.cursors import make_page, read_cursor
-from mail.adapters.shared.snapshots import check_snapshot, decode_read, take_snapshot, waits_after
+from mail.adapters.shared.snapshots import (
+    Waiting,
+    check_snapshot,
+    decode_read,
+    follow_mail,
+    message_of,
+    take_snapshot,
+)
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
@@ -49,6 +59,9 @@ START = (0, 0, "")
 
 HERE_SECONDS = 0.25
 """How long the response of a task that runs in this process is waited for before the table is read."""
+
+SCANNED_AT_ONCE = 2_000
+"""The events whose commits are read at once, to look for mail that waited."""
 
 COMMITS_PER_SLICE = 256
 """The number of commits whose sizes are added up to find the end of a slice of a timeline."""
@@ -122,6 +135,16 @@ class PostgresStore:
                 async with transaction(connection):
                     await connection.execute(LOCK_TASK, values)
                     outcome = await connection.execute(MOVE_TASK if change.events else AMEND_TASK, values)
+            elif change.inherits is not None:
+                async with connection.transaction():  # reads the first outcome before the second statement
+                    outcome = await connection.execute(BEGIN_TASK, values)
+                    row = await outcome.fetchone()
+                    assert row is not None
+                    if row[0]:
+                        copied = await (await connection.execute(INHERIT, values)).fetchone()
+                        if copied != (sum(change.inherits.portions.values()),):
+                            raise TaskNotFound(f"task {change.inherits.key.task_id!r} was deleted")
+                return row
             else:
                 outcome = await connection.execute(BEGIN_TASK, values)
             row = await outcome.fetchone()
@@ -175,6 +198,14 @@ class PostgresStore:
             )
         )
 
+    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
+        ((size,),) = await self._sql.fetch(
+            "SELECT coalesce(sum(octet_length(history)), 0) FROM mail.commits"
+            " WHERE task = %s AND n <= (%s::jsonb ->> agent)::integer",
+            (task_number(key), to_json(portions).decode()),
+        )
+        return int(size)
+
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)
         ((state, events, read),) = await self._rows(
@@ -190,15 +221,19 @@ class PostgresStore:
             key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
         )
         task = read_task(state)
-        commits = await self._rows(
-            key,
-            "SELECT delivered, read, events FROM mail.commits WHERE task = %s AND seq <= %s ORDER BY seq",
-            task.seq,
-        )
-        waiting = waits_after((delivered, read) for delivered, read, _ in commits)
-        return take_snapshot(
-            task, waiting, [event for _, _, events in commits for event in decode_events(events)]
-        )
+        [first] = await self.read_events(key, limit=1)
+        waiting: Waiting = {}
+        messages: dict[int, MAILMessage | None] = {}
+        if any(map(sum, task.pending.values())):
+            for begin in range(0, task.seq, SCANNED_AT_ONCE):
+                commits = await self._sql.fetch(
+                    "SELECT delivered, read FROM mail.commits WHERE task = %s AND seq > %s AND seq <= %s ORDER BY seq",
+                    (task_number(key), begin, min(begin + SCANNED_AT_ONCE, task.seq)),
+                )
+                follow_mail(waiting, commits)
+            for _, seq in waiting:
+                messages[seq] = message_of(await self.read_events(key, after=seq - 1, limit=1), seq)
+        return take_snapshot(task, first, waiting, messages)
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None

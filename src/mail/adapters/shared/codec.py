@@ -1,16 +1,27 @@
 """The JSON of stored values, the same in every store."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json
 
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.events import Event
+from mail.core.task.events import Event, EventKind, read_extra
 from mail.core.task.stored import STORED_TYPES
 from mail.core.task.swarm import History
 
-_EVENTS = TypeAdapter(tuple[Event, ...], config=ConfigDict(defer_build=True))
+
+class _StoredEvent(NamedTuple):
+    seq: int
+    kind: EventKind
+    timestamp: str
+    text: str
+    extra: dict[str, Any]
+    message: MAILMessage | None
+
+
+_EVENTS = TypeAdapter(list[_StoredEvent], config=ConfigDict(defer_build=True))
 
 
 def build_validators() -> None:
@@ -22,7 +33,12 @@ def build_validators() -> None:
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:
     """Decode what `mail.core.task.events.encode_events` has encoded."""
-    return _EVENTS.validate_json(text)
+    return tuple(
+        [
+            Event(seq, kind, timestamp, text, read_extra(kind, extra), message)
+            for seq, kind, timestamp, text, extra, message in _EVENTS.validate_json(text)
+        ]
+    )
 
 
 def decode_history(text: bytes | str) -> History:

@@ -9,10 +9,11 @@ it.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from mail.core.protocol.message import Tier
+from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import HistoryRecord, InboxEntry, Snapshot, TaskChange
 from mail.core.task.events import Event, encode_events
 from mail.core.task.task import Task
@@ -25,8 +26,8 @@ Waiting = dict[tuple[str, int], Tier]
 def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]:
     """Split a commit into rows with at most one agent's history each: seq, history and encoded events.
 
-    A commit is one row, except for a fork or an import: a new task with the histories of several agents has a row for
-    each, and all but the last row have one of the first events.
+    A commit is one row, except for an import: a new task with the histories of several agents has a row for each, and
+    all but the last row have one of the first events. What a fork inherits is copied to further rows.
     """
     if len(change.histories) < 2:
         return [(change.task.seq, change.histories[0] if change.histories else None, change.encoded_events)]
@@ -43,7 +44,7 @@ def encode_delivered(change: TaskChange) -> str | None:
     """Encode which mail a commit delivers: `[[mailbox, tier, seq], …]`."""
     if not change.deliveries:
         return None
-    return to_json([(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]).decode()
+    return to_json([(entry.mailbox, int(entry.tier), entry.seq) for entry in change.deliveries]).decode()
 
 
 def encode_read(change: TaskChange) -> str | None:
@@ -74,14 +75,12 @@ def deliver(waiting: Waiting, delivered: str | bytes | None) -> None:
         waiting |= {(mailbox, seq): Tier(tier) for mailbox, tier, seq in from_json(delivered)}
 
 
-def waits_after(commits: Iterable[tuple[str | None, str | None]]) -> Waiting:
-    """Return the mail that waits after commits, each given as `encode_delivered` and `encode_read` have encoded it."""
-    waiting: Waiting = {}
+def follow_mail(waiting: Waiting, commits: Iterable[Sequence[Any]]) -> None:
+    """Change which mail waits as commits did, each given as `encode_delivered` and `encode_read` have encoded it."""
     for delivered, read in commits:
         deliver(waiting, delivered)
         for position in decode_read(read):
             waiting.pop(position, None)
-    return waiting
 
 
 def check_snapshot(task: Task, at: int) -> None:
@@ -90,12 +89,16 @@ def check_snapshot(task: Task, at: int) -> None:
         raise BadRequest(f"task {task.task_id!r} has events 1 to {task.seq}; it has no event {at}")
 
 
-def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier], events: Sequence[Event]) -> Snapshot:
-    """Assemble the task as it was, from the mail that waited and the events up to then.
+def take_snapshot(
+    task: Task,
+    first: Event,
+    waiting: Mapping[tuple[str, int], Tier],
+    messages: Mapping[int, MAILMessage | None],
+) -> Snapshot:
+    """Assemble the task as it was, from its first event, the mail that waited, and the messages of these seqs.
 
     Raises SnapshotExpired if some of that is no longer stored.
     """
-    messages = {event.seq: event.message for event in events if event.message is not None}
     keys = sorted((tier, seq, mailbox) for (mailbox, seq), tier in waiting.items())
     expected = {
         (mailbox, tier): count
@@ -104,9 +107,18 @@ def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier], events: S
         if count
     }
     is_whole = Counter((mailbox, tier) for tier, _, mailbox in keys) == expected
-    if not is_whole or any(seq not in messages for _, seq, _ in keys):
+    mail = [
+        InboxEntry(mailbox, tier, seq, message)
+        for tier, seq, mailbox in keys
+        if (message := messages.get(seq)) is not None
+    ]
+    if not is_whole or len(mail) < len(keys):
         raise SnapshotExpired(
             f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is stored"
         )
-    mail = [InboxEntry(mailbox, tier, seq, messages[seq]) for tier, seq, mailbox in keys]
-    return Snapshot(task, [event for event in events if event.seq <= task.seq], mail)
+    return Snapshot(task, first, mail)
+
+
+def message_of(events: Iterable[Event], seq: int) -> MAILMessage | None:
+    """Return the message that one of a commit's events announces."""
+    return next((event.message for event in events if event.seq == seq), None)

@@ -45,6 +45,7 @@ class SQLite(Database):
             record_swarm(database, swarm)
 
         store = SQLiteStore(database)
+        store.discard_incomplete()
 
         def abandon() -> None:
             store.close()

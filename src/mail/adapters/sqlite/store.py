@@ -12,7 +12,8 @@ import asyncio
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -30,6 +31,7 @@ from mail.adapters.shared.snapshots import (
     deliver,
     encode_delivered,
     encode_read,
+    message_of,
     rows_of,
     take_snapshot,
 )
@@ -44,8 +46,9 @@ from mail.adapters.sqlite.database import (
 from mail.adapters.sqlite.open_turns import OpenTurns
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
+from mail.core.engine.pacing import PAUSE_SECONDS
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
@@ -53,7 +56,7 @@ from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import TaskEncoder, read_checkpoint, read_task, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
 CACHED_TASKS = 1_000
 """The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
@@ -67,13 +70,22 @@ LARGE_COMMIT = 1024 * 1024
 CACHED_BYTES = 32 * 1024 * 1024
 """The size of all their texts in memory (`mail.core.task.size`)."""
 
+SCANNED_AT_ONCE = 2_000
+"""The events whose commits are looked through, without a pause, for mail that waited."""
+
 STATE_BYTES = 2_000
 """About what a commit writes besides the texts that a task counts."""
 
 PAGES_AT_ONCE = 1024
 """Unused pages (4 MiB) that are given back to the disk between two writes of others."""
 
-LAST_SEQ = 2**32 - 1
+FIRST_SEQ, LAST_SEQ = -(2**31), 2**31 - 1
+
+COPIED_BYTES, COPIED_ROWS = 256 * 1024, 1_000
+"""How much of the histories that a fork inherits is copied at once."""
+
+FORKING = "forking"
+"""The status of the row of a fork that is not complete; it belongs to no caller."""
 
 NO_LIMIT = -1
 
@@ -181,6 +193,9 @@ class SQLiteStore:
                 self._open_turns.begin(cached, turn.mailbox, left.seq, left)
 
     async def commit(self, change: TaskChange) -> None:
+        if change.inherits is not None:
+            await self._commit_fork(change, change.inherits)
+            return
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
         known = self._cache.get(change.task.key)
         is_large = change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT
@@ -199,36 +214,99 @@ class SQLiteStore:
                 return
         await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
-    def _commit(self, change: TaskChange) -> None:
+    async def _commit_fork(self, change: TaskChange, inherits: Inheritance) -> None:
+        """Copy what a fork inherits to a row that no caller sees, and then commit it there.
+
+        It is copied in pieces, between which others write. Raises TaskNotFound if the first task is deleted meanwhile.
+        """
+        source, portions = self._get(inherits.key).row, to_json(inherits.portions).decode()
+        row = await self._database.write(self._reserve_row)
+        try:
+            (after, end), copied = _all(source), 0
+            while upto := self._piece_end(after, end):
+                copied += await self._database.write(
+                    partial(self._copy, commit_id(row, FIRST_SEQ) + copied, after, upto, portions)
+                )
+                after = upto
+                self._log.add(COPIED_BYTES)
+                await asyncio.sleep(PAUSE_SECONDS)
+            if copied != sum(inherits.portions.values()):
+                raise TaskNotFound(f"task {inherits.key.task_id!r} was deleted")
+            await self._database.write(partial(self._commit, change, row))
+        except BaseException:
+            with suppress(StoreUnavailable, sqlite3.Error):  # else it is deleted at the next start
+                await self._database.write(partial(_delete_rows, self._sql, row=row))
+            raise
+
+    def discard_incomplete(self) -> None:
+        """Delete the forks that an earlier process has left incomplete."""
+        for (row,) in self._read("SELECT id FROM tasks WHERE status = ?", (FORKING,)):
+            _delete_rows(self._sql, row=row)
+
+    def _reserve_row(self) -> int:
+        ((row,),) = self._read(
+            "INSERT INTO tasks (instance, task_id, status) VALUES ('', hex(randomblob(16)), ?) RETURNING id",
+            (FORKING,),
+        )
+        return int(row)
+
+    def _piece_end(self, after: int, end: int) -> int:
+        """Return the last of the next commits whose histories are copied together; 0 if there are none."""
+        rows = self._rows(
+            "SELECT id, length(history) FROM commits WHERE id > ? AND id < ? AND agent IS NOT NULL ORDER BY id LIMIT ?",
+            (after, end, COPIED_ROWS),
+        )
+        *_, (last, _) = ((0, 0), *upto_bytes(rows, lambda row: row[1], COPIED_BYTES))
+        return int(last)
+
+    def _copy(self, before: int, after: int, upto: int, portions: str) -> int:
+        """Copy histories of commits to ids behind `before`, up to the last portion of each agent; return how many."""
+        copied = self._read(
+            "INSERT INTO commits (id, agent, n, state, events, history)"
+            " SELECT ? + row_number() OVER (ORDER BY id), agent, n, '', '[]', history FROM commits"
+            " WHERE id > ? AND id <= ? AND n <= (SELECT value FROM json_each(?) WHERE key = agent) RETURNING id",
+            (before, after, upto, portions),
+        )
+        return len(copied)
+
+    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
+        (after, end), size = _all(self._get(key).row), 0
+        while True:
+            rows = self._read(
+                "SELECT id, CASE WHEN n <= (SELECT value FROM json_each(?) WHERE key = agent) THEN length(history)"
+                " ELSE 0 END FROM commits WHERE id > ? AND id < ? AND agent IS NOT NULL ORDER BY id LIMIT ?",
+                (to_json(portions).decode(), after, end, SCANNED_AT_ONCE),
+            )
+            if not rows:
+                return size
+            size += sum(length for _, length in rows)
+            after = rows[-1][0]
+            await asyncio.sleep(0)
+
+    def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
         cached, columns = self._target(change), index_columns(change.task)
         encoder = TaskEncoder() if cached is None else cached.encoder
         try:
-            row = self._write(self._sql, change, cached, columns, encoder)
+            row = self._write(self._sql, change, cached, columns, encoder, reserved)
         except BaseException as error:
             self._roll_back(error)
             raise
         self._apply(change, cached, columns, encoder, row)
 
     async def _commit_in_thread(self, change: TaskChange) -> None:
-        """Commit a change in a thread. A caller that is cancelled meanwhile is cancelled after it."""
+        """Commit a change in a thread."""
         cached, columns = self._target(change), index_columns(change.task)
         encoder = TaskEncoder() if cached is None else cached.encoder
         writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns, encoder))
         if cached is not None:
             cached.committing = change
-        cancelled: asyncio.CancelledError | None = None
-        while not writing.done():
-            try:
-                await asyncio.wait([writing])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cached is not None:
-            cached.committing = None
-        try:
+
+        def apply() -> None:
+            if cached is not None:
+                cached.committing = None
             self._apply(change, cached, columns, encoder, writing.result())
-        finally:
-            if cancelled is not None:
-                raise cancelled
+
+        await _until_done(writing, apply)
 
     def _target(self, change: TaskChange) -> CachedTask | None:
         """Return the task that a change is for; None for a new one. Raises LeaseLost and VersionConflict."""
@@ -291,7 +369,17 @@ class SQLiteStore:
             "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(cached.row, at),)
         )
         task = read_task(state)
-        return take_snapshot(task, self._waiting(cached.row, task.seq), self._events(cached.row, 0, task.seq))
+        [first] = self._events(cached.row, 0, task.seq, limit=1)
+        waiting: Waiting = {}
+        messages: dict[int, MAILMessage | None] = {}
+        if any(map(sum, task.pending.values())):
+            for begin in range(0, task.seq, SCANNED_AT_ONCE):
+                await asyncio.sleep(0)
+                self._follow_mail(waiting, cached.row, begin, min(begin + SCANNED_AT_ONCE, task.seq))
+            for _, seq in waiting:
+                await asyncio.sleep(0)
+                messages[seq] = self._message(cached.row, seq)
+        return take_snapshot(task, first, waiting, messages)
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
@@ -342,7 +430,8 @@ class SQLiteStore:
     ) -> TaskPage:
         condition, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
         rows = self._read(
-            f"SELECT id FROM tasks WHERE {condition} id < ? AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",  # noqa: S608
+            f"SELECT id FROM tasks WHERE {condition} status <> '{FORKING}' AND id < ?"  # noqa: S608
+            " AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",
             (*values, read_cursor(cursor), status, status, limit + 1),
         )
         return self._page(rows, limit)
@@ -397,7 +486,12 @@ class SQLiteStore:
 
     async def delete(self, task: Task) -> None:
         await self._database.write_in_turn(partial(self._delete, task))
-        while self._database.path != IN_MEMORY and self._read("PRAGMA freelist_count") != [(0,)]:
+        before = 0
+        while self._database.path != IN_MEMORY:
+            ((unused,),) = self._read("PRAGMA freelist_count")
+            if unused in (0, before):  # a file that was made without `auto_vacuum` keeps its space
+                break
+            before = unused
             await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
 
     async def _delete(self, task: Task) -> None:
@@ -410,10 +504,23 @@ class SQLiteStore:
             work(self._sql)
         else:
             await self._log.settle()
-            await asyncio.shield(self._database.in_thread(work))
-        self._cached_bytes -= cached.size
-        self._cache.pop(task.key, None)
-        self._changes.notify(task.key)
+            deleting = self._database.in_thread(work)
+
+            def forget() -> None:
+                deleting.result()
+                self._forget(cached)
+
+            await _until_done(deleting, forget)
+            return
+        self._forget(cached)
+
+    def _forget(self, cached: CachedTask) -> None:
+        """Remove a task that was deleted from memory."""
+        for mailbox in list(cached.leases):
+            self._open_turns.end(cached, mailbox)
+        if self._cache.pop(cached.task.key, None) is not None:
+            self._cached_bytes -= cached.size
+        self._changes.notify(cached.task.key)
 
     def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [self._state(row) for (row,) in rows[:limit]]
@@ -466,15 +573,19 @@ class SQLiteStore:
     def _waiting(self, row: int, upto: int) -> Waiting:
         """Return the mail that waited after the commit whose last event is `upto`."""
         waiting: Waiting = {}
+        self._follow_mail(waiting, row, 0, upto)
+        return waiting
+
+    def _follow_mail(self, waiting: Waiting, row: int, after: int, upto: int) -> None:
+        """Change which mail waits as the commits whose last events are after `after`, up to `upto`, have changed it."""
         mail = self._read(
             "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id <= ? ORDER BY id",
-            (commit_id(row, 0), commit_id(row, upto)),
+            (commit_id(row, after), commit_id(row, upto)),
         )
         for delivered, consumed_from, seqs in mail:
             deliver(waiting, delivered)
             for position in _consumed(consumed_from, seqs):
                 waiting.pop(position, None)
-        return waiting
 
     def _events(
         self, row: int, after: int, upto: int, limit: int | None = None, max_bytes: int | None = None
@@ -511,7 +622,7 @@ class SQLiteStore:
         ((events,),) = self._read(
             "SELECT events FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(row, seq),)
         )
-        message = next(event.message for event in decode_events(events) if event.seq == seq)
+        message = message_of(decode_events(events), seq)
         assert message is not None
         return message
 
@@ -581,8 +692,11 @@ class SQLiteStore:
         cached: CachedTask | None,
         columns: IndexColumns,
         encoder: TaskEncoder,
+        reserved: int | None = None,
     ) -> int | None:
         """Write a change; return the row of its task, or None if there is a task of this key already.
+
+        A new task is written to the `reserved` row, if there is one.
 
         The usual turn is a single statement, which is atomic.
         """
@@ -591,7 +705,18 @@ class SQLiteStore:
             self._insert_commit(sql, cached.row, change, encoder.encode(change.task))
             return cached.row
         sql.execute("BEGIN IMMEDIATE")
-        if cached is None:
+        row: int | None
+        if cached is None and reserved is not None:
+            row = reserved
+            updated = sql.execute(
+                "UPDATE OR IGNORE tasks SET instance = ?, task_id = ?, status = ?, deadline = ?, delivering = ?,"
+                " dead = ?, bytes = ? WHERE id = ?",
+                (*change.key, *columns, change.task.stored_bytes, row),
+            )
+            if not updated.rowcount:
+                sql.execute("ROLLBACK")
+                return None
+        elif cached is None:
             inserted = sql.execute(
                 "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead, bytes)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -676,6 +801,21 @@ def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, in
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
 
 
+async def _until_done(writing: asyncio.Future[Any], apply: Callable[[], None]) -> None:
+    """Wait for what a thread writes, then apply it. A caller that is cancelled meanwhile is cancelled after that."""
+    cancelled: asyncio.CancelledError | None = None
+    while not writing.done():
+        try:
+            await asyncio.wait([writing])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    try:
+        apply()
+    finally:
+        if cancelled is not None:
+            raise cancelled
+
+
 def _delete_rows(sql: sqlite3.Connection, row: int) -> None:
     """Delete the rows of a task."""
     sql.execute("BEGIN IMMEDIATE")
@@ -696,4 +836,4 @@ def _give_space_back(sql: sqlite3.Connection) -> None:
 
 def _all(row: int) -> tuple[int, int]:
     """Return the exclusive bounds of the ids of a task's commits."""
-    return commit_id(row, 0), commit_id(row + 1, 0)
+    return commit_id(row, FIRST_SEQ), commit_id(row + 1, FIRST_SEQ)

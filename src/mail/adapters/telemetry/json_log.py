@@ -50,8 +50,8 @@ class ActivityLog(Observer):
         status = ended_as(change)
         if status is not None:
             logger.info("task %s", status.value, extra={**about, "status": status.value})
-        for event in change.dead_letters:
-            dead = {"agent": event.extra["mailbox"], "attempts": event.extra["attempts"]}
+        for letter in change.dead_letters:
+            dead = {"agent": letter.mailbox, "attempts": letter.attempts}
             logger.info("dead letter", extra={**about, **dead})
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:

@@ -36,10 +36,8 @@ class TextLog(Observer):
             details.info("%s %s: %s in %s", method, route, status, _seconds(seconds))
 
     def task_changed(self, change: TaskChange) -> None:
-        for event in change.dead_letters:
-            logger.warning(
-                "task %s: mail for %s is a dead letter", change.task.task_id, event.extra["mailbox"]
-            )
+        for letter in change.dead_letters:
+            logger.warning("task %s: mail for %s is a dead letter", change.task.task_id, letter.mailbox)
         if not logger.isEnabledFor(logging.INFO):
             return
         task = change.task

@@ -114,7 +114,8 @@ def read_item(item: Mapping[str, Any]) -> tuple[Line, ...]:
             seconds = item["seconds"] or 0.0
             took = f" ({duration(seconds)})" if seconds >= SHORT else ""
             kind = "action_error" if item["has_failed"] else "action"
-            return (Line(0, kind, who, "", one_line(f"{call} → {item['result']}{took}"), number),)
+            ended = str(item["version"])
+            return (Line(0, kind, who, "", one_line(f"{call} → {item['result']}{took}"), ended),)
         case "fault" if not item["ended_task"]:
             return (Line(0, "error", who, "", text, number),)
         case "note":

@@ -27,6 +27,7 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_MODELS, NO_USAGE
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import ActionExtra, DecisionExtra, PauseExtra
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, Transition
 from mail.core.task.turn_state import Approval, Breakpoint, Checkpoint, PausedCall, Receipt
@@ -139,12 +140,14 @@ def _with_approvals(draft: Draft, waiting: Breakpoint, approvals: Mapping[str, A
             draft.emit(
                 EventKind.BREAKPOINT_ACTION_COMPLETE,
                 f"breakpoint action complete (caller = {waiting.agent}):\n{_describe(call, approval)}",
-                agent=waiting.agent,
-                tool_call_id=call.call_id,
-                decision=decision_name(approval),
-                by=approval.by or None,
-                reason=approval.reason,
-                **({} if approval.arguments is None else {"arguments": approval.arguments}),
+                DecisionExtra(
+                    agent=waiting.agent,
+                    tool_call_id=call.call_id,
+                    decision=decision_name(approval),
+                    by=approval.by or None,
+                    reason=approval.reason,
+                    arguments=approval.arguments,
+                ),
             )
     return replace(waiting, calls=calls)
 
@@ -184,9 +187,9 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
             draft.emit(
                 EventKind.BREAKPOINT_TOOL_CALL,
                 f"agent {waiting.agent} still waits for {call.name} with args: {call.arguments}",
-                agent=waiting.agent,
-                tool_call_id=call.call_id,
-                **({"needs_approval": True} if call.needs_approval else {}),
+                PauseExtra(
+                    agent=waiting.agent, tool_call_id=call.call_id, needs_approval=call.needs_approval
+                ),
             )
     pause_at(draft, waiting)
 
@@ -321,11 +324,11 @@ def _report(draft: Draft, agent: str, call: PausedCall, receipt: Receipt | None,
     draft.emit(
         EventKind.ACTION_CALL,
         f"agent {agent} executing action tool: {call.name} with args: {arguments}",
-        agent=agent,
+        ActionExtra(agent=agent),
     )
     is_done, content = _outcome(receipt, failure)
     kind, words = (EventKind.ACTION_COMPLETE, "complete") if is_done else (EventKind.ACTION_ERROR, "error")
-    draft.emit(kind, f"action {words} (caller = {agent}):\n{content}", agent=agent)
+    draft.emit(kind, f"action {words} (caller = {agent}):\n{content}", ActionExtra(agent=agent))
     if edited is not None:
         content = f"a person has changed the arguments to {json.dumps(edited)}. Result: {content}"
     return f"{'SUCCESS' if is_done else 'ERROR'}: {content}"

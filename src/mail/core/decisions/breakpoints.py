@@ -16,6 +16,7 @@ from mail.core.protocol.calls import AgentToolCall, ToolFormat, tool_result
 from mail.core.protocol.compose import compose_message
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import Extra
 from mail.core.task.swarm import History, UserQuestion
 from mail.core.task.task import Task, TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
@@ -157,7 +158,7 @@ def add_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -
         draft.emit(
             EventKind.BREAKPOINT_ACTION_COMPLETE,
             f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
-            agent=waiting.agent,
+            Extra(agent=waiting.agent),
         )
         result = content if call.asks is None else ANSWERED
         history.append(tool_result(waiting.tool_format, call.call_id, result))

@@ -28,7 +28,7 @@ class CallerLimits:
         limit, task = self.task_bytes, change.task
         if limit is None or task.stored_bytes <= limit or not (before is None or task.is_running):
             return
-        if not (change.deliveries or change.histories):
+        if not (change.deliveries or change.histories or change.inherits):
             return
         if before is None:
             raise TaskFull(

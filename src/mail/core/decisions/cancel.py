@@ -7,7 +7,6 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from mail.core.protocol.address import Principal, create_system_address
 from mail.core.protocol.clock import Clock
@@ -16,6 +15,7 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import Extra
 from mail.core.task.leases import Claim, Lease
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.swarm import SwarmCore
@@ -98,11 +98,9 @@ def discard(
     if kept is not None and kept.usage:
         paid = Prepaid(seq=turn.entry.seq, usage=kept.usage, models=kept.models)
         draft.prepaid = {**task.prepaid, turn.mailbox: paid}
-    extra = {"usage": asdict(usage)} if usage else {}
     draft.emit(
         EventKind.TURN_DISCARDED,
         f"the turn of agent {turn.mailbox} is discarded: the task was cancelled",
-        agent=turn.mailbox,
-        **extra,
+        Extra(agent=turn.mailbox, usage=usage or None),
     )
     return draft.seal()

@@ -1,6 +1,5 @@
 """A task's events as a conversation, what people wrote and what agents did, asked and answered, and as spans. Pure."""
 
-from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -28,6 +27,7 @@ from mail.core.decisions.items import (
 from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import ActionExtra, AwaitExtra, CallExtra, DecisionExtra, ForkExtra, TextExtra
 from mail.errors import Subject
 
 
@@ -77,7 +77,7 @@ class Conversation:
         self._asking = ""
         # of the commit that is being read, all of whose events have one time:
         self._time = ""
-        self._call: dict[str, Any] = {}
+        self._call: CallExtra | None = None
         self._thoughts: dict[str, dict[str, str]] = {}
         self._action: Event | None = None
         self._is_cancelling = False
@@ -94,7 +94,7 @@ class Conversation:
         """Return the items that an event adds or changes: each one whole, with the event as its `version`."""
         self.seq, self._changes = event.seq, Changes(event.seq)
         if event.timestamp != self._time:
-            self._time, self._call, self._action = event.timestamp, {}, None
+            self._time, self._call, self._action = event.timestamp, None, None
             self._thoughts = {}
             self._faults, self._replies, self._is_cancelling = (), None, False
         self._begins_turn = self._spans.read(event, self._changes)
@@ -118,12 +118,13 @@ class Conversation:
                 self._add(Cancelled, event, text=event.text)
                 self._cancelled, self._is_cancelling = work, True
             case EventKind.TASK_FORKED:
-                about = event.extra
-                self._add(Forked, event, forked_from=about.get("forked_from", ""), at=about.get("at", 0))
+                if isinstance(event.extra, ForkExtra):
+                    self._add(Forked, event, forked_from=event.extra.forked_from, at=event.extra.at)
             case EventKind.TOOL_CALL:
                 self._act(event)
-                self._call = event.extra
-                self._think(event.agent, event.extra)
+                if isinstance(event.extra, CallExtra):
+                    self._call = event.extra
+                    self._think(event.extra)
             case EventKind.ACTION_CALL:
                 self._act(event)
                 self._action = event
@@ -142,13 +143,13 @@ class Conversation:
                 self._act(event)
             case EventKind.TEXT_ANSWER:
                 self._act(event)
-                if (
-                    "content" in event.extra
-                ):  # else the message or the answer that it is taken as shows the text
-                    self._note(event, event.extra["content"])
+                # without content, the message or the answer that it is taken as shows the text
+                if isinstance(event.extra, TextExtra) and event.extra.content:
+                    self._note(event, event.extra.content)
             case EventKind.AWAIT_MESSAGE:
                 self._act(event)
-                self._note(event, event.extra.get("reason", event.text))
+                reason = event.extra.reason if isinstance(event.extra, AwaitExtra) else None
+                self._note(event, event.text if reason is None else reason)
             case kind:
                 if event.agent and kind is not EventKind.HISTORY_INHERITED:
                     self._act(event)
@@ -229,20 +230,25 @@ class Conversation:
     def _reply(self, event: Event) -> None:
         """Take note of the result of a call of a breakpoint tool, or of the decision on one that needs approval."""
         about, text = event.extra, event.text.partition("\n")[2]
-        call_id, decision = about.get("tool_call_id"), about.get("decision")
-        by = str(about.get("by") or "").partition(":")[2].partition("@")[0]
-        if decision is None:
+        call_id = ""
+        if not isinstance(about, DecisionExtra):
             reply = Reply(time=event.timestamp, text=text)
             self._replies = (*(self._replies or ()), text)
         else:
-            reason, arguments = about.get("reason", ""), about.get("arguments")
-            reply = Reply(time=event.timestamp, decision=decision, by=by, reason=reason, arguments=arguments)
+            call_id, by = about.tool_call_id, (about.by or "").partition(":")[2].partition("@")[0]
+            reply = Reply(
+                time=event.timestamp,
+                decision=about.decision,
+                by=by,
+                reason=about.reason,
+                arguments=about.arguments,
+            )
             self._replies = self._replies or ()
         for question in self._questions:
             is_meant = question.call_id == call_id if call_id else not question.needs_approval
             if question.is_open and question.agent == event.agent and is_meant:
                 answered = self._changes.change(question, reply=reply, is_open=False)
-                is_run = decision in ("approve", "edit")
+                is_run = reply.decision in ("approve", "edit")
                 self._questions = tuple(
                     answered if each is question else each
                     for each in self._questions
@@ -254,43 +260,49 @@ class Conversation:
 
     def _take_result(self, event: Event) -> None:
         """Add the action that has ended: of the call just before, or of one that a person has approved."""
-        call, self._call = self._call, {}
+        call, self._call = self._call, None
         text, has_failed = event.text.partition("\n")[2], event.kind is EventKind.ACTION_ERROR
         self._act(event)
-        if call.get("agent") != event.agent:
-            call = {} if event.kind is EventKind.BUILTIN_TOOL_CALL else self._take_approved(event.agent, text)
-        if not call:
+        if call is None or call.agent != event.agent:
+            is_builtin = event.kind is EventKind.BUILTIN_TOOL_CALL
+            call = None if is_builtin else self._take_approved(event.agent, text)
+        if call is None:
             self._note(event, text or event.text)
             return
         began, self._action = self._action or event, None
-        seconds = event.extra.get("seconds")
+        after = began.extra.after if isinstance(began.extra, ActionExtra) else None
+        seconds = event.extra.seconds if isinstance(event.extra, ActionExtra) else None
         turn = self._spans.turn
         self._add_step(
             Action,
             event,
             seq=began.seq,
-            time=self._spans.within(began.extra.get("after", 0.0), seconds or 0.0),
+            time=self._spans.within(after or 0.0, seconds or 0.0),
             turn=turn and turn.id,
             seconds=seconds,
             agent=event.agent,
-            name=call.get("tool_name", ""),
-            arguments=call.get("tool_args") or {},
-            call_id=call.get("tool_call_id", ""),
+            name=call.tool_name,
+            arguments=call.tool_args,
+            call_id=call.tool_call_id,
             result=text,
             has_failed=has_failed,
             **self._take_thoughts(event.agent),
         )
 
-    def _take_approved(self, agent: str, result: str) -> dict[str, Any]:
-        """Note the result of an agent's first approved call, and return the call; empty if there is none."""
+    def _take_approved(self, agent: str, result: str) -> CallExtra | None:
+        """Note the result of an agent's first approved call, and return the call; None if there is none."""
         for question in self._questions:
             if not question.is_open and question.agent == agent:
                 self._changes.change(question, result=result)
                 self._questions = tuple(each for each in self._questions if each is not question)
-                arguments = question.reply and question.reply.arguments
-                about = {"tool_name": question.name, "tool_call_id": question.call_id}
-                return {**about, "tool_args": question.arguments if arguments is None else arguments}
-        return {}
+                arguments = question.reply.arguments if question.reply else None
+                return CallExtra(
+                    agent=agent,
+                    tool_name=question.name,
+                    tool_args=question.arguments if arguments is None else arguments,
+                    tool_call_id=question.call_id,
+                )
+        return None
 
     def _add[Kind: Part](
         self, kind: type[Kind], event: Event, *, is_part: bool = False, **about: Any
@@ -303,12 +315,12 @@ class Conversation:
     def _add_step[Kind: Part](self, kind: type[Kind], event: Event, **about: Any) -> Kind:
         return self._add(kind, event, is_part=True, work=self._act(event).id, **about)
 
-    def _think(self, agent: str, call: Mapping[str, Any]) -> None:
+    def _think(self, call: CallExtra) -> None:
         """Keep what the model gave besides a call for the next item of its agent."""
-        known = self._thoughts.get(agent, {})
-        given = {"reasoning": call.get("reasoning", ""), "said": call.get("preamble", "")}
+        known = self._thoughts.get(call.agent, {})
+        given = {"reasoning": call.reasoning, "said": call.preamble}
         both = {name: "\n\n".join(filter(None, (known.get(name), text))) for name, text in given.items()}
-        self._thoughts = {**self._thoughts, agent: both}
+        self._thoughts = {**self._thoughts, call.agent: both}
 
     def _take_thoughts(self, agent: str) -> dict[str, Any]:
         thoughts = self._thoughts.get(agent, {})

@@ -23,7 +23,8 @@ from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILRequest
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
-from mail.core.task.events import REDRIVES, Event, EventKind
+from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import DeadLetterExtra, DiscardExtra, MessageExtra, RedriveExtra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest, Peer
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, goes_out, hook_of, peer_of
@@ -93,18 +94,19 @@ def with_messages(entries: Iterable[DeadLetter], events: Iterable[Event]) -> lis
 
 
 def _letter(key: TaskKey, event: Event) -> DeadLetter:
-    extra = event.extra
+    about = event.extra
+    assert isinstance(about, DeadLetterExtra)
     return DeadLetter(
         key=key,
         seq=event.seq,
-        mailbox=extra["mailbox"],
-        reason=extra["reason"],
-        attempts=extra["attempts"],
+        mailbox=about.mailbox,
+        reason=about.reason,
+        attempts=about.attempts,
         timestamp=event.timestamp,
-        message_seq=event.seq if extra["message_seq"] is None else extra["message_seq"],
-        sender=extra.get("sender", ""),
-        subject=extra.get("subject", ""),
-        msg_type=extra.get("msg_type", ""),
+        message_seq=event.seq if about.message_seq is None else about.message_seq,
+        sender=about.sender,
+        subject=about.subject,
+        msg_type=about.msg_type,
     )
 
 
@@ -137,8 +139,7 @@ def redrive(
         draft.emit(
             EventKind.DEAD_LETTER_REDRIVEN,
             f"dead letter {letter.seq} for {letter.mailbox} is redriven by {caller.id}",
-            dead_letter=letter.seq,
-            by=str(caller),
+            RedriveExtra(dead_letter=letter.seq, by=str(caller)),
         )
         if (hook_id := hook_of(letter.mailbox)) is not None:
             rewind(draft, hook_id, letter.message_seq)
@@ -187,7 +188,7 @@ def _send_again(draft: Draft, letter: DeadLetter) -> int:
     """Put a dead letter's message into its mailbox again and return the new seq."""
     message, mailbox = letter.message, letter.mailbox
     assert message is not None
-    draft.send(message, (mailbox,), **{REDRIVES: letter.seq})
+    draft.send(message, (mailbox,), MessageExtra(redrives=letter.seq))
     seq = draft.last_seq
     swarm = peer_of(mailbox)
     if swarm is None:
@@ -264,8 +265,7 @@ def discard(
     draft.emit(
         EventKind.DEAD_LETTER_DISCARDED,
         f"dead letter {which} discarded by {caller.id}",
-        dead_letters=gone,
-        by=str(caller),
+        DiscardExtra(dead_letters=gone, by=str(caller)),
     )
     _take_off(draft, set(gone))
     return draft.seal(), gone

@@ -17,9 +17,10 @@ from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.calls import tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry, Snapshot, TaskChange
+from mail.core.task.change import InboxEntry, Inheritance, Snapshot, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import ForkExtra, HistoryExtra
 from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import peer_of
@@ -37,7 +38,7 @@ _ACTIONS = {
 
 def fork(
     snapshot: Snapshot,
-    histories: Mapping[str, History],
+    inherited: Inheritance,
     swarm: SwarmCore,
     caller: Principal,
     task_id: str,
@@ -47,7 +48,7 @@ def fork(
     actions: ForkActions | None = None,
     ceiling: Budget = NO_BUDGET,
 ) -> TaskChange:
-    """Make a task for the caller from a snapshot; `histories` are the agents' histories at that time.
+    """Make a task for the caller from a snapshot; the agents' histories at that time are `inherited`.
 
     With `run` it runs immediately, within the caller's `ceiling`. `actions` defaults to what the first task has.
     Raises BadRequest if the task was not running then, and BadClientTools if its client tools clash with the swarm's.
@@ -66,7 +67,7 @@ def fork(
     if run:
         budget = new.limits.budget.tightened(ceiling)
         new = replace(new, limits=new.limits.within(budget, clock.now().timestamp()))
-    return _Fork(snapshot, swarm, new, clock).seal(histories)
+    return _Fork(snapshot, swarm, new, clock).seal(inherited)
 
 
 def _could_run(task: Task) -> bool:
@@ -113,7 +114,7 @@ def _begin(
 def _title(snapshot: Snapshot) -> str | None:
     """Return the title of a fork, which says that it is one; a fork of a fork has the same title."""
     task = snapshot.task
-    if any(event.kind is EventKind.TASK_FORKED for event in snapshot.events[:1]):
+    if snapshot.first.kind is EventKind.TASK_FORKED:
         return task.title
     return title_of(DEFAULT_SUBJECT, f"Fork of {task.title or task.task_id}")
 
@@ -134,25 +135,28 @@ class _Fork:
         self._left_behind: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """What each agent is notified of."""
 
-    def seal(self, histories: Mapping[str, History]) -> TaskChange:
+    def seal(self, inherited: Inheritance) -> TaskChange:
         """Return the first commit of the new task, which contains everything."""
         draft, old = self._draft, self._from
         draft.emit(
             EventKind.TASK_FORKED,
             f"this task is a fork of task {old.task_id}, as it was at {old.seq}{_ACTIONS[draft.before.actions]}",
-            forked_from=old.task_id,
-            at=old.seq,
-            **({} if draft.before.actions is ForkActions.RUN else {"actions": draft.before.actions.value}),
+            ForkExtra(
+                forked_from=old.task_id,
+                at=old.seq,
+                actions="" if draft.before.actions is ForkActions.RUN else draft.before.actions.value,
+            ),
         )
-        for agent, history in histories.items():
-            if history and agent in self._swarm.agents:
-                draft.emit(
-                    EventKind.HISTORY_INHERITED,
-                    f"agent {agent} remembers what it has done in task {old.task_id}",
-                    agent=agent,
-                    entries=len(history),
-                )
-                draft.remember(agent, [*history, *self._not_run(agent)])
+        if inherited.portions:
+            draft.inherit(inherited)
+        for agent, portions in inherited.portions.items():
+            draft.emit(
+                EventKind.HISTORY_INHERITED,
+                f"agent {agent} remembers what it has done in task {old.task_id}",
+                HistoryExtra(agent=agent, portions=portions),
+            )
+            if not_run := self._not_run(agent):
+                draft.remember(agent, not_run)
         paused_at = old.generation.breakpoint
         if paused_at is not None and draft.before.generation.breakpoint is None:
             self._leave(draft.before.entrypoint, f"agent {paused_at.agent!r}, which waited for the user")
@@ -164,7 +168,7 @@ class _Fork:
             if question.seq in seqs and question.mailbox in self._swarm.agents
         )
         draft.resumptions = tuple(
-            replace(each, seq=seqs[each.seq], portions=1)
+            replace(each, seq=seqs[each.seq], portions=draft.portions(each.agent))
             for each in old.resumptions
             if each.seq in seqs and each.portions == old.histories.get(each.agent)
         )

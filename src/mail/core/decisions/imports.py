@@ -34,7 +34,8 @@ from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.values import Value
 from mail.core.task.change import HistoryRecord, TaskChange
 from mail.core.task.draft import SENDING
-from mail.core.task.events import QUESTION, TERMINAL, Event, EventKind, encode_events
+from mail.core.task.events import TERMINAL, Event, EventKind, encode_events, read_extra
+from mail.core.task.extras import EndExtra, HistoryExtra
 from mail.core.task.interswarm import Peer
 from mail.core.task.limits import TURNS_PER_STEP, Limits
 from mail.core.task.size import message_size
@@ -130,7 +131,7 @@ def import_task(old: OldTask, entrypoint: str, clock: Clock) -> TaskChange:
     notes = [Event(0, EventKind.IMPORTED, started, f"this task was imported from MAIL 1.3.6 at {now}")]
     for agent, history in histories.items():
         text = f"agent {agent} remembers what it has done in MAIL 1.3.6"
-        extra = {"agent": agent, "entries": len(history)}
+        extra = HistoryExtra(agent=agent, entries=len(history))
         notes.append(Event(0, EventKind.HISTORY_INHERITED, started, text, extra))
     events = tuple(event._replace(seq=seq) for seq, event in enumerate([*notes, *_mark_pauses(timeline)], 1))
     encoded = encode_events(events)
@@ -230,7 +231,7 @@ def _event(old: OldEvent) -> Event:
         text, extra = SENDING, {key: fact for key, fact in extra.items() if key != "full_message"}
     if kind is EventKind.IMPORTED:
         extra = {**extra, "event": name}
-    return Event(0, kind, _in_utc(time).isoformat(), text, extra, message)
+    return Event(0, kind, _in_utc(time).isoformat(), text, read_extra(kind, extra), message)
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -291,7 +292,7 @@ def _mark_pauses(timeline: Iterable[Event]) -> Iterator[Event]:
         if event.kind is EventKind.BREAKPOINT_TOOL_CALL:
             question = event.text
         if event.is_terminal and question:
-            yield event._replace(extra={**event.extra, QUESTION: question})
+            yield event._replace(extra=EndExtra(question=question))
             question = ""
         else:
             yield event

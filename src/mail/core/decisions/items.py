@@ -3,11 +3,12 @@
 Everything that shows or maps a task draws these items, so that a new tool or kind of event is read in one place.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
 from mail.core.protocol.values import value
+from mail.core.task.costs import Usage
 from mail.core.task.events import Event
 
 
@@ -231,7 +232,7 @@ class Turn(Part):
     did: str = ""
     state: Literal["ok", "failed", "discarded"] = "ok"
     queued: str | None = None
-    usage: Mapping[str, Any] | None = None
+    usage: Usage | None = None
 
 
 @value(kw_only=True)
@@ -244,7 +245,7 @@ class ModelCall(Part):
     model: str
     seconds: float
     attempts: int = 1
-    usage: Mapping[str, Any] | None = None
+    usage: Usage | None = None
 
 
 @value(kw_only=True)

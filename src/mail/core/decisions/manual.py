@@ -35,6 +35,7 @@ from mail.core.protocol.xml import STEP, Markup, render_by_audience
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import Extra
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import FormResult, History, SwarmCore
 from mail.core.task.task import Task, TaskStatus
@@ -107,7 +108,7 @@ def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", clock: Clock) -> 
     draft.emit(
         EventKind.AWAIT_MESSAGE,
         f"agent {turn.mailbox} has read {count} messages, and continues reading",
-        agent=turn.mailbox,
+        Extra(agent=turn.mailbox),
     )
     return draft.seal()
 

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from copy import copy
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Self
 
 from mail.core.decisions.items import Changes, ModelCall, Turn, Wait
 from mail.core.protocol.calls import TEXT_OUTPUT
+from mail.core.protocol.mail_tools import TaskComplete
 from mail.core.protocol.message import MAILMessage, tier_of
 from mail.core.protocol.values import value
 from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import CallExtra, TextExtra
 
 NOT_A_TURN = frozenset({EventKind.HISTORY_INHERITED, EventKind.BREAKPOINT_ACTION_COMPLETE})
 """Events about an agent that others have caused."""
@@ -44,7 +46,7 @@ def begins_turn(event: Event, *, is_reply: bool) -> bool:
     that still wait.
     """
     is_repeated = is_reply and event.kind is EventKind.BREAKPOINT_TOOL_CALL
-    return "agent" in event.extra and event.kind not in NOT_A_TURN and not is_repeated
+    return bool(event.extra.agent) and event.kind not in NOT_A_TURN and not is_repeated
 
 
 @value
@@ -122,16 +124,15 @@ class Spans:
         return (begin + timedelta(seconds=max(0.0, min(after, self.turn.seconds - seconds)))).isoformat()
 
     def _begin(self, event: Event, changes: Changes) -> None:
-        agent, timing = event.extra["agent"], event.extra.get("timing")
-        usage = event.extra.get("usage")
-        began = datetime.fromisoformat(timing["began"]) if timing else self._now
+        agent, timing, usage = event.extra.agent, event.extra.timing, event.extra.usage
+        began = datetime.fromisoformat(timing.began) if timing else self._now
         is_discarded = event.kind is EventKind.TURN_DISCARDED
         mail = None if is_discarded else self._take(agent, began)
         if not timing:
             earliest = [self._now - timedelta(seconds=QUICK_SECONDS)]
             earliest += [time for time in (mail and mail.time, self._ended.get(agent)) if time]
             began = min(self._now, max(earliest))
-        seconds = timing["seconds"] if timing else (self._now - began).total_seconds()
+        seconds = timing.seconds if timing else (self._now - began).total_seconds()
         self._agents |= {agent}
         self._ended = {**self._ended, agent: began + timedelta(seconds=seconds)}
         self._stop_waiting(agent, began, changes)
@@ -149,17 +150,17 @@ class Spans:
             queued=mail.time.isoformat() if mail and mail.time < began else None,
             usage=usage,
         )
-        calls = timing.get("model_calls", ()) if timing else ()
+        calls = timing.model_calls if timing else ()
         for call in calls:
             changes.add(
                 ModelCall,
                 event,
-                time=self.within(call["after"], call["seconds"]),
+                time=self.within(call.after, call.seconds),
                 turn=self.turn.id,
                 agent=agent,
-                model=call["model"],
-                seconds=call["seconds"],
-                attempts=call.get("attempts", 1),
+                model=call.model,
+                seconds=call.seconds,
+                attempts=call.attempts,
                 usage=usage if len(calls) == 1 else None,
             )
         self._wait(event, agent, changes)
@@ -232,15 +233,13 @@ class Spans:
 
 def _describe(event: Event) -> str:
     """Return what an agent did, in words; empty for what others say or nobody needs to know."""
-    about: Mapping[str, Any] = event.extra
-    match event.kind:
-        case EventKind.TOOL_CALL:
-            tool, given = str(about["tool_name"]), about.get("tool_args") or {}
+    match event.extra:
+        case CallExtra(tool_name=tool, tool_args=dict(given)):
             return _DONE.get(tool, f"calls {tool}").replace("{target}", str(given.get("target", "")))
-        case EventKind.TEXT_ANSWER:
-            target = about.get("target")
-            is_end = about.get("taken_as") == "task_complete"
+        case TextExtra(target=target, taken_as=tool):
+            is_end = tool == TaskComplete.tool_name
             return "completes the task" if is_end else f"answers {target}" if target else "makes a remark"
+    match event.kind:
         case EventKind.AGENT_ERROR:
             return "makes an error"
         case EventKind.DEAD_LETTER:

@@ -34,6 +34,7 @@ from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.output_schema import fit
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.extras import AwaitExtra, Extra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
@@ -161,7 +162,9 @@ class ToolExecutor:
     def _discover_swarms(self, tool: DiscoverSwarms) -> str:
         self._require_reach(tool)
         self.draft.emit(
-            EventKind.INTERSWARM_MESSAGE_ERROR, f"agent {self.name} can't discover swarms", agent=self.name
+            EventKind.INTERSWARM_MESSAGE_ERROR,
+            f"agent {self.name} can't discover swarms",
+            Extra(agent=self.name),
         )
         raise UnreachableSwarm("this server has no connection to other swarms")
 
@@ -174,7 +177,9 @@ class ToolExecutor:
         self.forgets = True
         reason = f": {tool.reason}" if tool.reason else ""
         self.draft.emit(
-            EventKind.BROADCAST_IGNORED, f"agent {self.name} ignored a broadcast{reason}", agent=self.name
+            EventKind.BROADCAST_IGNORED,
+            f"agent {self.name} ignored a broadcast{reason}",
+            Extra(agent=self.name),
         )
         return "broadcast ignored"
 
@@ -189,13 +194,12 @@ class ToolExecutor:
         self.draft.emit(
             EventKind.AWAIT_MESSAGE,
             f"agent '{self.name}' is awaiting a new message: {reason}",
-            agent=self.name,
-            reason=tool.reason,
+            AwaitExtra(agent=self.name, reason=tool.reason),
         )
         return "waiting for mail"
 
     def _help(self, tool: Help) -> str:
-        self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", agent=self.name)
+        self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", Extra(agent=self.name))
         if not self.is_finished:
             guide = write_guide(tool, self.name, self.agent, self.draft.swarm)
             self.draft.announce(self.name, Subject.HELP, guide)
@@ -209,7 +213,7 @@ class ToolExecutor:
             draft.emit(
                 EventKind.TASK_COMPLETE_CALL_DUPLICATE,
                 f"agent {self.name} called task_complete on a finished task",
-                agent=self.name,
+                Extra(agent=self.name),
             )
             return "the task is finished already"
         if draft.status is TaskStatus.PAUSED:
@@ -223,7 +227,7 @@ class ToolExecutor:
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,
             f"agent {self.name} called task_complete, full response to follow",
-            agent=self.name,
+            Extra(agent=self.name),
         )
         message = self._write(tool)
         draft.move(Transition.COMPLETE)

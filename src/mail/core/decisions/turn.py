@@ -10,9 +10,8 @@ Rules first (SPEC, section 5):
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from types import MappingProxyType
-from typing import Protocol
+from dataclasses import replace
+from typing import Protocol, Required, TypedDict
 
 from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
@@ -31,7 +30,8 @@ from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
 from mail.core.task.draft import Draft
-from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
+from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import ActionExtra, CallExtra, Extra, MessageExtra, PauseExtra, TextExtra
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.swarm import (
     AgentCore,
@@ -107,7 +107,7 @@ def on_limit_reached(
         Subject.MAXIMUM_STEPS_REACHED,
         f"This task has used up its {limit}. Call task_complete now, with the best answer "
         f"that this transcript allows:\n\n{transcript}",
-        **{OUT_OF_STEPS: True},
+        MessageExtra(out_of_steps=True),
     )
     draft.generation = replace(draft.generation, limit_notice=task.seq + 1, limit_reached=limit)
     return draft.seal()
@@ -303,7 +303,12 @@ def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
     return sender.address_type != "system" or sender.address != swarm.name
 
 
-NO_EXTRA: Mapping[str, object] = MappingProxyType({})
+class _TurnFields(TypedDict, total=False):
+    """The fields of `Extra` about a turn."""
+
+    agent: Required[str]
+    usage: Usage
+    timing: TurnTiming
 
 
 class SettlementPolicy(Protocol):
@@ -386,7 +391,6 @@ class Settlement:
     _first_fault = ""
     _text: str | None = None
     _last_reasoning: str | None = None
-    _unannounced: dict[str, object] | None = None
 
     def __init__(
         self,
@@ -414,12 +418,13 @@ class Settlement:
         self._questions: dict[str, UserQuestion] = {}
         self._held: dict[str, float | None] = {}
         self._failing_calls = task.generation.failing_calls
+        self._unannounced: _TurnFields = {"agent": self.name}
 
     def settle(self, output: TurnOutput) -> TaskChange:
         """Return the change that the turn's output makes."""
         self.charge(output.usage, output.models)
         if output.timing is not None:
-            self._unannounced = {**(self._unannounced or {}), "timing": output.timing.as_json()}
+            self._unannounced["timing"] = output.timing
         match output:
             case AgentFailure(reason, attempts=attempts):
                 self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
@@ -435,7 +440,7 @@ class Settlement:
             usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
         if usage is not NO_USAGE and usage:
             self.draft.charge(self.name, usage, models)
-            self._unannounced = {"usage": asdict(usage)}
+            self._unannounced["usage"] = usage
         if self.name in self.task.prepaid:
             rest = {agent: paid for agent, paid in self.task.prepaid.items() if agent != self.name}
             self.draft.prepaid = rest
@@ -571,13 +576,16 @@ class Settlement:
             if tool is not None:
                 whom = getattr(tool, "target", "")
                 taken_as = f"an answer to {whom}" if whom else "the answer to the task"
-            extra: dict[str, object] = {"taken_as": None if tool is None else tool.tool_name}
-            if whom:
-                extra["target"] = whom
-            if tool is None:
-                extra["content"] = text
-            words = f"agent {self.name} wrote text without a tool call; it is taken as {taken_as}"
-            self._emit(EventKind.TEXT_ANSWER, words, extra)
+            self.draft.emit(
+                EventKind.TEXT_ANSWER,
+                f"agent {self.name} wrote text without a tool call; it is taken as {taken_as}",
+                TextExtra(
+                    **self._of_turn(),
+                    taken_as=None if tool is None else tool.tool_name,
+                    target=whom,
+                    content=text if tool is None else "",
+                ),
+            )
             if tool is not None:
                 self.tools.perform(FormResult(tool))
         except AgentFault as fault:
@@ -596,7 +604,9 @@ class Settlement:
         self._faults += 1
         self._first_fault = self._first_fault or fault.detail
         if isinstance(fault, UnknownTool):
-            self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{fault.detail}")
+            self._emit(
+                EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{fault.detail}", ActionExtra
+            )
         else:
             self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
         if not self.tools.is_finished:
@@ -604,42 +614,39 @@ class Settlement:
 
     def _emit_call(self, call: AgentToolCall) -> None:
         tool = call.tool_name
-        about: dict[str, object] = {
-            "agent": self.name,
-            "tool_name": tool,
-            "tool_args": call.tool_args,
-            "tool_call_id": call.tool_call_id,
-        }
-        if call.reasoning and (reasoning := [block for block in call.reasoning if block.strip()]):
-            about["reasoning"] = "\n\n".join(reasoning)
+        reasoning = "\n\n".join(filter(str.strip, call.reasoning)) if call.reasoning else ""
+        about = CallExtra(
+            **self._of_turn(),
+            tool_name=tool,
+            tool_args=call.tool_args,
+            tool_call_id=call.tool_call_id,
+            reasoning=reasoning,
+            reasoning_ref=None if reasoning else self._last_reasoning,
+            preamble=call.preamble or "",
+        )
+        if reasoning:
             self._last_reasoning = call.tool_call_id
-        elif self._last_reasoning is not None:
-            about["reasoning_ref"] = self._last_reasoning
-        if call.preamble:
-            about["preamble"] = call.preamble
-        if self._unannounced is not None:
-            about |= self._take_unannounced()
         did = "wrote text" if tool == TEXT_OUTPUT else f"called {tool}"
-        self.draft.append_event(EventKind.TOOL_CALL, f"agent {self.name} {did}", about)
+        self.draft.emit(EventKind.TOOL_CALL, f"agent {self.name} {did}", about)
 
-    def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
-        """Add an event about this agent."""
-        self.draft.append_event(kind, text, {"agent": self.name, **extra, **self._take_unannounced()})
+    def _emit(self, kind: EventKind, text: str, make: type[Extra] = Extra) -> None:
+        """Add an event about this agent, of a kind whose `extra` needs no more."""
+        self.draft.emit(kind, text, make(**self._of_turn()))
 
-    def _take_unannounced(self) -> Mapping[str, object]:
-        """Return the turn's usage and timing for its first event, and nothing for the rest."""
-        about, self._unannounced = self._unannounced or NO_EXTRA, None
+    def _of_turn(self) -> _TurnFields:
+        """Return the agent, and the turn's cost and timing for its first event."""
+        about, self._unannounced = self._unannounced, {"agent": self.name}
         return about
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
-        self._emit(
+        self.draft.emit(
             EventKind.ACTION_CALL,
             f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
-            NO_EXTRA if receipt.after is None else {"after": receipt.after},
+            ActionExtra(**self._of_turn(), after=receipt.after),
         )
-        took = NO_EXTRA if receipt.seconds is None else {"seconds": receipt.seconds}
+        took = ActionExtra(agent=self.name, seconds=receipt.seconds)
         if receipt.state is Receipt.State.DONE:
-            self._emit(
+            self.draft.emit(
                 EventKind.ACTION_COMPLETE,
                 f"action complete (caller = {self.name}):\n{receipt.content}",
                 took,
@@ -647,7 +654,9 @@ class Settlement:
             if self._failing_calls:
                 self._count_call(call, None)
             return f"SUCCESS: {receipt.content}"
-        self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}", took)
+        self.draft.emit(
+            EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}", took
+        )
         return f"ERROR: {receipt.content}{self._count_call(call, receipt.content)}"
 
     def _count_call(self, call: AgentToolCall, error: str | None) -> str:
@@ -707,16 +716,14 @@ class Settlement:
 
     def _emit_pause(self, call: AgentToolCall) -> None:
         if call.tool_call_id in self._held:
-            self._emit(
-                EventKind.BREAKPOINT_TOOL_CALL,
-                f"agent {self.name} asks for approval of {call.tool_name} with args: {call.tool_args}",
-                {"needs_approval": True, "tool_call_id": call.tool_call_id},
-            )
+            does, call_id = "asks for approval of", call.tool_call_id
         else:
-            self._emit(
-                EventKind.BREAKPOINT_TOOL_CALL,
-                f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
-            )
+            does, call_id = "used breakpoint tools", ""
+        self.draft.emit(
+            EventKind.BREAKPOINT_TOOL_CALL,
+            f"agent {self.name} {does} {call.tool_name} with args: {call.tool_args}",
+            PauseExtra(**self._of_turn(), needs_approval=bool(call_id), tool_call_id=call_id),
+        )
 
     def _dead_letter(self, reason: str, attempts: int) -> None:
         """Make the turn's message a dead letter."""

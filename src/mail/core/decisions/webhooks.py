@@ -7,7 +7,6 @@ event that can't be sent delays those after it, and in the end they become one d
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
 
 from pydantic_core import to_json
 
@@ -17,6 +16,7 @@ from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import DeliveryExtra, FailedDeliveryExtra, RemovedWebhookExtra
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import hook_mailbox, hook_of
 from mail.core.task.swarm import SwarmCore
@@ -112,15 +112,24 @@ def settle(
     attempts = hook.failures + 1
     is_moved = hook.after != claim.task.webhooks[hook_id].after
     if batch.sent:
-        extra: dict[str, Any] = {"hook": hook_id, "from": batch.sent[0], "to": batch.sent[-1]}
-        extra |= {"status": batch.status, "attempts": attempts}
-        draft.emit(EventKind.WEBHOOK_DELIVERED, f"sent {_some(batch.sent)} to webhook {hook.shown}", **extra)
+        draft.emit(
+            EventKind.WEBHOOK_DELIVERED,
+            f"sent {_some(batch.sent)} to webhook {hook.shown}",
+            DeliveryExtra(
+                hook=hook_id,
+                from_=batch.sent[0],
+                to=batch.sent[-1],
+                status=batch.status,
+                attempts=attempts,
+            ),
+        )
         attempts = 1
         after = hook.after if is_moved else batch.sent[-1]
         hook = replace(hook, after=after, failures=0, retry_at=0.0)
     if is_removed:
         if not batch.sent:
-            draft.emit(EventKind.WEBHOOK_ERROR, f"webhook {hook.shown} is removed", hook=hook_id)
+            gone = RemovedWebhookExtra(hook=hook_id)
+            draft.emit(EventKind.WEBHOOK_ERROR, f"webhook {hook.shown} is removed", gone)
         return draft.seal()
     if batch.failed is not None:
         first = hook.after + 1 if is_moved else batch.failed
@@ -148,12 +157,14 @@ def _fail(
     draft.emit(
         EventKind.WEBHOOK_ERROR,
         f"can't send event {seq} to webhook {hook.shown}, {ending}: {reply.reason}",
-        hook=hook_id,
-        seq=seq,
-        status=reply.status,
-        reason=reply.reason,
-        attempts=attempts,
-        retry=pause,
+        FailedDeliveryExtra(
+            hook=hook_id,
+            seq=seq,
+            status=reply.status,
+            reason=reply.reason,
+            attempts=attempts,
+            retry=pause,
+        ),
     )
     if pause is not None:
         return replace(hook, failures=attempts, retry_at=draft.time_in(pause))
@@ -170,7 +181,8 @@ def remove(task: Task, swarm: SwarmCore, hook_id: str, by: Principal, clock: Clo
     draft = Draft(task, swarm, clock)
     del draft.webhooks[hook_id]
     reason = f"removed by {by}"
-    draft.emit(EventKind.WEBHOOK_ERROR, f"webhook {hook.shown} was {reason}", hook=hook_id, reason=reason)
+    gone = RemovedWebhookExtra(hook=hook_id, reason=reason)
+    draft.emit(EventKind.WEBHOOK_ERROR, f"webhook {hook.shown} was {reason}", gone)
     return draft.seal()
 
 

@@ -25,7 +25,8 @@ from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.protocol.values import value
-from mail.core.task.change import TaskChange
+from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.extras import ForkExtra
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.limits import Budget
 from mail.core.task.ports import wake_ups
@@ -265,11 +266,10 @@ class Admission:
             return await self._read_fork(made)
         present = await load_task(wiring.store, key)
         snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
-        histories = {
-            agent: await wiring.store.read_history(key, agent, upto=n)
-            for agent, n in snapshot.task.histories.items()
-            if agent in wiring.swarm.agents
+        portions = {
+            agent: n for agent, n in snapshot.task.histories.items() if n and agent in wiring.swarm.agents
         }
+        inherited = Inheritance(key, portions, await wiring.store.measure_histories(key, portions))
 
         def decide(existing: Task | None) -> TaskChange | None:
             if existing is not None and existing.key == made:
@@ -277,7 +277,7 @@ class Admission:
             fork_id, clock = new_id or wiring.clock.new_id(), wiring.clock
             to_whom = (wiring.swarm, caller, fork_id, clock)
             return self._traced(
-                fork(snapshot, histories, *to_whom, run=run, actions=actions, ceiling=ceiling)
+                fork(snapshot, inherited, *to_whom, run=run, actions=actions, ceiling=ceiling)
             )
 
         change = await self.adopt(None, decide)
@@ -290,7 +290,8 @@ class Admission:
         """Return a fork as it was when it was made. Raises TaskNotFound."""
         wiring = self._wiring
         [event] = await wiring.store.read_events(key, limit=1)
-        return Forked((await wiring.store.read_commit(key, 1)).task, event.extra["at"])
+        assert isinstance(event.extra, ForkExtra)
+        return Forked((await wiring.store.read_commit(key, 1)).task, event.extra.at)
 
     async def adopt[T: Task | None, C: TaskChange | None](
         self,

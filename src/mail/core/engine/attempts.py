@@ -36,6 +36,10 @@ FEW = 8
 PATIENCE_SECONDS = 30.0
 """The longest wait of a turn for turns that have failed as often."""
 
+CALM_SECONDS = 10.0
+"""How much longer a process must have lived for each further failure before such a turn runs alone: one that is killed
+every few seconds has others to blame."""
+
 ENDED = "the process ended during this turn, five times"
 """The reason of a dead letter."""
 
@@ -100,6 +104,7 @@ class Suspects:
     def __init__(self, is_quiet: Callable[[], bool]) -> None:
         self._few = _Lane(FEW)
         self._alone = _Lane(1, is_quiet)
+        self._begin: float | None = None
 
     @asynccontextmanager
     async def admit(self, failed: int, since: float) -> AsyncGenerator[bool]:
@@ -107,13 +112,27 @@ class Suspects:
 
         It doesn't if the turn has waited for `PATIENCE_SECONDS` and runs beside others of its kind. Those that began
         last (`since`) are admitted first: the process may have ended because of them. A turn that would run alone
-        also waits until no other turn runs, so that processes which end for other reasons don't count.
+        also waits until its process has lived for a while and no other turn runs, so that processes which end for
+        other reasons don't count.
         """
         if failed < NARROWED:
             yield True
             return
-        async with (self._few if failed < ALONE else self._alone).enter(since) as counts:
+        lane, patience = self._few, PATIENCE_SECONDS
+        if failed >= ALONE:
+            lane = self._alone
+            patience -= await self._await_calm(failed)
+        async with lane.enter(since, patience) as counts:
             yield counts
+
+    async def _await_calm(self, failed: int) -> float:
+        """Wait until the process has lived long enough, counted from its first such turn; return the seconds waited."""
+        now = asyncio.get_running_loop().time()
+        if self._begin is None:
+            self._begin = now
+        seconds = max(0.0, self._begin + CALM_SECONDS * (failed - NARROWED) - now)
+        await asyncio.sleep(seconds)
+        return seconds
 
     def note_end(self) -> None:
         """Admit the next turn that would run alone, if the last of the others has ended."""
@@ -130,13 +149,13 @@ class _Lane:
         self._numbers = count()
 
     @asynccontextmanager
-    async def enter(self, since: float) -> AsyncGenerator[bool]:
+    async def enter(self, since: float, patience: float) -> AsyncGenerator[bool]:
         admitted = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (-since, next(self._numbers), admitted))
         self.admit()
         has_place = False
         try:
-            await asyncio.wait([admitted], timeout=PATIENCE_SECONDS)
+            await asyncio.wait([admitted], timeout=patience)
             has_place = admitted.done() or self._free > 0
             if not admitted.done():
                 admitted.cancel()

@@ -17,11 +17,13 @@ from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.message import tier_of
 from mail.core.protocol.values import value
 from mail.core.task.change import InboxEntry
+from mail.core.task.costs import Usage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size
 from mail.core.task.swarm import AgentCore, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
+from mail.core.task.turn_state import TurnTiming
 from mail.core.turns.context import TURN, TurnContext
 from mail.errors import BadRequest, SnapshotExpired
 
@@ -78,8 +80,8 @@ class PastTurn:
     first: int
     last: int
     committed: str
-    timing: Mapping[str, Any] | None
-    usage: Mapping[str, Any] | None
+    timing: TurnTiming | None
+    usage: Usage | None
     mail: Sequence[InboxEntry]
     history: History
     omitted: int
@@ -103,8 +105,8 @@ class TurnSummary:
     last: int
     committed: str
     state: Literal["ok", "failed", "discarded"]
-    timing: Mapping[str, Any] | None
-    usage: Mapping[str, Any] | None
+    timing: TurnTiming | None
+    usage: Usage | None
     actions: int
     failed_actions: int
 
@@ -119,13 +121,13 @@ def _summary(event: Event, commit: Sequence[Event]) -> TurnSummary:
     kinds = Counter(each.kind for each in commit)
     failed = not FAILURES.isdisjoint(kinds)
     return TurnSummary(
-        agent=event.extra["agent"],
+        agent=event.extra.agent,
         first=commit[0].seq,
         last=commit[-1].seq,
         committed=event.timestamp,
         state="discarded" if kinds[EventKind.TURN_DISCARDED] else "failed" if failed else "ok",
-        timing=event.extra.get("timing"),
-        usage=event.extra.get("usage"),
+        timing=event.extra.timing,
+        usage=event.extra.usage,
         actions=kinds[EventKind.ACTION_CALL],
         failed_actions=kinds[EventKind.ACTION_ERROR],
     )
@@ -153,7 +155,7 @@ async def read_turn(
     event = _event_of_turn(commit.events)
     if first == 1 or event is None:  # the task began with it, or others have caused it
         raise BadRequest(f"event {seq} of task {key.task_id!r} is not part of a turn of an agent")
-    agent: str = event.extra["agent"]
+    agent = event.extra.agent
     task = (await store.read_commit(key, first - 1)).task
     portions = task.histories.get(agent, 0)
     mail = [await _read_mail(store, key, agent, sent) for mailbox, sent in commit.read if mailbox == agent]
@@ -174,8 +176,8 @@ async def read_turn(
         first,
         last,
         event.timestamp,
-        timing=event.extra.get("timing"),
-        usage=event.extra.get("usage"),
+        timing=event.extra.timing,
+        usage=event.extra.usage,
         mail=mail,
         history=shown,
         omitted=unread + len(messages) - len(shown),

@@ -50,9 +50,9 @@ from mail.errors import AgentUnavailable, StoreError, TaskFull
 
 logger = logging.getLogger(__name__)
 
-PARTS_READ = 8
-"""A turn works on a message as long as on a history of so many times its size: it stores the one and reads the
-other.
+LONG_HISTORY = 8 * LARGE
+"""The size of a history from which a turn lets go first what waits: it reads the history, but stores only what is
+new.
 """
 
 
@@ -226,10 +226,12 @@ class AgentTurn[T: Turn](LeasedTurn):
         if history is None:  # it was dropped from the cache meanwhile
             entries = await self._store.read_history(key, mailbox)
             history = self._histories.extend(key, mailbox, 0, n, entries) or CachedHistory(n, entries)
-        size = max(turn.entry.size, history.size // PARTS_READ)
+        size = turn.entry.size
         is_large = size > LARGE
         if is_large:
             await self._pacer.pause(size)
+        elif history.size > LONG_HISTORY:
+            await asyncio.sleep(0)
         try:
             output = await self._run(history.entries, seconds)
             if is_large:

@@ -179,11 +179,7 @@ class Turns:
         self, key: TaskKey, mailbox: str, seconds: float | None, on_renewal: OnRenewal | None
     ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
-        wiring = self._wiring
-        limit, lease_seconds = wiring.turn_seconds, wiring.lease_seconds
-        if seconds is not None:
-            limit = min(limit, max(seconds - COMMIT_SECONDS, seconds / 2))
-            lease_seconds = min(lease_seconds, seconds + SKEW)
+        limit, lease_seconds = self._limits(seconds)
         opened = await self._open(key, mailbox, lease_seconds)
         if isinstance(opened, LeasedTurn) and (earlier := counted_attempts(opened.turn)):
             failed = failed_attempts(opened.turn)
@@ -191,11 +187,25 @@ class Turns:
                 return await self._set_aside(opened, failed)
             left = await self._hand_back(opened.turn, earlier)
             is_outbound = goes_out(mailbox)
-            async with self._suspects.admit(0 if is_outbound else failed, left.since or 0.0) as counts:
+            if is_outbound or left.worker == self._name:  # the process has not ended
+                failed = 0
+            begin = asyncio.get_running_loop().time()
+            async with self._suspects.admit(failed, left.since or 0.0) as counts:
+                if seconds is not None:
+                    seconds -= asyncio.get_running_loop().time() - begin
+                    limit, lease_seconds = self._limits(seconds)
                 attempt = earlier + (counts and not is_outbound)
                 opened = await self._open(key, mailbox, lease_seconds, attempt, left.seq)
                 return await self._run(opened, mailbox, limit, seconds, on_renewal)
         return await self._run(opened, mailbox, limit, seconds, on_renewal)
+
+    def _limits(self, seconds: float | None) -> tuple[float, float]:
+        """Return the time limits of a turn and of its lease, in a process that lives for so many seconds."""
+        limit, lease_seconds = self._wiring.turn_seconds, self._wiring.lease_seconds
+        if seconds is not None:
+            limit = min(limit, max(seconds - COMMIT_SECONDS, seconds / 2))
+            lease_seconds = min(lease_seconds, seconds + SKEW)
+        return limit, lease_seconds
 
     async def _run(
         self,

@@ -6,41 +6,72 @@ from contextlib import aclosing
 
 from mail.core.engine.commit import load_task
 from mail.core.engine.live import LiveHub
-from mail.core.engine.pacing import Pacer
+from mail.core.engine.pacing import Paced
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
 from mail.core.task.ports import Store
+from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 
 LONG_POLL = 60.0
 """The longest time, in seconds, that one call to the store waits."""
 
 
-SLICE_BYTES = 512 * 1024
+SLICE_BYTES = 128 * 1024
 """About how much of a timeline is in memory at a time."""
 
 
 async def read_timeline(
-    store: Store, key: TaskKey, *, after: int = 0, upto: int | None = None, pacer: Pacer | None = None
+    store: Store, key: TaskKey, pacer: Paced, *, after: int = 0, upto: int | None = None
 ) -> AsyncGenerator[Event]:
-    """Yield the events of a task past `after`, and read them in slices. Raises TaskNotFound.
+    """Yield the events of a task past `after`, up to `upto` or to the last one. Raises TaskNotFound.
 
-    It reads to the event `upto` at least; None for all events. With a `pacer`, it pauses between slices.
+    They are read in slices, with pauses between them.
     """
     is_first = True
     while upto is None or after < upto:
-        if pacer is not None and not is_first:
+        if not is_first:
             await pacer.pause(SLICE_BYTES)
         is_first = False
         events = await store.read_events(key, after=after, max_bytes=SLICE_BYTES)
         if not events:
             return
         for event in events:
+            if upto is not None and event.seq > upto:
+                return
             yield event
         after = events[-1].seq
+
+
+async def read_page(
+    store: Store,
+    key: TaskKey,
+    pacer: Paced,
+    *,
+    after: int,
+    upto: int,
+    limit: int | None = None,
+    max_bytes: int,
+) -> list[Event]:
+    """Return the events of a task past `after`, up to `upto`: the first `limit`, or commits that reach about a size.
+
+    They are read in slices as by `read_timeline`.
+    """
+    events: list[Event] = []
+    while after < upto and max_bytes > 0 and (limit is None or len(events) < limit):
+        if events:
+            await pacer.pause(SLICE_BYTES)
+        left = None if limit is None else limit - len(events)
+        found = await store.read_events(key, after=after, limit=left, max_bytes=min(max_bytes, SLICE_BYTES))
+        if not found:
+            break
+        events += found
+        after = found[-1].seq
+        max_bytes -= sum(map(event_size, found))
+    return events
 
 
 @value
@@ -65,7 +96,7 @@ class Submitted:
 class Watch:
     """Reads tasks as they change; it never changes one."""
 
-    def __init__(self, store: Store, clock: Clock, pacer: Pacer, live: LiveHub) -> None:
+    def __init__(self, store: Store, clock: Clock, pacer: Paced, live: LiveHub) -> None:
         self._store = store
         self._clock = clock
         self._pacer = pacer
@@ -76,7 +107,7 @@ class Watch:
         if await self._store.load(key) is None:
             return None
         generation = 1
-        async for event in read_timeline(self._store, key):
+        async for event in read_timeline(self._store, key, self._pacer):
             if event.message is not None and event.message.id == message_id:
                 return Submitted(key, generation, event.seq - 1, event.seq)
             generation += event.is_terminal
@@ -100,7 +131,7 @@ class Watch:
                 return None
 
     async def _end_of_generation(self, key: TaskKey, after: int) -> Event:
-        async for event in read_timeline(self._store, key, after=after, pacer=self._pacer):
+        async for event in read_timeline(self._store, key, self._pacer, after=after):
             if event.is_terminal:
                 return event
         raise AssertionError("a generation with a response has a terminal event")
@@ -116,9 +147,10 @@ class Watch:
                 upto = next((n for n, event in enumerate(events, 1) if event.answers(answer_to)), None)
                 events = events[:upto]
             if events:
+                after, is_answered = events[-1].seq, answer_to is not None and events[-1].answers(answer_to)
                 yield events
-                after = events[-1].seq
-                if answer_to is not None and events[-1].answers(answer_to):
+                del events  # what is sent need not stay in memory while nothing happens
+                if is_answered:
                     return
                 if after > task.seq:  # a later commit may have stopped the task
                     continue

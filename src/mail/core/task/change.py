@@ -1,6 +1,6 @@
 """The change that one commit makes to a task, as data: pure functions decide it, a store applies it as a whole."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
@@ -9,7 +9,8 @@ from pydantic_core import to_json
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import MAIL, Markup, render_message
-from mail.core.task.events import Event, EventKind
+from mail.core.task.events import Event
+from mail.core.task.extras import DeadLetterExtra
 from mail.core.task.leases import Claim, Lease
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
@@ -101,6 +102,21 @@ class Turn:
 
 
 @value
+class Inheritance:
+    """The portions of histories that a new task takes over from another one, under their numbers.
+
+    Attributes:
+        key: the other task.
+        portions: the number of the last portion of each agent that has any.
+        size: the bytes that they have there.
+    """
+
+    key: TaskKey
+    portions: Mapping[str, int]
+    size: int
+
+
+@value
 class TaskChange:
     """Everything that one commit writes; it is applied as a whole or not at all.
 
@@ -115,6 +131,7 @@ class TaskChange:
         deliveries: the messages that enter mailboxes.
         histories: additions to the history of the turn's agent; a new task may have one for each agent, and at least
             as many events.
+        inherits: for a new task, the histories that the store copies; nobody sees the task before it has all of them.
         encoded_events: the events as stores keep them.
         response: the finishing message, if this commit ends the generation with the number `ended`.
     """
@@ -126,6 +143,7 @@ class TaskChange:
     also_read: tuple[InboxEntry, ...] = ()
     deliveries: tuple[InboxEntry, ...] = ()
     histories: tuple[HistoryRecord, ...] = ()
+    inherits: Inheritance | None = None
     events: tuple[Event, ...] = ()
     encoded_events: bytes = b"[]"
     response: MAILMessage | None = None
@@ -137,9 +155,9 @@ class TaskChange:
         return self.task.key
 
     @property
-    def dead_letters(self) -> list[Event]:
+    def dead_letters(self) -> list[DeadLetterExtra]:
         """The dead letters that it creates."""
-        return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]
+        return [event.extra for event in self.events if isinstance(event.extra, DeadLetterExtra)]
 
 
 @value
@@ -162,10 +180,10 @@ class Snapshot:
     """A task as one of its commits left it.
 
     Attributes:
-        events: the events up to that commit.
+        first: its first event that is stored.
         mail: the mail that waited, in (tier, seq) order.
     """
 
     task: Task
-    events: list[Event]
+    first: Event
     mail: list[InboxEntry]

@@ -5,10 +5,8 @@ end of the task. A message has the seq of the event that announces it, so one ga
 mail.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from operator import attrgetter
-from typing import Any
 
 from mail.core.protocol.address import (
     EVERYONE,
@@ -30,9 +28,10 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.protocol.xml import render_message
-from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
+from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
 from mail.core.task.costs import NO_USAGE, Usage, add_models
-from mail.core.task.events import QUESTION, UNREAD_FROM, Event, EventKind, encode_events
+from mail.core.task.events import Event, EventKind, encode_events
+from mail.core.task.extras import NO_EXTRA, DeadLetterExtra, EndExtra, Extra
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
@@ -93,14 +92,15 @@ class Draft:
         self.swarm = swarm
         self.clock = clock
         self.timestamp = clock.now().isoformat()
-        vars(self).update(zip(CHANGED, _changed_of(task), strict=True))
+        vars(self).update(vars(task))  # at once: one by one, they cost 1 % of a turn
         self.peers, self.webhooks = dict(task.peers), dict(task.webhooks)
         self._is_new = is_new
         self._seq = task.seq
         self._pending = dict(task.pending)
         self._histories = dict(task.histories)
+        self._inherits: Inheritance | None = None
         self._events: list[Event] = []
-        self._outgoing: list[tuple[MAILMessage, Sequence[str], dict[str, Any]]] = []
+        self._outgoing: list[tuple[MAILMessage, Sequence[str], Extra]] = []
         self._deliveries: list[InboxEntry] = []
         self._to_peers: list[tuple[str, MAILMessage]] = []
         self._records: list[HistoryRecord] = []
@@ -166,22 +166,18 @@ class Draft:
             self.unread_questions = left
             self.generation = replace(self.generation, answers_unread=False)
 
-    def emit(self, kind: EventKind, text: str, *, agent: str = "", **extra: Any) -> None:
-        """Add an event; `agent` is the agent of this swarm that it concerns, if any."""
-        self.append_event(kind, text, {"agent": agent, **extra} if agent else extra)
-
-    def append_event(
-        self, kind: EventKind, text: str, extra: dict[str, Any], message: MAILMessage | None = None
+    def emit(
+        self, kind: EventKind, text: str, extra: Extra = NO_EXTRA, message: MAILMessage | None = None
     ) -> None:
-        """Add an event with these fields."""
+        """Add an event; its `extra` is of a class of its kind (`mail.core.task.events.EXTRAS`)."""
         self._seq = seq = self._seq + 1
         self._events.append(Event(seq, kind, self.timestamp, text, extra, message))
 
-    def send(self, message: MAILMessage, mailboxes: Sequence[str], **extra: Any) -> None:
+    def send(self, message: MAILMessage, mailboxes: Sequence[str], extra: Extra = NO_EXTRA) -> None:
         """Put a message into mailboxes; one event announces it, with `extra`."""
         self._outgoing.append((message, mailboxes, extra))
 
-    def tell(self, agent: str, subject: Subject, body: str, **extra: Any) -> None:
+    def tell(self, agent: str, subject: Subject, body: str, extra: Extra = NO_EXTRA) -> None:
         """Send an agent a response from the system; its event has `extra`."""
         payload = MAILResponse.trusted(
             task_id=self.task_id,
@@ -191,7 +187,7 @@ class Draft:
             subject=subject.value,
             body=body,
         )
-        self.send(self.envelope("response", payload), (agent,), **extra)
+        self.send(self.envelope("response", payload), (agent,), extra)
 
     def announce(self, agent: str, subject: Subject, body: str) -> None:
         """Send an agent a broadcast from the system."""
@@ -217,35 +213,29 @@ class Draft:
         *,
         message: MAILMessage | None,
         message_seq: int | None,
-        **extra: Any,
+        upto: int | None = None,
     ) -> int:
         """Add a dead letter: mail that leaves its mailbox unprocessed, after so many attempts. Return its seq.
 
-        `message_seq` is the seq of the message; without a `message`, that of the first event not delivered. A message
-        that no event has announced (`message_seq` is None) is stored with the dead letter.
+        `message_seq` is the seq of the message; without a `message`, that of the first event not delivered, of those
+        `upto` another. A message that no event has announced (`message_seq` is None) is stored with the dead letter.
         """
-        about: dict[str, Any] = {}
-        if message is not None:
-            payload = message.message
-            about = {
-                "message_id": message.id,
-                "msg_type": message.msg_type,
-                "sender": payload.sender.address,
-                "subject": payload.subject,
-            }
         what = "events" if message is None else f"{message.message.subject!r} of {message.sender.address}"
-        self.append_event(
+        self.emit(
             EventKind.DEAD_LETTER,
             f"dead letter: {what} for {mailbox} could not be processed: {reason}",
-            {
-                **({"agent": mailbox} if mailbox in self.swarm.agents else {}),
-                "mailbox": mailbox,
-                "reason": reason,
-                "attempts": attempts,
-                "message_seq": message_seq,
-                **about,
-                **extra,
-            },
+            DeadLetterExtra(
+                agent=mailbox if mailbox in self.swarm.agents else "",
+                mailbox=mailbox,
+                reason=reason,
+                attempts=attempts,
+                message_seq=message_seq,
+                message_id="" if message is None else message.id,
+                msg_type="" if message is None else message.msg_type,
+                sender="" if message is None else message.sender.address,
+                subject="" if message is None else message.message.subject,
+                upto=upto,
+            ),
             message if message_seq is None else None,
         )
         self.dead_letters = (*self.dead_letters, self._seq)[-DEAD_LETTERS:]
@@ -300,6 +290,15 @@ class Draft:
         n = self._histories.get(agent, 0) + 1
         self._histories[agent] = n
         self._records.append(HistoryRecord(agent, n, entries))
+
+    def inherit(self, inheritance: Inheritance) -> None:
+        """Take over the histories of another task, which the store copies."""
+        self._inherits = inheritance
+        self._histories |= inheritance.portions
+
+    def portions(self, agent: str) -> int:
+        """Return how many portions the history of an agent has."""
+        return self._histories.get(agent, 0)
 
     def move(self, transition: Transition) -> None:
         """Apply a transition of the lifecycle."""
@@ -455,13 +454,13 @@ class Draft:
         if self._ending is not None:
             response, kind = self._ending
             if self.status is TaskStatus.COMPLETED:
-                self.append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
+                self.emit(EventKind.NEW_MESSAGE, SENDING, message=response)
             may_continue = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
             unread = self._unread() if may_continue else ()
-            about: dict[str, Any] = {UNREAD_FROM: unread[0].seq} if unread else {}
-            if self._is_paused and (question := self.generation.question):
-                about[QUESTION] = question
-            self.append_event(kind, response.message.body, about)
+            question = self.generation.question if self._is_paused else None
+            unread_from = unread[0].seq if unread else None
+            end = EndExtra(unread_from=unread_from, question=question) if unread or question else NO_EXTRA
+            self.emit(kind, response.message.body, end)
             if unread:
                 self._answer_unread()
         version = 0 if self._is_new else self.before.version
@@ -470,12 +469,20 @@ class Draft:
         added = len(events) + sum([len(record.encoded) for record in self._records])
         if response is not None:
             added += message_size(response)
+        if self._inherits is not None:
+            added += self._inherits.size
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
-        changes = dict(zip(CHANGED, _changed_of(self), strict=True))
-        changes |= {"updated": self.timestamp, "seq": self._seq, "version": version + 1}
-        changes |= {"pending": self._pending, "histories": self._histories}
-        changes["stored_bytes"] = before.stored_bytes + added
+        facts = vars(self)
+        changes = {
+            **{name: facts[name] for name in CHANGED},
+            "updated": self.timestamp,
+            "seq": self._seq,
+            "version": version + 1,
+            "pending": self._pending,
+            "histories": self._histories,
+            "stored_bytes": before.stored_bytes + added,
+        }
         return TaskChange(
             task=copy_with(before, changes),
             expected_version=version,
@@ -484,6 +491,7 @@ class Draft:
             also_read=self._also_read,
             deliveries=tuple(self._deliveries),
             histories=tuple(self._records),
+            inherits=self._inherits,
             events=tuple(self._events),
             encoded_events=events,
             response=response,
@@ -505,8 +513,8 @@ class Draft:
         if self.before.is_overdue(self.clock.now().timestamp()):
             self.limits = self.before.limits.without_time()
 
-    def _deliver(self, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]) -> None:
-        self.append_event(EventKind.NEW_MESSAGE, SENDING, extra, message)
+    def _deliver(self, message: MAILMessage, mailboxes: Iterable[str], extra: Extra) -> None:
+        self.emit(EventKind.NEW_MESSAGE, SENDING, extra, message)
         tier = tier_of(message)
         for mailbox in mailboxes:
             swarm = peer_of(mailbox)
@@ -523,7 +531,7 @@ class Draft:
         peer = self.before.peers.get(swarm)
         way = "back" if peer is not None and peer.has_task else "forward"
         text = f"sent interswarm message {way} to swarm {swarm}:\n{render_message(message)}"
-        self.append_event(EventKind.INTERSWARM_MESSAGE_SENT, text, {})
+        self.emit(EventKind.INTERSWARM_MESSAGE_SENT, text)
 
     def _count(self, entry: InboxEntry, change: int) -> None:
         mailbox, pending = entry.mailbox, self._pending
@@ -550,7 +558,5 @@ class Draft:
 
 CHANGED = tuple(each.name for each in fields(Task) if each.name in Draft.__annotations__)
 """The fields of `Task` that decisions may change."""
-
-_changed_of: Callable[[Task | Draft], tuple[Any, ...]] = attrgetter(*CHANGED)
 
 SENDING = "sending message:"

@@ -1,6 +1,6 @@
 """The events of a task: its timeline, as shown by SSE and by `GET /task`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -8,6 +8,29 @@ from pydantic_core import to_json
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import render_message
+from mail.core.task.costs import Usage
+from mail.core.task.extras import (
+    NO_EXTRA,
+    ActionExtra,
+    AwaitExtra,
+    CallExtra,
+    DeadLetterExtra,
+    DecisionExtra,
+    DeliveryExtra,
+    DiscardExtra,
+    EndExtra,
+    Extra,
+    FailedDeliveryExtra,
+    ForkExtra,
+    HistoryExtra,
+    MessageExtra,
+    PauseExtra,
+    RedriveExtra,
+    RemovedWebhookExtra,
+    TextExtra,
+    shape_of,
+)
+from mail.core.task.turn_state import TurnTiming
 
 
 class EventKind(StrEnum):
@@ -49,20 +72,27 @@ TERMINAL = frozenset({EventKind.TASK_COMPLETE, EventKind.TASK_ERROR})
 """The kinds that end a generation of a task, and a stream with it."""
 
 
-UNREAD_FROM = "unread_from"
-"""In a terminal event: the seq of the first question that was not read before this answer."""
-
-
-QUESTION = "question"
-"""In the terminal event of a pause: what the task asks, in words."""
-
-
-OUT_OF_STEPS = "out_of_steps"
-"""In the event that announces the notice of a reached limit: true."""
-
-
-REDRIVES = "redrives"
-"""In the event that announces a redriven message: the seq of its dead letter."""
+EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
+    EventKind.NEW_MESSAGE: (MessageExtra,),
+    EventKind.TOOL_CALL: (CallExtra,),
+    EventKind.AWAIT_MESSAGE: (AwaitExtra,),
+    EventKind.ACTION_CALL: (ActionExtra,),
+    EventKind.ACTION_COMPLETE: (ActionExtra,),
+    EventKind.ACTION_ERROR: (ActionExtra,),
+    EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
+    EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
+    EventKind.TEXT_ANSWER: (TextExtra,),
+    EventKind.WEBHOOK_DELIVERED: (DeliveryExtra,),
+    EventKind.WEBHOOK_ERROR: (FailedDeliveryExtra, RemovedWebhookExtra),
+    EventKind.DEAD_LETTER: (DeadLetterExtra,),
+    EventKind.DEAD_LETTER_REDRIVEN: (RedriveExtra,),
+    EventKind.DEAD_LETTER_DISCARDED: (DiscardExtra,),
+    EventKind.TASK_FORKED: (ForkExtra,),
+    EventKind.HISTORY_INHERITED: (HistoryExtra,),
+    EventKind.TASK_ERROR: (EndExtra,),
+    EventKind.TASK_COMPLETE: (EndExtra,),
+}
+"""The kinds that say more than any event; of several classes, the first that finds all its fields is read."""
 
 
 class _EventFields(NamedTuple):
@@ -70,7 +100,7 @@ class _EventFields(NamedTuple):
     kind: EventKind
     timestamp: str
     text: str = ""
-    extra: dict[str, Any] = {}  # noqa: RUF012  # a tuple's field, and never written to
+    extra: Extra = NO_EXTRA
     message: MAILMessage | None = None
 
 
@@ -80,6 +110,7 @@ class Event(_EventFields):
     Attributes:
         seq: its number; gapless within the task.
         text: the description; in a terminal event, the answer.
+        extra: what else its kind says (`EXTRAS`).
         message: the message that the event announces, if any; its XML is rendered on demand.
     """
 
@@ -88,7 +119,7 @@ class Event(_EventFields):
         """The agent that it is about, or that wrote its message; empty for other events."""
         if self.message is not None and self.message.sender.address_type == "agent":
             return self.message.sender.address
-        return str(self.extra.get("agent", ""))
+        return self.extra.agent
 
     @property
     def is_terminal(self) -> bool:
@@ -98,21 +129,22 @@ class Event(_EventFields):
     @property
     def is_out_of_steps(self) -> bool:
         """Whether it announces the notice of a reached limit to the supervisor (SPEC, TASK-14)."""
-        return OUT_OF_STEPS in self.extra
+        return isinstance(self.extra, MessageExtra) and self.extra.out_of_steps
 
     @property
     def is_redrive(self) -> bool:
         """Whether it announces a redriven message, which stands in the timeline already."""
-        return REDRIVES in self.extra
+        return isinstance(self.extra, MessageExtra) and self.extra.redrives is not None
 
     @property
     def is_pause(self) -> bool:
         """Whether the task waits for a person from this terminal event on."""
-        return QUESTION in self.extra
+        return isinstance(self.extra, EndExtra) and self.extra.question is not None
 
     def answers(self, seq: int) -> bool:
         """Return whether this event ends the task's work on the message with this seq."""
-        return self.is_terminal and seq < self.extra.get(UNREAD_FROM, seq + 1)
+        unread_from = self.extra.unread_from if isinstance(self.extra, EndExtra) else None
+        return self.is_terminal and (unread_from is None or seq < unread_from)
 
     def logged(self, task_id: str) -> dict[str, Any]:
         """Return the event as `data` does, for records: there a terminal event has the fields of the others, too."""
@@ -124,10 +156,11 @@ class Event(_EventFields):
 
     def data(self, task_id: str) -> dict[str, Any]:
         """Return the event as the JSON object that clients receive (SPEC, section 9)."""
+        extra = self.extra.as_json()
         if self.is_terminal:
-            asked = {QUESTION: self.extra[QUESTION]} if QUESTION in self.extra else {}
+            asked = {"question": extra["question"]} if "question" in extra else {}
             return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text, **asked}
-        description, extra = self.text, self.extra
+        description = self.text
         if self.message is not None:
             description = f"{self.text}\n{render_message(self.message)}"
             extra = {"full_message": self.message.as_json(), **extra}
@@ -143,4 +176,28 @@ def encode_events(events: Iterable[Event]) -> bytes:
     """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
     if not MAILMessage.__pydantic_complete__:
         MAILMessage.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
-    return to_json(list(events), inf_nan_mode="null")
+    stored = [
+        (seq, str(kind), time, text, extra.as_json(), message)
+        for seq, kind, time, text, extra, message in events
+    ]
+    return to_json(stored, inf_nan_mode="null")
+
+
+def read_extra(kind: EventKind, data: Mapping[str, Any]) -> Extra:
+    """Return what an event of this kind says, in JSON as `Extra.as_json` makes it or another program has made it."""
+    if not data:
+        return NO_EXTRA
+    cls = next((each for each in EXTRAS.get(kind, ()) if shape_of(each).required <= data.keys()), Extra)
+    known, more = dict[str, Any](), dict[str, Any]()
+    for key, fact in data.items():
+        try:
+            known[shape_of(cls).keys[key]] = _READERS[key](fact) if key in _READERS else fact
+        except (KeyError, TypeError):  # not a fact of ours
+            more[key] = fact
+    return cls(**known, more=more) if more else cls(**known)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "usage": lambda usage: Usage(**usage),
+    "timing": lambda timing: TurnTiming.from_json(**timing),
+}

@@ -153,7 +153,7 @@ class Store(Protocol):
         ...
 
     async def commit(self, change: TaskChange) -> None:
-        """Apply the change as a whole.
+        """Apply the change as a whole. Histories that it inherits are copied before, piece by piece.
 
         Raises VersionConflict if the task is not at `expected_version`, and LeaseLost if another worker has the turn's
         lease; then nothing is written.
@@ -170,6 +170,10 @@ class Store(Protocol):
         """
         ...
 
+    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
+        """Return the bytes of the first portions of agents' histories in a task, without reading them."""
+        ...
+
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with the event `at`. The time and memory that it takes don't grow with the task.
 
@@ -181,7 +185,8 @@ class Store(Protocol):
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task after the commit with the event `at`.
 
-        `read_history`, up to the number in the snapshot's `histories`, returns the agents' histories. Raises BadRequest
+        `read_events`, up to its `seq`, returns its events, and `read_history`, up to the number in the snapshot's
+        `histories`, the agents' histories: neither is read for the snapshot. Raises BadRequest
         for an unknown event, and SnapshotExpired if that state is no longer stored.
         """
         ...

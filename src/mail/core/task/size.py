@@ -5,6 +5,7 @@ It is measured without writing anything as JSON, so that a commit knows what it 
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
+from mail.core.task.extras import NO_EXTRA
 
 OVERHEAD = 200
 """Bytes of a message or an event besides its texts: ids, addresses, times and names of fields."""
@@ -48,6 +49,6 @@ def message_size(message: MAILMessage) -> int:
 def event_size(event: Event) -> int:
     """Return the size of an event with its message."""
     size = OVERHEAD + text_size(event.text)
-    if event.extra:
-        size += json_size(event.extra)
+    if event.extra is not NO_EXTRA:
+        size += json_size(event.extra.as_json())
     return size if event.message is None else size + message_size(event.message)

@@ -5,9 +5,9 @@ only a later one knows: the validators get `extra="ignore"`, as some classes for
 `Generation` is flat in there, among the task's own fields.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import field, fields
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -45,18 +45,14 @@ _CHANGING_GENERATION = ("steps", "turns")
 """The fields that most turns change, besides the requests."""
 
 
-def _values_of(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
-    return attrgetter(*names)
+def _lasting(
+    cls: type[Task] | type[Generation], *changing: str
+) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    return itemgetter(*(each.name for each in fields(cls) if each.init and each.name not in changing))
 
 
-def _lasting(cls: type[Task] | type[Generation], changing: Collection[str]) -> Iterator[str]:
-    return (each.name for each in fields(cls) if each.init and each.name not in changing)
-
-
-_changing_of_task = _values_of(_CHANGING)
-_changing_of_generation = _values_of(_CHANGING_GENERATION)
-_lasting_of_task = _values_of(_lasting(Task, (*_CHANGING, "requests", "generation")))
-_lasting_of_generation = _values_of(_lasting(Generation, _CHANGING_GENERATION))
+_lasting_of_task = _lasting(Task, *_CHANGING, "requests", "generation")
+_lasting_of_generation = _lasting(Generation, *_CHANGING_GENERATION)
 
 
 class TaskEncoder:
@@ -66,21 +62,17 @@ class TaskEncoder:
     """
 
     def __init__(self) -> None:
-        self._lasting: tuple[object, ...] = ()
+        self._lasting: tuple[tuple[Any, ...], ...] = ()
         self._head = b""
 
     def encode(self, task: Task) -> bytes:
         """Return the stored JSON of a state, in UTF-8."""
-        generation = task.generation
-        lasting = (_lasting_of_task(task), _lasting_of_generation(generation))
+        facts, counts = vars(task), vars(task.generation)
+        lasting = (_lasting_of_task(facts), _lasting_of_generation(counts))
         if lasting != self._lasting:  # most of them are the same objects, so that this takes little time
             self._head, self._lasting = _encode_lasting(task), lasting
-        changing = to_json(
-            {
-                **dict(zip(_CHANGING, _changing_of_task(task), strict=True)),
-                **dict(zip(_CHANGING_GENERATION, _changing_of_generation(generation), strict=True)),
-            }
-        )
+        changed = {name: facts[name] for name in _CHANGING} | {"status": str(task.status)}
+        changing = to_json(changed | {name: counts[name] for name in _CHANGING_GENERATION})
         if not task.requests:
             return b"%b%b}" % (self._head, changing[1:-1])
         requests = b",".join(map(_encode_request, task.requests))
@@ -99,7 +91,7 @@ def _encode_lasting(task: Task) -> bytes:
 
 
 def _encode_request(request: OpenRequest) -> bytes:
-    return _REQUEST.dump_json(request, exclude_defaults=True)
+    return _REQUEST.serializer.to_json(request, exclude_defaults=True)
 
 
 def read_task(text: str | bytes) -> Task:

@@ -1,6 +1,7 @@
 """The state of a turn that is not finished: its checkpoint, or the breakpoint at which it paused its task."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
 from enum import StrEnum
 from hashlib import sha256
@@ -64,7 +65,7 @@ class TurnTiming:
     model_calls: tuple[CallTiming, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the timing as the turn's first event has it."""
+        """Return the timing in the JSON of the turn's first event."""
         shown: dict[str, Any] = {"began": self.began, "seconds": self.seconds}
         if self.model_calls:
             shown["model_calls"] = [
@@ -72,6 +73,14 @@ class TurnTiming:
                 for call in self.model_calls
             ]
         return shown
+
+    @classmethod
+    def from_json(
+        cls, began: str, seconds: float, model_calls: Iterable[Mapping[str, Any]] = ()
+    ) -> "TurnTiming":
+        """Return the timing that `as_json` has returned, field by field."""
+        calls = tuple([CallTiming(**call) for call in model_calls])
+        return cls(began=began, seconds=seconds, model_calls=calls)
 
 
 @value(kw_only=True)

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from mail.core.protocol.values import Value, value
 from mail.core.task.events import Event, EventKind
+from mail.core.task.extras import DeadLetterExtra
 from mail.core.task.mailboxes import hook_of
 
 MAX_HOOKS = 8
@@ -105,7 +106,7 @@ class TaskWebhook:
         """Return whether it receives an event; events about webhooks and their dead letters are never sent."""
         if event.kind in NEVER_SENT or (self.events and event.kind not in self.events):
             return False
-        return hook_of(str(event.extra.get("mailbox", ""))) is None
+        return not (isinstance(event.extra, DeadLetterExtra) and hook_of(event.extra.mailbox) is not None)
 
 
 def add_events(webhooks: Mapping[str, TaskWebhook], events: Sequence[Event]) -> dict[str, TaskWebhook]:

@@ -92,8 +92,7 @@ class Work(NamedTuple):
     @property
     def usage(self) -> Usage:
         """Return the usage of its model calls."""
-        spent = [Usage(**event.extra["usage"]) for event in self.events if "usage" in event.extra]
-        return sum(spent, NO_USAGE)
+        return sum((event.extra.usage for event in self.events if event.extra.usage is not None), NO_USAGE)
 
     def output(self, response_id: ResponseId) -> list[JSONObject]:
         """Return the output's items: the calls that wait for their results, or the answer."""

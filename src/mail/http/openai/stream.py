@@ -17,7 +17,7 @@ from mail.http.service import Service
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE, encode
 
 if TYPE_CHECKING:  # as in `mail.http.sse`
-    from sse_starlette import EventSourceResponse, ServerSentEvent
+    from sse_starlette import EventSourceResponse
 
 
 async def await_end(service: Service, key: TaskKey, generation: int, seconds: float | None) -> bool:
@@ -66,10 +66,10 @@ async def _frames(
     echo: Echo,
     seconds: float | None,
     starting_after: int,
-) -> AsyncGenerator["ServerSentEvent"]:
+) -> AsyncGenerator[bytes]:
     numbers = count()
 
-    def frames(events: Iterator[JSONObject]) -> Iterator["ServerSentEvent"]:
+    def frames(events: Iterator[JSONObject]) -> Iterator[bytes]:
         for event, number in zip(events, numbers, strict=False):
             if number > starting_after:
                 yield encode(event["type"], {**event, "sequence_number": number})

@@ -8,12 +8,14 @@ from pydantic import Field
 from mail.core.engine.admission import Forked
 from mail.core.protocol.message import TaskId
 from mail.core.protocol.values import is_none
-from mail.core.task.task import ForkActions, TaskStatus
+from mail.core.task.task import ForkActions, TaskKey, TaskStatus
 from mail.http.access import AdminOrUser
+from mail.http.account import BODY_FACTOR
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.http.submission import IDEMPOTENCY_KEY, TRACE_CONTEXT, claimed, follow_trace
+from mail.http.task_json import reading, task_weight
 
 
 class PostFork(Given):
@@ -75,6 +77,11 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     await service.refresh()
     principal = caller.principal(service.runtime.swarm.name)
     ceiling = service.ceiling(principal)
+    original = await service.runtime.store.load(TaskKey(str(principal), body.task_id))
+    if original is not None:
+        holding = reading(service, request, original)
+        if any(map(sum, original.pending.values())):  # the store copies the histories, but not the mail
+            holding.hold(task_weight(original) * BODY_FACTOR)
     async with claimed(request, principal, body) as claim:
         new_id = None if claim is None else claim.task_id
         forked = await service.runtime.fork(

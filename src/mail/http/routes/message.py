@@ -13,7 +13,7 @@ from pydantic import Field
 from mail.core.decisions.approvals import GivenApproval
 from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
-from mail.core.engine.watch import Submitted
+from mail.core.engine.watch import SLICE_BYTES, Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.output_schema import read_output
 from mail.core.protocol.values import is_none
@@ -21,9 +21,9 @@ from mail.core.task.limits import Budget
 from mail.core.task.task import TaskStatus
 from mail.errors import AnswerTooLarge, BadRequest, Subject
 from mail.http.access import AdminOrUser
+from mail.http.answers import answer
 from mail.http.audit import refuse_session
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody, Problem, ignored_fields
-from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
@@ -409,9 +409,11 @@ async def answer_with_events(
     The message was accepted, so this is never refused.
     """
     service = service_of(request)
-    pieces = answer_pieces(service, submitted, response, more)
+    holding = service.holding(request)
+    await holding.wait(SLICE_BYTES)
+    pieces = answer_pieces(service, submitted, response, more, holding)
     try:
-        return await answer(service.large_answers, None, pieces, headers)
+        return await answer(request, pieces, headers)
     except AnswerTooLarge:
         kept = {name: value for name, value in more.items() if name == "warnings"}
         return accepted(request, submitted, preference, headers, kept)

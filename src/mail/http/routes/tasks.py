@@ -9,9 +9,9 @@ from mail.core.protocol.message import TaskId
 from mail.core.task.task import TaskStatus
 from mail.errors import BadRequest, Forbidden
 from mail.http.access import AdminOrUser, chosen_instance
+from mail.http.answers import answer
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Given, JSONBody
-from mail.http.large_answers import answer
 from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.http.sse import EVENT_STREAM, stream_events
@@ -22,6 +22,7 @@ from mail.http.task_json import (
     event_page,
     load_task,
     page_headers,
+    reading,
     snapshot_pieces,
     summaries_pieces,
     task_output,
@@ -115,15 +116,15 @@ async def get_tasks(
     if instance != own:
         query["fields"] = "summary"
         found = [task for task in page.tasks if task.instance.endswith(f"@{swarm}")]
-        pieces = summaries_pieces(found, of_others=True, by_caller=every)
+        pieces = summaries_pieces(found, service.runtime.pacer, of_others=True, by_caller=every)
     elif fields is None:
         page = page.upto(service.page_bytes, task_weight)
-        pieces = tasks_pieces(service, page.tasks)
+        pieces = tasks_pieces(service, page.tasks, reading(service, request, *page.tasks))
     else:
         query["fields"] = fields
-        pieces = summaries_pieces(page.tasks)
+        pieces = summaries_pieces(page.tasks, service.runtime.pacer)
     headers = page_headers(request, "/tasks", query, page.cursor)
-    return await answer(service.large_answers, caller, pieces, headers, advice=ASK_FOR_LESS)
+    return await answer(request, pieces, headers, advice=ASK_FOR_LESS)
 
 
 @router.get(
@@ -172,18 +173,19 @@ async def get_task(
     if fields is not None:
         more["working"] = await service.runtime.working(task)
         return JSON({**task_summary(task), **more}, headers=headers)
+    holding = reading(service, request, task)
     if at is not None:
         snapshot = await service.runtime.store.read_snapshot(task.key, at)
-        pieces = await snapshot_pieces(service, snapshot, items=items)
+        pieces = await snapshot_pieces(service, snapshot, holding, items=items)
     elif is_page or items:
-        pieces, last = await event_page(service, task, after or 0, limit, more, items=items)
+        pieces, last = await event_page(service, task, after or 0, limit, more, holding, items=items)
         query = {"task_id": wanted} | ({"limit": str(limit)} if limit else {})
         query |= {"items": "true"} if items else {}
         following = None if last is None else str(last)
         headers |= page_headers(request, "/task", query, following, parameter="after")
     else:
-        pieces = task_pieces(service, task, more)
-    return await answer(service.large_answers, caller, pieces, headers, advice=ASK_FOR_LESS)
+        pieces = task_pieces(service, task, holding, more)
+    return await answer(request, pieces, headers, advice=ASK_FOR_LESS)
 
 
 @router.get(

@@ -23,15 +23,16 @@ from pydantic_core import to_json
 from mail.agentmail import ACK_WITHIN, AgentMailMessage, BeadState, Summary, Thread, Tracker, Turn
 from mail.agentmail.beads import BeadStatus
 from mail.auth.keys import Caller
+from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.watch import SLICE_BYTES, read_timeline
+from mail.core.engine.watch import read_timeline
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser
+from mail.http.account import BODY_FACTOR
 from mail.http.bodies import JSON
-from mail.http.large_answers import WHOLE_BYTES
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers, task_weight
@@ -179,7 +180,7 @@ async def get_threads(
         )
         return to_json(answer), cursor
 
-    found, rest = await _read(request, caller, tasks, ack_within, list_threads)
+    found, rest = await _read(request, tasks, ack_within, list_threads)
     query = {**request.query_params, "limit": str(limit)}
     return JSON(found, headers=page_headers(request, "/threads", query, rest))
 
@@ -258,7 +259,7 @@ async def get_thread(
         thread = reader.thread(thread_id)
         return None if thread is None else to_json(thread)
 
-    thread = await _read(request, caller, tasks, ack_within, show_thread)
+    thread = await _read(request, tasks, ack_within, show_thread)
     if thread is None:
         where = (
             "that task"
@@ -289,36 +290,29 @@ def _is_task_id(text: str) -> bool:
     return True
 
 
-async def _read[T](
-    request: Request, caller: Caller, tasks: list[Task], ack_within: float, use: Callable[["Reader"], T]
-) -> T:
-    """Read the messages of tasks, and return what `use` makes of them. Raises RateLimited."""
+async def _read[T](request: Request, tasks: list[Task], ack_within: float, use: Callable[["Reader"], T]) -> T:
+    """Read the messages of tasks, and return what `use` makes of them. Raises RateLimited and Overloaded."""
     service = service_of(request)
-    runtime, answers = service.runtime, service.large_answers
+    runtime, holding = service.runtime, service.holding(request)
+    weight = sum(map(task_weight, tasks))
+    if weight > PIECE_BYTES:
+        holding.hold(weight * BODY_FACTOR)  # unlike other reads, it needs all messages at once
+    mail: list[list[MAILMessage]] = []
+    for some in batched(tasks, READ_CONCURRENCY):
+        mail += await asyncio.gather(*(_mail_of(runtime, task, holding) for task in some))
+    now, patience = runtime.clock.now(), timedelta(seconds=ack_within)
 
-    async def read() -> Callable[[], T]:
-        mail: list[list[MAILMessage]] = []
-        for some in batched(tasks, READ_CONCURRENCY):
-            mail += await asyncio.gather(*(_mail_of(runtime, task) for task in some))
-        now, patience = runtime.clock.now(), timedelta(seconds=ack_within)
-        return lambda: use(Reader(tasks, mail, now=now, ack_within=patience))
+    def work() -> T:
+        return use(Reader(tasks, mail, now=now, ack_within=patience))
 
-    if sum(map(task_weight, tasks)) <= WHOLE_BYTES:
-        return (await read())()
-    end = answers.claim(caller)
-    try:
-        async with answers.alone():
-            return await asyncio.to_thread(await read())
-    finally:
-        end()
+    return work() if weight <= PIECE_BYTES else await asyncio.to_thread(work)
 
 
-async def _mail_of(runtime: Runtime, task: Task) -> list[MAILMessage]:
+async def _mail_of(runtime: Runtime, task: Task, pacer: Paced) -> list[MAILMessage]:
     """Read a task's messages, except those from the system."""
-    pacer = runtime.pacer if task_weight(task) > SLICE_BYTES else None
     return [
         event.message
-        async for event in read_timeline(runtime.store, task.key, upto=task.seq, pacer=pacer)
+        async for event in read_timeline(runtime.store, task.key, pacer, upto=task.seq)
         if event.message is not None
         and not event.is_redrive
         and event.message.sender.address_type != "system"

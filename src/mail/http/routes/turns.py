@@ -11,16 +11,17 @@ from pydantic_core import to_json
 
 from mail.auth.keys import Caller
 from mail.core.engine.past_turn import PastTurn, read_turn, summarize_turns
+from mail.core.engine.watch import read_page
 from mail.core.protocol.message import TaskId
 from mail.core.task.costs import Usage
 from mail.http.access import OTHER_OWNER, AdminOrUser, named_instance
+from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered
-from mail.http.large_answers import answer
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
 from mail.http.service import service_of
-from mail.http.task_json import EVENT_PAGE_BYTES, QueuedMessage, load_task, page_headers
+from mail.http.task_json import EVENT_PAGE_BYTES, QueuedMessage, load_task, page_headers, reading
 from mail.swarms_json.current import without_secrets
 
 MAX_ENTRIES = 1000
@@ -152,7 +153,14 @@ async def get_turns(
     owner = named_instance(caller, of, runtime.swarm.name)
     with audited(request, caller, Act.READ_TURNS, task_id, owner=owner):
         task = await load_task(service, caller, task_id, of)
-    events = await runtime.store.read_events(task.key, after=cursor, max_bytes=EVENT_PAGE_BYTES)
+    events = await read_page(
+        runtime.store,
+        task.key,
+        reading(service, request, task),
+        after=cursor,
+        upto=task.seq,
+        max_bytes=EVENT_PAGE_BYTES,
+    )
     last = events[-1].seq if events else task.seq
     query = {"task_id": task_id} | ({"caller": of} if of else {})
     headers = page_headers(request, "/task/turns", query, str(last) if last < task.seq else None)
@@ -183,15 +191,16 @@ async def get_turn(
     await service.refresh()
     task = await load_task(service, caller, task_id)
     runtime = service.runtime
+    reading(service, request, task)
     turn = await read_turn(runtime.store, runtime.swarm, task.key, seq, limit=limit, max_bytes=HISTORY_BYTES)
     loaded = service.served.loaded if service.served is not None else None
     pieces = _pieces(caller, task_id, turn, loaded)
-    return await answer(service.large_answers, caller, pieces, advice=SHORTER)
+    return await answer(request, pieces, advice=SHORTER)
 
 
-async def _pieces(caller: Caller, task_id: str, turn: PastTurn, loaded: str | None) -> AsyncGenerator[bytes]:
-    """Yield the turn as `TurnRecord`, in pieces of JSON: histories may be large."""
-    record = {
+def _pieces(caller: Caller, task_id: str, turn: PastTurn, loaded: str | None) -> AsyncGenerator[bytes]:
+    """Return the turn as `TurnRecord`, in pieces of JSON: histories may be large."""
+    record: dict[str, object] = {
         "task_id": task_id,
         "agent": turn.agent,
         "first": turn.first,
@@ -212,10 +221,8 @@ async def _pieces(caller: Caller, task_id: str, turn: PastTurn, loaded: str | No
         "output": turn.output,
         "setup": _setup(caller, turn, loaded),
     }
-    yield to_json(record)[:-1] + b',"history":['
-    for n, entry in enumerate(turn.history):
-        yield (b"," if n else b"") + to_json(entry)
-    yield b"]}"
+    history = array_pieces(to_json(entry) async for entry in each(turn.history))
+    return object_pieces(each({**record, "history": history}.items()))
 
 
 def _setup(caller: Caller, turn: PastTurn, loaded: str | None) -> dict[str, Any] | None:

@@ -21,7 +21,10 @@ export {
 /** Elements whose content is text alone. */
 const TEXT_ONLY = new Set(["bdi", "desc", "option", "style", "text", "textarea", "title", "tspan"]);
 
-/** Return a child of an element: a text shows what is hidden in it, and is isolated if its direction could move others. */
+/**
+ * Return a child of an element: a text shows what is hidden in it, and is isolated if its direction could move
+ * others.
+ */
 function shown(child, type) {
   if (Array.isArray(child)) return child.map((each) => shown(each, type));
   if (typeof child !== "string") return child;

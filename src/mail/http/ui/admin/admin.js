@@ -22,12 +22,19 @@ const PAGES = [
 
 /** `page` is the id of a page; null for the first. */
 export function Admin({ caller, swarm, page }) {
-  if (!caller.isAdmin) return html`<div class="admin-page"><${Notice}>This view is for administrators. You are signed in as a user.<//></div>`;
+  if (!caller.isAdmin)
+    return html`
+      <div class="admin-page"><${Notice}>This view is for administrators. You are signed in as a user.</${Notice}></div>
+    `;
   const shown = PAGES.find(({ id }) => id === page) ?? PAGES[0];
   return html`
     <div class="admin">
       <nav class="admin-pages" aria-label="Administration">
-        ${PAGES.map(({ id, name }) => html`<a key=${id} href=${`#admin=${id}`} aria-current=${id === shown.id ? "page" : null}>${name}</a>`)}
+        ${PAGES.map(
+          ({ id, name }) => html`
+            <a key=${id} href=${`#admin=${id}`} aria-current=${id === shown.id ? "page" : null}>${name}</a>
+          `,
+        )}
       </nav>
       <div class="admin-body"><${shown.of} key=${shown.id} caller=${caller} swarm=${swarm} /></div>
     </div>

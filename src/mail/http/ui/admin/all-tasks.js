@@ -10,9 +10,21 @@ import { Field, More, Page, Small, Table, perform, useData, useNotice } from "./
 import { allTasks, cancelTask } from "./requests.js";
 import { TurnsDialog } from "./turns.js";
 
+const ABOUT =
+  "Tasks of all callers, newest first. You can stop others' tasks and see their turns, but not what is " +
+  "written in them.";
+
 const PAGE = 50;
 const MOST = 1000;
-const COLUMNS = [["Task", "wide"], ["Caller"], ["State"], ["Started", "nowrap optional"], ["Entries", "number optional"], ["Cost", "number"], ["", "actions"]];
+const COLUMNS = [
+  ["Task", "wide"],
+  ["Caller"],
+  ["State"],
+  ["Started", "nowrap optional"],
+  ["Entries", "number optional"],
+  ["Cost", "number"],
+  ["", "actions"],
+];
 const CANCELLABLE = new Set(["running", "paused"]);
 const STATES = ["running", "paused", "completed", "failed", "cancelled"];
 
@@ -31,48 +43,130 @@ export function AllTasks({ caller }) {
   const [notice, say] = useNotice();
   const cancel = async (task) => {
     setDoomed(null);
-    await perform(say, () => cancelTask({ task_id: task.task_id, caller: callerOf(task.task_owner) }), () => `${task.title || task.task_id} is cancelled.`);
+    await perform(
+      say,
+      () => cancelTask({ task_id: task.task_id, caller: callerOf(task.task_owner) }),
+      () => `${task.title || task.task_id} is cancelled.`,
+    );
     await data.reload();
   };
   const mine = `${caller.role}:${caller.id}`;
   const matches = ({ title, task_id: id, task_owner: owner }) =>
     [title ?? "", id, owner].some((text) => text.toLowerCase().includes(search.trim().toLowerCase()));
-  return html`<${Page} title="All tasks" about="Tasks of all callers, newest first. You can stop others' tasks and see their turns, but not what is written in them." data=${data}>${({ tasks, hasMore }) => {
-    const shown = tasks.filter(matches);
-    return html`
-      ${notice}
-      <div class="row admin-filters">
-        <${Field} label="State" id="all-status"><select id="all-status" value=${status} onChange=${(event) => setStatus(event.currentTarget.value)}>
-          <option value="">All</option>${STATES.map((state) => html`<option value=${state}>${state}</option>`)}
-        </select><//>
-        <${Field} label="Search" id="all-search"><input id="all-search" type="search" placeholder="Title, id or caller" value=${search} onInput=${(event) => setSearch(event.currentTarget.value)} /><//>
-      </div>
-      ${shown.length
-        ? html`<${Table} label="Tasks of all callers" columns=${COLUMNS} rows=${shown.map((task) => [
-            keyOf(task),
-            html`<${Title} task=${task} isMine=${callerOf(task.task_owner) === mine} />`,
-            callerOf(task.task_owner),
-            html`<span class="row"><${StatusChip} status=${task.status} /><${Dead} count=${task.dead_letters.length} /></span>`,
-            html`<${Ago} time=${task.start_time} />`,
-            task.seq.toLocaleString("en"),
-            formatCost(task.usage.total) || "–",
-            html`<button type="button" class="button small" aria-label=${`Turns of ${task.title || task.task_id}`} onClick=${() => setOpen(task)}>Turns</button>
-              ${CANCELLABLE.has(task.status) && html`<button type="button" class="button small" aria-label=${`Cancel ${task.title || task.task_id}`} onClick=${() => setDoomed(task)}>Cancel</button>`}`,
-          ])} />`
-        : html`<${Empty} title=${tasks.length ? "No task matches" : "No tasks yet"} />`}
-      <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
-      ${open && html`<${TurnsDialog} task=${tasks.find((task) => keyOf(task) === keyOf(open)) ?? open} caller=${callerOf(open.task_owner)} onClose=${() => setOpen(null)} />`}
-      ${doomed && html`<${Confirm} title="Cancel this task?" action="Cancel the task" onClose=${() => setDoomed(null)} onConfirm=${() => void cancel(doomed)}>
-        <p><strong>${doomed.title || doomed.task_id}</strong> of ${callerOf(doomed.task_owner)} stops: no turn begins any more, and the results of those that run are discarded. A new message of its owner resumes it.</p>
-        <p>Its timeline and the server's log say that you have cancelled it.</p>
-      <//>`}
-    `;
-  }}<//>`;
+  return html`
+    <${Page} title="All tasks" about=${ABOUT} data=${data}>
+      ${({ tasks, hasMore }) => {
+        const shown = tasks.filter(matches);
+        return html`
+          ${notice}
+          <div class="row admin-filters">
+            <${Field} label="State" id="all-status">
+              <select id="all-status" value=${status} onChange=${(event) => setStatus(event.currentTarget.value)}>
+                <option value="">All</option>
+                ${STATES.map((state) => html`<option value=${state}>${state}</option>`)}
+              </select>
+            </${Field}>
+            <${Field} label="Search" id="all-search">
+              <input
+                id="all-search"
+                type="search"
+                placeholder="Title, id or caller"
+                value=${search}
+                onInput=${(event) => setSearch(event.currentTarget.value)} />
+            </${Field}>
+          </div>
+          ${
+            shown.length
+              ? html`
+                  <${Table}
+                    label="Tasks of all callers"
+                    columns=${COLUMNS}
+                    rows=${shown.map((task) => [
+                      keyOf(task),
+                      html`<${Title} task=${task} isMine=${callerOf(task.task_owner) === mine} />`,
+                      callerOf(task.task_owner),
+                      html`
+                        <span class="row">
+                          <${StatusChip} status=${task.status} />
+                          <${Dead} count=${task.dead_letters.length} />
+                        </span>
+                      `,
+                      html`<${Ago} time=${task.start_time} />`,
+                      task.seq.toLocaleString("en"),
+                      formatCost(task.usage.total) || "–",
+                      html`
+                        <button
+                          type="button"
+                          class="button small"
+                          aria-label=${`Turns of ${task.title || task.task_id}`}
+                          onClick=${() => setOpen(task)}>
+                          Turns
+                        </button>
+                        ${
+                          CANCELLABLE.has(task.status) &&
+                          html`
+                            <button
+                              type="button"
+                              class="button small"
+                              aria-label=${`Cancel ${task.title || task.task_id}`}
+                              onClick=${() => setDoomed(task)}>
+                              Cancel
+                            </button>
+                          `
+                        }
+                      `,
+                    ])} />
+                `
+              : html`<${Empty} title=${tasks.length ? "No task matches" : "No tasks yet"} />`
+          }
+          <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
+          ${
+            open &&
+            html`
+              <${TurnsDialog}
+                task=${tasks.find((task) => keyOf(task) === keyOf(open)) ?? open}
+                caller=${callerOf(open.task_owner)}
+                onClose=${() => setOpen(null)} />
+            `
+          }
+          ${
+            doomed &&
+            html`
+              <${Confirm}
+                title="Cancel this task?"
+                action="Cancel the task"
+                onClose=${() => setDoomed(null)}
+                onConfirm=${() => void cancel(doomed)}>
+                <p>
+                  <strong>${doomed.title || doomed.task_id}</strong>
+                  ${" "}of ${callerOf(doomed.task_owner)} stops.
+                </p>
+                <p>
+                  No turn begins any more, and the results of those that run are discarded. A new message of its owner
+                  resumes it.
+                </p>
+                <p>Its timeline and the server's log say that you have cancelled it.</p>
+              </${Confirm}>
+            `
+          }
+        `;
+      }}
+    </${Page}>
+  `;
 }
 
 function Title({ task, isMine }) {
   const title = task.title || "Untitled";
-  return html`${isMine ? html`<a href=${`#task=${encodeURIComponent(task.task_id)}`}>${title}</a>` : html`<span>${title}</span>`}<${Small}>${task.task_id}<//>`;
+  return html`
+    ${isMine ? html`<a href=${`#task=${encodeURIComponent(task.task_id)}`}>${title}</a>` : html`<span>${title}</span>`}
+    <${Small}>${task.task_id}</${Small}>
+  `;
 }
 
-const Dead = ({ count }) => count > 0 && html`<a class="small-text nowrap" href="#admin=dead-letters">${count === 1 ? "1 dead letter" : `${count} dead letters`}</a>`;
+const Dead = ({ count }) =>
+  count > 0 &&
+  html`
+    <a class="small-text nowrap" href="#admin=dead-letters">
+      ${count === 1 ? "1 dead letter" : `${count} dead letters`}
+    </a>
+  `;

@@ -10,19 +10,42 @@ import { deadLetters, settleLetters } from "./requests.js";
 
 const PAGE = 100;
 const MOST = 1000;
-const COLUMNS = [["Message", "wide"], ["Reason", "wide"], ["Task", "breakable"], ["When", "nowrap optional"], ["", "actions"]];
+const COLUMNS = [
+  ["Message", "wide"],
+  ["Reason", "wide"],
+  ["Task", "breakable"],
+  ["When", "nowrap optional"],
+  ["", "actions"],
+];
 const messages = (count) => (count === 1 ? "1 message" : `${count} messages`);
 
 /** Return where a mailbox belongs: an agent, `@` and a swarm, or `!` and a webhook. */
-const mailboxName = (mailbox) => ({ "@": `swarm ${mailbox.slice(1)}`, "!": `webhook ${mailbox.slice(1)}` })[mailbox[0]] ?? mailbox;
+const mailboxName = (mailbox) =>
+  ({ "@": `swarm ${mailbox.slice(1)}`, "!": `webhook ${mailbox.slice(1)}` })[mailbox[0]] ?? mailbox;
 
 /** Return what `Confirm` asks before an action. */
 function question({ action, letter }) {
   if (action === "redrive") {
-    return { title: "Redrive all dead letters?", action: "Redrive", children: html`<p>All of them are processed again, for all callers. Failed tasks continue, and calls of models cost again.</p>` };
+    return {
+      title: "Redrive all dead letters?",
+      action: "Redrive",
+      children: html`
+        <p>All of them are processed again, for all callers. Failed tasks continue, and calls of models cost again.</p>
+      `,
+    };
   }
-  const [title, subject] = letter === "all" ? ["Discard all dead letters?", "They are"] : ["Discard this dead letter?", "It is"];
-  return { title, action: "Discard", children: html`<p>${subject} taken off this list without being processed, and can't be redriven later. The task's events keep the message.</p>` };
+  const [title, subject] =
+    letter === "all" ? ["Discard all dead letters?", "They are"] : ["Discard this dead letter?", "It is"];
+  return {
+    title,
+    action: "Discard",
+    children: html`
+      <p>
+        ${subject} taken off this list without being processed, and can't be redriven later. The task's events keep the
+        message.
+      </p>
+    `,
+  };
 }
 
 export function DeadLetters() {
@@ -33,32 +56,85 @@ export function DeadLetters() {
   const ask = (action, letter) => setAsked({ action, letter });
   const settle = async (action, letter) => {
     setAsked(null);
-    const chosen = letter === "all" ? { all: true } : { task_id: letter.task_id, seq: letter.seq, caller: letter.caller };
+    const chosen =
+      letter === "all" ? { all: true } : { task_id: letter.task_id, seq: letter.seq, caller: letter.caller };
     const done = action === "redrive" ? "processed again" : "discarded";
-    await perform(say, () => settleLetters(action, chosen), ({ count, failed }) => [
-      `${messages(count)} ${count === 1 ? "is" : "are"} ${done}.`,
-      { tone: failed.length ? "warn" : "good", more: failed.map((each) => html`<p>${callerOf(each.caller)}, ${each.task_id}: ${each.reason}</p>`) },
-    ]);
+    await perform(
+      say,
+      () => settleLetters(action, chosen),
+      ({ count, failed }) => [
+        `${messages(count)} ${count === 1 ? "is" : "are"} ${done}.`,
+        {
+          tone: failed.length ? "warn" : "good",
+          more: failed.map((each) => html`<p>${callerOf(each.caller)}, ${each.task_id}: ${each.reason}</p>`),
+        },
+      ],
+    );
     await data.reload();
   };
-  return html`<${Page} title="Dead letters" about="Messages and webhook deliveries that could not be processed, of all callers." data=${data}>${({ letters, hasMore }) => html`
-    ${notice}
-    ${letters.length
-      ? html`<div class="row">
-            <button type="button" class="button" onClick=${() => ask("redrive", "all")}>Redrive all…</button>
-            <button type="button" class="button" onClick=${() => ask("discard", "all")}>Discard all…</button>
-          </div>
-          <${Table} label="Dead letters" columns=${COLUMNS} rows=${letters.map((letter) => [
-            `${letter.caller}#${letter.task_id}#${letter.seq}`,
-            html`${letter.subject || "No subject"}<${Small}>${letter.sender} → ${mailboxName(letter.mailbox)}<//>`,
-            html`${letter.reason}<${Small}>${letter.attempts === 1 ? "1 attempt" : `${letter.attempts} attempts`}<//>`,
-            html`${callerOf(letter.caller)}<${Small}>${letter.task_id}<//>`,
-            html`<${Ago} time=${letter.timestamp} />`,
-            html`<button type="button" class="button small" aria-label=${`Redrive ${letter.subject}, event ${letter.seq} of ${letter.task_id}`} onClick=${() => void settle("redrive", letter)}>Redrive</button>
-              <button type="button" class="button small" aria-label=${`Discard ${letter.subject}, event ${letter.seq} of ${letter.task_id}`} onClick=${() => ask("discard", letter)}>Discard</button>`,
-          ])} />
-          <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />`
-      : html`<${Empty} title="No dead letters"><p>Every message could be processed.</p><//>`}
-    ${asked && html`<${Confirm} ...${question(asked)} onClose=${() => setAsked(null)} onConfirm=${() => void settle(asked.action, asked.letter)} />`}
-  `}<//>`;
+  return html`
+    <${Page}
+      title="Dead letters"
+      about="Messages and webhook deliveries that could not be processed, of all callers."
+      data=${data}>
+      ${({ letters, hasMore }) => html`
+        ${notice}
+        ${
+          letters.length
+            ? html`
+                <div class="row">
+                  <button type="button" class="button" onClick=${() => ask("redrive", "all")}>Redrive all…</button>
+                  <button type="button" class="button" onClick=${() => ask("discard", "all")}>Discard all…</button>
+                </div>
+                <${Table}
+                  label="Dead letters"
+                  columns=${COLUMNS}
+                  rows=${letters.map((letter) => [
+                    `${letter.caller}#${letter.task_id}#${letter.seq}`,
+                    html`
+                      ${letter.subject || "No subject"}
+                      <${Small}>${letter.sender} → ${mailboxName(letter.mailbox)}</${Small}>
+                    `,
+                    html`
+                      ${letter.reason}
+                      <${Small}>${letter.attempts === 1 ? "1 attempt" : `${letter.attempts} attempts`}</${Small}>
+                    `,
+                    html`
+                      ${callerOf(letter.caller)}
+                      <${Small}>${letter.task_id}</${Small}>
+                    `,
+                    html`<${Ago} time=${letter.timestamp} />`,
+                    html`
+                      <button
+                        type="button"
+                        class="button small"
+                        aria-label=${`Redrive ${letter.subject}, event ${letter.seq} of ${letter.task_id}`}
+                        onClick=${() => void settle("redrive", letter)}>
+                        Redrive
+                      </button>
+                      <button
+                        type="button"
+                        class="button small"
+                        aria-label=${`Discard ${letter.subject}, event ${letter.seq} of ${letter.task_id}`}
+                        onClick=${() => ask("discard", letter)}>
+                        Discard
+                      </button>
+                    `,
+                  ])} />
+                <${More} hasMore=${hasMore && limit < MOST} onClick=${() => setLimit(Math.min(MOST, limit + PAGE))} />
+              `
+            : html`<${Empty} title="No dead letters"><p>Every message could be processed.</p></${Empty}>`
+        }
+        ${
+          asked &&
+          html`
+            <${Confirm}
+              ...${question(asked)}
+              onClose=${() => setAsked(null)}
+              onConfirm=${() => void settle(asked.action, asked.letter)} />
+          `
+        }
+      `}
+    </${Page}>
+  `;
 }

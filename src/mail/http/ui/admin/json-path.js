@@ -2,7 +2,10 @@
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 
-/** Return `[start, end]` of the key (in a list: the beginning of the value) that a path names; null if it is not there. */
+/**
+ * Return `[start, end]` of the key (in a list: the beginning of the value) that a path names; null if it is not
+ * there.
+ */
 export function locate(text, path) {
   const wanted = path.split(".");
   const open = []; // of each object or list around: {isList, key}

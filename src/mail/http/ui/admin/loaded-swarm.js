@@ -15,9 +15,14 @@ const format = (swarm) => JSON.stringify(swarm, null, 2);
 
 export function LoadedSwarm() {
   const data = useData(dumpSwarm);
-  return html`<${Page} title="Loaded swarm" about="The swarm that runs, as an entry of swarms.json. Tasks continue with the new one from their next turn." data=${data}>
-    ${(swarm) => html`<${Editor} swarm=${swarm} reload=${data.reload} />`}
-  <//>`;
+  return html`
+    <${Page}
+      title="Loaded swarm"
+      about="The swarm that runs, as an entry of swarms.json. Tasks continue with the new one from their next turn."
+      data=${data}>
+      ${(swarm) => html`<${Editor} swarm=${swarm} reload=${data.reload} />`}
+    </${Page}>
+  `;
 }
 
 function Editor({ swarm, reload }) {
@@ -32,14 +37,22 @@ function Editor({ swarm, reload }) {
     setChecked(null);
   };
   const check = () =>
-    perform(say, () => checkSwarm(text), (result) => {
-      setChecked(result);
-      return "";
-    });
+    perform(
+      say,
+      () => checkSwarm(text),
+      (result) => {
+        setChecked(result);
+        return "";
+      },
+    );
   const load = async () => {
     setAsking(false);
     setChecked(null);
-    const isLoaded = await perform(say, () => loadSwarm(text), ({ swarm_name: name }) => `${name} is loaded. Tasks continue with it from their next turn.`);
+    const isLoaded = await perform(
+      say,
+      () => loadSwarm(text),
+      ({ swarm_name: name }) => `${name} is loaded. Tasks continue with it from their next turn.`,
+    );
     if (isLoaded) await reload();
   };
   const show = ([start, end]) => {
@@ -47,7 +60,8 @@ function Editor({ swarm, reload }) {
     field.focus();
     field.setSelectionRange(start, end);
     const lines = field.value.split("\n").length;
-    field.scrollTop = (field.scrollHeight * (field.value.slice(0, start).split("\n").length - 1)) / lines - field.clientHeight / 2;
+    field.scrollTop =
+      (field.scrollHeight * (field.value.slice(0, start).split("\n").length - 1)) / lines - field.clientHeight / 2;
   };
   const found = useRef();
   useEffect(() => {
@@ -56,36 +70,109 @@ function Editor({ swarm, reload }) {
   const isChanged = text !== format(swarm);
   const hidden = text.split(HIDDEN).length - 1;
   return html`
-    ${hidden > 0 && html`<${Notice} tone="warn">${hidden === 1 ? "One value looks" : `${hidden} values look`} like a secret and ${hidden === 1 ? "is" : "are"} shown as (hidden). Write ${hidden === 1 ? "the value" : "the values"} or remove the ${hidden === 1 ? "key" : "keys"} before you load the swarm.<//>`}
-    <div class="field"><label for="swarm-text">swarms.json entry</label>
-      <textarea id="swarm-text" ref=${editor} class="mono swarm-text" spellcheck="false" autocomplete="off" aria-describedby="swarm-found" value=${text} onInput=${edit}></textarea>
+    ${
+      hidden > 0 &&
+      html`
+        <${Notice} tone="warn">
+          ${hidden === 1 ? "One value looks" : `${hidden} values look`} like a secret
+          and ${hidden === 1 ? "is" : "are"} shown as (hidden). Write ${hidden === 1 ? "the value" : "the values"} or
+          remove the ${hidden === 1 ? "key" : "keys"} before you load the swarm.
+        </${Notice}>
+      `
+    }
+    <div class="field">
+      <label for="swarm-text">swarms.json entry</label>
+      <textarea
+        id="swarm-text"
+        ref=${editor}
+        class="mono swarm-text"
+        spellcheck="false"
+        autocomplete="off"
+        aria-describedby="swarm-found"
+        value=${text}
+        onInput=${edit}></textarea>
     </div>
     <div class="row">
-      <${WorkButton} onClick=${check}>Check<//>
-      ${!token.isSession && html`<button type="button" class="button primary" disabled=${!isChanged} onClick=${() => setAsking(true)}>Load…</button>`}
-      <button type="button" class="button quiet-button" disabled=${!isChanged} onClick=${() => (setText(format(swarm)), setChecked(null))}>Discard the changes</button>
+      <${WorkButton} onClick=${check}>Check</${WorkButton}>
+      ${
+        !token.isSession &&
+        html`
+          <button type="button" class="button primary" disabled=${!isChanged} onClick=${() => setAsking(true)}>
+            Load…
+          </button>
+        `
+      }
+      <button
+        type="button"
+        class="button quiet-button"
+        disabled=${!isChanged}
+        onClick=${() => (setText(format(swarm)), setChecked(null))}>
+        Discard the changes
+      </button>
     </div>
-    ${token.isSession && html`<p class="quiet small-text">A browser's session can't load a swarm, as that would outlive it. Save the entry to a file.</p><${Command} text=${LOAD} />`}
+    ${
+      token.isSession &&
+      html`
+        <p class="quiet small-text">
+          A browser's session can't load a swarm, as that would outlive it. Save the entry to a file.
+        </p>
+        <${Command} text=${LOAD} />
+      `
+    }
     ${notice}
-    <div id="swarm-found" ref=${found} aria-live="polite">${checked && html`<${Checked} checked=${checked} text=${text} show=${show} />`}</div>
-    ${isAsking && html`<${Confirm} title="Load this swarm?" action="Load" onClose=${() => setAsking(false)} onConfirm=${() => void load()}>
-      <p>It replaces the swarm that runs, in every process of this server. Running tasks continue with it from their next turn.</p>
-      <p>It stays until another one is loaded or the configured swarm changes.</p>
-    <//>`}
+    <div id="swarm-found" ref=${found} aria-live="polite">
+      ${checked && html`<${Checked} checked=${checked} text=${text} show=${show} />`}
+    </div>
+    ${
+      isAsking &&
+      html`
+        <${Confirm}
+          title="Load this swarm?"
+          action="Load"
+          onClose=${() => setAsking(false)}
+          onConfirm=${() => void load()}>
+          <p>
+            It replaces the swarm that runs, in every process of this server. Running tasks continue with it from their
+            next turn.
+          </p>
+          <p>It stays until another one is loaded or the configured swarm changes.</p>
+        </${Confirm}>
+      `
+    }
   `;
 }
 
 /** `show(span)` selects a part of the text. */
 function Checked({ checked, text, show }) {
-  if (checked.valid) return html`<${Notice} tone="good" title="This swarm can be loaded.">Agents: ${checked.agents.join(", ")}<//>`;
-  return html`<${Notice} tone="bad" title=${checked.problems.length === 1 ? "One problem" : `${checked.problems.length} problems`}>
-    <ul class="problems">${checked.problems.map(({ path, problem }) => html`<li><${Place} path=${path} span=${path && locate(text, path)} show=${show} /> ${problem}</li>`)}</ul>
-  <//>`;
+  if (checked.valid)
+    return html`
+      <${Notice} tone="good" title="This swarm can be loaded.">Agents: ${checked.agents.join(", ")}</${Notice}>
+    `;
+  return html`
+    <${Notice}
+      tone="bad"
+      title=${checked.problems.length === 1 ? "One problem" : `${checked.problems.length} problems`}>
+      <ul class="problems">
+        ${checked.problems.map(
+          ({ path, problem }) => html`
+            <li>
+              <${Place} path=${path} span=${path && locate(text, path)} show=${show} />
+              ${" "}${problem}
+            </li>
+          `,
+        )}
+      </ul>
+    </${Notice}>
+  `;
 }
 
 /** The path of a problem; a click leads to its place in the text. */
 function Place({ path, span, show }) {
   if (!path) return "The text";
   if (!span) return html`<code>${path}</code>`;
-  return html`<button type="button" class="link-button" title="Show it in the text" onClick=${() => show(span)}><code>${path}</code></button>`;
+  return html`
+    <button type="button" class="link-button" title="Show it in the text" onClick=${() => show(span)}>
+      <code>${path}</code>
+    </button>
+  `;
 }

@@ -7,8 +7,8 @@ import { Loading, Notice } from "../components/notice.js";
 import { html, useCallback, useEffect, useRef, useState } from "../html.js";
 
 /**
- * Return `{data, problem, reload}` of `load()`, which is called again when `about` changes and, with `every`, each so many
- * seconds while the page is visible, less often after failures. Data stays while it is loaded again.
+ * Return `{data, problem, reload}` of `load()`, which is called again when `about` changes and, with `every`, each so
+ * many seconds while the page is visible, less often after failures. Data stays while it is loaded again.
  */
 export function useData(load, { about = [], every = 0 } = {}) {
   const [state, setState] = useState({ data: null, problem: null });
@@ -39,41 +39,87 @@ export function Page({ title, about, data, children }) {
   const { data: loaded, problem, reload } = data;
   return html`
     <div class="admin-page">
-      <div class="admin-title"><h2>${title}</h2>${about && html`<p class="quiet">${about}</p>`}</div>
-      ${problem && html`<${Notice} tone=${problem.status === 404 ? "plain" : "bad"} action=${problem.permanent ? null : { name: "Try again", onClick: reload }}>${problem.message}<//>`}
+      <div class="admin-title">
+        <h2>${title}</h2>
+        ${about && html`<p class="quiet">${about}</p>`}
+      </div>
+      ${
+        problem &&
+        html`
+          <${Notice}
+            tone=${problem.status === 404 ? "plain" : "bad"}
+            action=${problem.permanent ? null : { name: "Try again", onClick: reload }}>
+            ${problem.message}
+          </${Notice}>
+        `
+      }
       ${loaded !== null ? children(loaded) : !problem && html`<${Loading} />`}
     </div>
   `;
 }
 
 /**
- * A table: `columns` are `[title, class]`, `rows` are `[key, …cells]`. The first cell names its row. Where there is little
- * room, each row is a card (which is why the roles are spelt out: browsers drop them when CSS changes how a table is shown).
+ * A table: `columns` are `[title, class]`, `rows` are `[key, …cells]`. The first cell names its row. Where there is
+ * little room, each row is a card (which is why the roles are spelt out: browsers drop them when CSS changes how a
+ * table is shown).
  */
 export function Table({ label, columns, rows }) {
   const cell = (content, [title, name = ""], at) =>
     at === 0
       ? html`<th role="rowheader" scope="row" class=${name}>${content}</th>`
       : html`<td role="cell" class=${name} data-title=${title}><div>${content}</div></td>`;
-  return html`<div class="admin-table"><table role="table" aria-label=${label}>
-    <thead role="rowgroup"><tr role="row">
-      ${columns.map(([title, name]) => html`<th role="columnheader" scope="col" class=${name}>${title || html`<span class="hidden-label">Actions</span>`}</th>`)}
-    </tr></thead>
-    <tbody role="rowgroup">${rows.map(([key, ...cells]) => html`<tr role="row" key=${key}>${cells.map((content, at) => cell(content, columns[at], at))}</tr>`)}</tbody>
-  </table></div>`;
+  return html`
+    <div class="admin-table">
+      <table role="table" aria-label=${label}>
+        <thead role="rowgroup">
+          <tr role="row">
+            ${columns.map(
+              ([title, name]) => html`
+                <th role="columnheader" scope="col" class=${name}>
+                  ${title || html`<span class="hidden-label">Actions</span>`}
+                </th>
+              `,
+            )}
+          </tr>
+        </thead>
+        <tbody role="rowgroup">
+          ${rows.map(
+            ([key, ...cells]) => html`
+              <tr role="row" key=${key}>${cells.map((content, at) => cell(content, columns[at], at))}</tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    </div>
+  `;
 }
 
 /** A second line of a cell. */
 export const Small = ({ children }) => html`<span class="quiet small-text second">${children}</span>`;
 
 /** A button for more rows, if there are more. */
-export const More = ({ hasMore, onClick }) => hasMore && html`<button type="button" class="button small" onClick=${onClick}>Show more</button>`;
+export const More = ({ hasMore, onClick }) =>
+  hasMore && html`<button type="button" class="button small" onClick=${onClick}>Show more</button>`;
 
-/** Return `[said, say]`: `said` is a notice (or null) with what became of an action; `say(text, {tone, more})` sets it. */
+/**
+ * Return `[said, say]`: `said` is a notice (or null) with what became of an action; `say(text, {tone, more})` sets
+ * it.
+ */
 export function useNotice() {
   const [said, setSaid] = useState(null);
   const say = (text, { tone = "good", more } = {}) => setSaid(text && { text, tone, more });
-  const notice = html`<div class="admin-said" aria-live="polite">${said && html`<${Notice} tone=${said.tone} title=${said.text} action=${{ name: "Close", onClick: () => say("") }}>${said.more}<//>`}</div>`;
+  const notice = html`
+    <div class="admin-said" aria-live="polite">
+      ${
+        said &&
+        html`
+          <${Notice} tone=${said.tone} title=${said.text} action=${{ name: "Close", onClick: () => say("") }}>
+            ${said.more}
+          </${Notice}>
+        `
+      }
+    </div>
+  `;
   return [notice, say];
 }
 
@@ -92,18 +138,36 @@ export async function perform(say, action, done) {
 
 /** A labelled field of a form. */
 export function Field({ label, help, children, id }) {
-  return html`<div class="field"><label for=${id}>${label}</label>${children}${help && html`<p class="quiet small-text" id=${`${id}-help`}>${help}</p>`}</div>`;
+  return html`
+    <div class="field">
+      <label for=${id}>${label}</label>
+      ${children}${help && html`<p class="quiet small-text" id=${`${id}-help`}>${help}</p>`}
+    </div>
+  `;
 }
 
 /**
- * A part of a page that is folded until one wants to add something: a form or, for a browser's session, which may make nothing
- * that outlives it, the command to run instead.
+ * A part of a page that is folded until one wants to add something: a form or, for a browser's session, which may
+ * make nothing that outlives it, the command to run instead.
  */
 export function Adding({ title, command, children }) {
-  return html`<details class="card adding"><summary>${title}</summary>${children && !token.isSession ? children : html`<${Command} text=${command} />`}</details>`;
+  return html`
+    <details class="card adding">
+      <summary>${title}</summary>
+      ${children && !token.isSession ? children : html`<${Command} text=${command} />`}
+    </details>
+  `;
 }
 
 /** A command to run where the server runs. */
 export function Command({ text }) {
-  return html`<div class="admin-command"><p class="quiet small-text">Run this where the server runs:</p><div class="code secret"><pre>${text}</pre><${CopyButton} text=${text} label="Copy the command" /></div></div>`;
+  return html`
+    <div class="admin-command">
+      <p class="quiet small-text">Run this where the server runs:</p>
+      <div class="code secret">
+        <pre>${text}</pre>
+        <${CopyButton} text=${text} label="Copy the command" />
+      </div>
+    </div>
+  `;
 }

@@ -29,7 +29,8 @@ export async function turns({ task_id, caller }) {
   return found;
 }
 
-export const cancelTask = ({ task_id, caller, reason }) => request("POST", "task/cancel", { body: { task_id, caller, reason }, headers: { Prefer: "wait=0" } });
+export const cancelTask = ({ task_id, caller, reason }) =>
+  request("POST", "task/cancel", { body: { task_id, caller, reason }, headers: { Prefer: "wait=0" } });
 
 export const tokens = async () => (await read("tokens")).tokens;
 export const revokeToken = (number) => request("DELETE", `tokens/${encodeURIComponent(number)}`);
@@ -67,9 +68,13 @@ export const deleteWebhook = (id) => api.request("DELETE", `webhooks/${encodeURI
 
 /** Return the webhooks of all callers, without what is secret. */
 export const allWebhooks = async () => (await read("webhooks", { all: true })).webhooks;
-export const disableWebhook = async ({ id, caller }) => (await request("DELETE", `webhooks/${encodeURIComponent(id)}`, { query: { caller } })).json();
+export const disableWebhook = async ({ id, caller }) =>
+  (await request("DELETE", `webhooks/${encodeURIComponent(id)}`, { query: { caller } })).json();
 
-/** Return the pages of usage since a time (undefined: from the start), `most` of them; `isComplete` unless there are more. */
+/**
+ * Return the pages of usage since a time (undefined: from the start), `most` of them; `isComplete` unless there are
+ * more.
+ */
 export async function usage({ since, most = 10 }) {
   const pages = [];
   let cursor;

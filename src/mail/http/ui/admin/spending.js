@@ -1,9 +1,18 @@
 // What tasks have cost, as rows of a table with bars. Pure, for tests in node.
 
-const COUNTS = ["calls", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost", "unpriced_calls"];
+const COUNTS = [
+  "calls",
+  "input_tokens",
+  "cached_tokens",
+  "output_tokens",
+  "reasoning_tokens",
+  "cost",
+  "unpriced_calls",
+];
 const DAY = 86_400_000;
 
-const plus = (one = {}, other = {}) => Object.fromEntries(COUNTS.map((name) => [name, (one[name] ?? 0) + (other[name] ?? 0)]));
+const plus = (one = {}, other = {}) =>
+  Object.fromEntries(COUNTS.map((name) => [name, (one[name] ?? 0) + (other[name] ?? 0)]));
 
 /** Add up the pages of `GET /usage`. */
 export function addUp(pages) {
@@ -25,12 +34,17 @@ export const dayOf = (time) => new Date(time).toISOString().slice(0, 10);
 export function fillDays(days, since, until) {
   const names = new Set(Object.keys(days));
   for (let time = until; time >= since; time -= DAY) names.add(dayOf(time));
-  return Object.fromEntries([...names].sort().reverse().map((name) => [name, days[name] ?? plus()]));
+  return Object.fromEntries(
+    [...names]
+      .sort()
+      .reverse()
+      .map((name) => [name, days[name] ?? plus()]),
+  );
 }
 
 /**
- * Return `{rows, measure}`: `rows` are `{name, usage, share}`, where `share` (0 to 1) is the length of the bar. Bars show
- * costs; where no price is known at all, they show tokens.
+ * Return `{rows, measure}`: `rows` are `{name, usage, share}`, where `share` (0 to 1) is the length of the bar. Bars
+ * show costs; where no price is known at all, they show tokens.
  */
 export function asRows(usages, { isSorted = true } = {}) {
   const entries = Object.entries(usages);

@@ -7,6 +7,10 @@ import { html, useState } from "../html.js";
 import { Adding, Page, Small, Table, perform, useData, useNotice } from "./page.js";
 import { revokeToken, tokens } from "./requests.js";
 
+const ABOUT =
+  "API keys that this server has issued, and the sessions of browsers that signed in with a link. The " +
+  "server stores only their digests.";
+
 const COLUMNS = [["Caller", "wide"], ["Role"], ["Kind"], ["Created", "nowrap"], ["Expires"], ["", "actions"]];
 const COMMAND = "mail token create --role user --id alice --days 90";
 
@@ -16,25 +20,74 @@ export function Tokens() {
   const [doomed, setDoomed] = useState(null);
   const revoke = async (token) => {
     setDoomed(null);
-    await perform(say, () => revokeToken(token.number), () => `The token of ${token.role}:${token.id} is revoked.`);
+    await perform(
+      say,
+      () => revokeToken(token.number),
+      () => `The token of ${token.role}:${token.id} is revoked.`,
+    );
     await data.reload();
   };
-  return html`<${Page} title="Tokens" about="API keys that this server has issued, and the sessions of browsers that signed in with a link. The server stores only their digests." data=${data}>${(found) => html`
-    ${notice}
-    <${Adding} title="Create a token" command=${COMMAND} />
-    <${Table} label="Tokens" columns=${COLUMNS} rows=${found.map((token) => [
-      token.number,
-      html`${token.id}${token.current && html` <${Chip} tone="accent">you<//>`}`,
-      token.role,
-      html`${token.session ? "browser session" : "API key"}<${Small}>${token.number}<//>`,
-      html`<${Ago} time=${token.created} />`,
-      token.expires ? html`<time datetime=${token.expires}>${new Date(token.expires).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}</time>` : "never",
-      html`<button type="button" class="button small" aria-label=${`Revoke the token of ${token.role}:${token.id}, number ${token.number}`} onClick=${() => setDoomed(token)}>Revoke</button>`,
-    ])} />
-    ${doomed && html`<${Confirm} title="Revoke this token?" action="Revoke" onClose=${() => setDoomed(null)} onConfirm=${() => void revoke(doomed)}>
-      <p>It is refused immediately, and by other processes of the server within five seconds. The tasks of <strong>${doomed.role}:${doomed.id}</strong> stay.</p>
-      ${!doomed.session && html`<p>Sessions of sign-in links that were made with it end as well.</p>`}
-      ${doomed.current && html`<p><strong>This page uses it: sign in again afterwards.</strong></p>`}
-    <//>`}
-  `}<//>`;
+  return html`
+    <${Page} title="Tokens" about=${ABOUT} data=${data}>
+      ${(found) => html`
+        ${notice}
+        <${Adding} title="Create a token" command=${COMMAND} />
+        <${Table}
+          label="Tokens"
+          columns=${COLUMNS}
+          rows=${found.map((token) => [
+            token.number,
+            html`
+              ${token.id}${
+                token.current &&
+                html`
+                  ${" "}
+                  <${Chip} tone="accent">you</${Chip}>
+                `
+              }
+            `,
+            token.role,
+            html`
+              ${token.session ? "browser session" : "API key"}
+              <${Small}>${token.number}</${Small}>
+            `,
+            html`<${Ago} time=${token.created} />`,
+            token.expires
+              ? html`
+                  <time datetime=${token.expires}>
+                    ${new Date(token.expires).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}
+                  </time>
+                `
+              : "never",
+            html`
+              <button
+                type="button"
+                class="button small"
+                aria-label=${`Revoke the token of ${token.role}:${token.id}, number ${token.number}`}
+                onClick=${() => setDoomed(token)}>
+                Revoke
+              </button>
+            `,
+          ])} />
+        ${
+          doomed &&
+          html`
+            <${Confirm}
+              title="Revoke this token?"
+              action="Revoke"
+              onClose=${() => setDoomed(null)}
+              onConfirm=${() => void revoke(doomed)}>
+              <p>
+                It is refused immediately, and by other processes of the server within five seconds. The tasks of${" "}
+                <strong>${doomed.role}:${doomed.id}</strong>
+                ${" "}stay.
+              </p>
+              ${!doomed.session && html`<p>Sessions of sign-in links that were made with it end as well.</p>`}
+              ${doomed.current && html`<p><strong>This page uses it: sign in again afterwards.</strong></p>`}
+            </${Confirm}>
+          `
+        }
+      `}
+    </${Page}>
+  `;
 }

@@ -10,11 +10,23 @@ import { html } from "../html.js";
 import { Small, Table, useData } from "./page.js";
 import { turns } from "./requests.js";
 
-const COLUMNS = [["Agent"], ["State"], ["Began", "nowrap"], ["Duration", "number"], ["Actions", "number"], ["Tokens", "number"], ["Cost", "number"]];
+const COLUMNS = [
+  ["Agent"],
+  ["State"],
+  ["Began", "nowrap"],
+  ["Duration", "number"],
+  ["Actions", "number"],
+  ["Tokens", "number"],
+  ["Cost", "number"],
+];
 const TONES = { ok: "good", failed: "bad", discarded: "plain" };
 
 const count = (number) => number.toLocaleString("en");
-const time = (text) => html`<time datetime=${text}>${new Date(text).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" })}</time>`;
+const time = (text) => html`
+  <time datetime=${text}>
+    ${new Date(text).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" })}
+  </time>
+`;
 
 /** Return the models that a turn has called. */
 const modelsOf = ({ timing }) => [...new Set((timing?.model_calls ?? []).map(({ model }) => model))].join(", ");
@@ -22,22 +34,38 @@ const modelsOf = ({ timing }) => [...new Set((timing?.model_calls ?? []).map(({ 
 /** `caller` is the owner of `task`, a summary. */
 export function TurnsDialog({ task, caller, onClose }) {
   const { data, problem } = useData(() => turns({ task_id: task.task_id, caller }), { about: [task.task_id, caller] });
-  return html`<${Dialog} title=${`Turns of ${task.title || task.task_id}`} isWide onClose=${onClose}>
-    <div class="admin-turns">
-      <p class="quiet small-text">${caller}, ${task.task_id}. Admins see who works and what it costs, not what is written. The server logs each look.</p>
-      ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
-      ${!data && !problem && html`<${Loading} />`}
-      ${data?.length === 0 && html`<${Empty} title="No turn is over yet" />`}
-      ${data?.length > 0 && html`<${Table} label="Turns" columns=${COLUMNS} rows=${data.map((turn) => [
-        turn.first,
-        html`<${AgentName} name=${turn.agent} />${modelsOf(turn) && html`<${Small}>${modelsOf(turn)}<//>`}`,
-        html`<${Chip} tone=${TONES[turn.state]} dot>${turn.state}<//>`,
-        time(turn.timing?.began ?? turn.committed),
-        turn.timing ? formatTook(turn.timing.seconds) : "< 1 s",
-        turn.failed_actions ? `${turn.actions}, ${turn.failed_actions} failed` : count(turn.actions),
-        turn.usage?.calls ? `${count(turn.usage.input_tokens)} → ${count(turn.usage.output_tokens)}` : "–",
-        formatCost(turn.usage ?? {}) || "–",
-      ])} />`}
-    </div>
-  <//>`;
+  return html`
+    <${Dialog} title=${`Turns of ${task.title || task.task_id}`} isWide onClose=${onClose}>
+      <div class="admin-turns">
+        <p class="quiet small-text">
+          ${caller}, ${task.task_id}. Admins see who works and what it costs, not what is written. The server logs each
+          look.
+        </p>
+        ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+        ${!data && !problem && html`<${Loading} />`}
+        ${data?.length === 0 && html`<${Empty} title="No turn is over yet" />`}
+        ${
+          data?.length > 0 &&
+          html`
+            <${Table}
+              label="Turns"
+              columns=${COLUMNS}
+              rows=${data.map((turn) => [
+                turn.first,
+                html`
+                  <${AgentName} name=${turn.agent} />
+                  ${modelsOf(turn) && html`<${Small}>${modelsOf(turn)}</${Small}>`}
+                `,
+                html`<${Chip} tone=${TONES[turn.state]} dot>${turn.state}</${Chip}>`,
+                time(turn.timing?.began ?? turn.committed),
+                turn.timing ? formatTook(turn.timing.seconds) : "< 1 s",
+                turn.failed_actions ? `${turn.actions}, ${turn.failed_actions} failed` : count(turn.actions),
+                turn.usage?.calls ? `${count(turn.usage.input_tokens)} → ${count(turn.usage.output_tokens)}` : "–",
+                formatCost(turn.usage ?? {}) || "–",
+              ])} />
+          `
+        }
+      </div>
+    </${Dialog}>
+  `;
 }

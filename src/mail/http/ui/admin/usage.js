@@ -39,35 +39,98 @@ export function Usage() {
     },
     { about: [days], every: 30 },
   );
-  return html`<${Page} title="Usage and cost" about="Model calls of all callers' tasks. A task counts on the day it began, in UTC." data=${data}>${({ sums, isComplete, since, until }) => html`
-    <div class="row admin-filters">
-      <${Field} label="Period" id="usage-period"><select id="usage-period" value=${period} onChange=${(event) => setPeriod(Number(event.currentTarget.value))}>
-        ${PERIODS.map(([name], at) => html`<option value=${at}>${name}</option>`)}
-      </select><//>
-      <${Field} label="Group by" id="usage-group"><select id="usage-group" value=${group} onChange=${(event) => setGroup(event.currentTarget.value)}>
-        ${GROUPS.map(([id, name]) => html`<option value=${id}>${name.toLowerCase()}</option>`)}
-      </select><//>
-    </div>
-    ${!isComplete && html`<${Notice} tone="warn">Only the newest ${count(sums.tasks)} tasks are counted. Choose a shorter period.<//>`}
-    <dl class="figures">
-      <div><dt>Cost</dt><dd>${formatCost(sums.total) || "–"}</dd></div>
-      <div><dt>Model calls</dt><dd>${count(sums.total.calls)}</dd></div>
-      <div><dt>Tokens in</dt><dd>${count(sums.total.input_tokens)}</dd></div>
-      <div><dt>Tokens out</dt><dd>${count(sums.total.output_tokens)}</dd></div>
-      <div><dt>Tasks</dt><dd>${count(sums.tasks)}</dd></div>
-    </dl>
-    ${sums.total.unpriced_calls > 0 && sums.total.unpriced_calls < sums.total.calls && html`<p class="quiet small-text">The price of ${count(sums.total.unpriced_calls)} of these calls is unknown.</p>`}
-    ${sums.total.calls ? html`<${Bars} title=${GROUPS.find(([id]) => id === group)[1]} usages=${group === "days" && since ? fillDays(sums.days, since, until) : sums[group]} isSorted=${group !== "days"} />` : html`<${Empty} title="No calls of models in this period" />`}
-  `}<//>`;
+  return html`
+    <${Page}
+      title="Usage and cost"
+      about="Model calls of all callers' tasks. A task counts on the day it began, in UTC."
+      data=${data}>
+      ${({ sums, isComplete, since, until }) => html`
+        <div class="row admin-filters">
+          <${Field} label="Period" id="usage-period">
+            <select
+              id="usage-period"
+              value=${period}
+              onChange=${(event) => setPeriod(Number(event.currentTarget.value))}>
+              ${PERIODS.map(([name], at) => html`<option value=${at}>${name}</option>`)}
+            </select>
+          </${Field}>
+          <${Field} label="Group by" id="usage-group">
+            <select id="usage-group" value=${group} onChange=${(event) => setGroup(event.currentTarget.value)}>
+              ${GROUPS.map(([id, name]) => html`<option value=${id}>${name.toLowerCase()}</option>`)}
+            </select>
+          </${Field}>
+        </div>
+        ${
+          !isComplete &&
+          html`
+            <${Notice} tone="warn">
+              Only the newest ${count(sums.tasks)} tasks are counted. Choose a shorter period.
+            </${Notice}>
+          `
+        }
+        <dl class="figures">
+          <div>
+            <dt>Cost</dt>
+            <dd>${formatCost(sums.total) || "–"}</dd>
+          </div>
+          <div>
+            <dt>Model calls</dt>
+            <dd>${count(sums.total.calls)}</dd>
+          </div>
+          <div>
+            <dt>Tokens in</dt>
+            <dd>${count(sums.total.input_tokens)}</dd>
+          </div>
+          <div>
+            <dt>Tokens out</dt>
+            <dd>${count(sums.total.output_tokens)}</dd>
+          </div>
+          <div>
+            <dt>Tasks</dt>
+            <dd>${count(sums.tasks)}</dd>
+          </div>
+        </dl>
+        ${
+          sums.total.unpriced_calls > 0 &&
+          sums.total.unpriced_calls < sums.total.calls &&
+          html`
+            <p class="quiet small-text">The price of ${count(sums.total.unpriced_calls)} of these calls is unknown.</p>
+          `
+        }
+        ${
+          sums.total.calls
+            ? html`
+                <${Bars}
+                  title=${GROUPS.find(([id]) => id === group)[1]}
+                  usages=${group === "days" && since ? fillDays(sums.days, since, until) : sums[group]}
+                  isSorted=${group !== "days"} />
+              `
+            : html`<${Empty} title="No calls of models in this period" />`
+        }
+      `}
+    </${Page}>
+  `;
 }
 
 function Bars({ title, usages, isSorted }) {
   const { rows, measure } = asRows(usages, { isSorted });
-  const columns = [[title, "name"], [measure === "cost" ? "By cost" : "By tokens", "bar-cell"], ...NUMBERS.map((number) => [number, "number"])];
-  return html`<${Table} label=${`Usage by ${title.toLowerCase()}`} columns=${columns} rows=${rows.map(({ name, usage: each, share }) => [
-    name,
-    name,
-    share > 0 && html`<span class="usage-bar" aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>`,
-    ...(each.calls ? [formatCost(each), ...[each.calls, each.input_tokens, each.cached_tokens, each.output_tokens].map(count)] : NUMBERS.map(() => "–")),
-  ])} />`;
+  const columns = [
+    [title, "name"],
+    [measure === "cost" ? "By cost" : "By tokens", "bar-cell"],
+    ...NUMBERS.map((number) => [number, "number"]),
+  ];
+  return html`
+    <${Table}
+      label=${`Usage by ${title.toLowerCase()}`}
+      columns=${columns}
+      rows=${rows.map(({ name, usage: each, share }) => [
+        name,
+        name,
+        share > 0 &&
+          html`<span class="usage-bar" aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>`,
+        ...(each.calls
+          ? [formatCost(each), ...[each.calls, each.input_tokens, each.cached_tokens, each.output_tokens].map(count)]
+          : NUMBERS.map(() => "–")),
+      ])} />
+  `;
 }

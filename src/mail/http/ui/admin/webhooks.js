@@ -9,66 +9,168 @@ import { Adding, Field, Page, Small, Table, perform, useData, useNotice } from "
 import { callerOf } from "./all-tasks.js";
 import { allWebhooks, deleteWebhook, disableWebhook, registerWebhook, webhooks } from "./requests.js";
 
-const COLUMNS = [["URL", "wide"], ["Events", "breakable"], ["Secret", "breakable"], ["Created", "nowrap"], ["", "actions"]];
+const COLUMNS = [
+  ["URL", "wide"],
+  ["Events", "breakable"],
+  ["Secret", "breakable"],
+  ["Created", "nowrap"],
+  ["", "actions"],
+];
 const OTHERS = [["Host", "wide"], ["Caller"], ["State"], ["Secret"], ["Created", "nowrap optional"], ["", "actions"]];
 
 export function Webhooks({ caller }) {
   const mine = `${caller.role}:${caller.id}`;
-  const data = useData(async () => {
-    const [own, all] = await Promise.all([webhooks(), allWebhooks()]);
-    return { own, others: all.filter((each) => callerOf(each.caller) !== mine) };
-  }, { every: 15 });
+  const data = useData(
+    async () => {
+      const [own, all] = await Promise.all([webhooks(), allWebhooks()]);
+      return { own, others: all.filter((each) => callerOf(each.caller) !== mine) };
+    },
+    { every: 15 },
+  );
   const [notice, say] = useNotice();
   const [doomed, setDoomed] = useState(null);
   const remove = async (webhook) => {
     setDoomed(null);
-    await perform(say, () => deleteWebhook(webhook.id), () => "The webhook is deleted. Tasks that began with it keep it.");
+    await perform(
+      say,
+      () => deleteWebhook(webhook.id),
+      () => "The webhook is deleted. Tasks that began with it keep it.",
+    );
     await data.reload();
   };
   const [disabled, setDisabled] = useState(null);
   const disable = async (webhook) => {
     setDisabled(null);
-    await perform(say, () => disableWebhook({ id: webhook.id, caller: callerOf(webhook.caller) }), ({ tasks }) => `The webhook is disabled, in ${tasks === 1 ? "1 task" : `${tasks} tasks`} as well.`);
+    await perform(
+      say,
+      () => disableWebhook({ id: webhook.id, caller: callerOf(webhook.caller) }),
+      ({ tasks }) => `The webhook is disabled, in ${tasks === 1 ? "1 task" : `${tasks} tasks`} as well.`,
+    );
     await data.reload();
   };
-  return html`<${Page} title="Webhooks" about=${`URLs that receive the events of the tasks that ${mine} begins. Each caller has webhooks of their own.`} data=${data}>${({ own: found, others }) => html`
-    ${notice}
-    <${Adding} title="Register a webhook" command="mail webhook register https://hooks.example/mail"><${NewWebhook} onRegistered=${() => (say("The webhook is registered, for tasks that begin from now on."), void data.reload())} /><//>
-    ${found.length
-      ? html`<${Table} label="Webhooks" columns=${COLUMNS} rows=${found.map((webhook) => [
-          webhook.id,
-          html`${webhook.url}<${Small}>${webhook.id}<//>`,
-          webhook.events.includes("*") ? "all" : webhook.events.join(", "),
-          webhook.secret_ref ? html`<span class="mono">${webhook.secret_ref}</span>` : "not signed",
-          html`<${Ago} time=${webhook.created} />`,
-          html`<button type="button" class="button small" aria-label=${`Delete the webhook ${webhook.url}`} onClick=${() => setDoomed(webhook)}>Delete</button>`,
-        ])} />`
-      : html`<${Empty} title="No webhooks yet" />`}
-    <div class="admin-title"><h3>Webhooks of other callers</h3><p class="quiet">Of their URLs you see the host. The counts are of the newest 200 tasks of all callers.</p></div>
-    ${others.length
-      ? html`<${Table} label="Webhooks of other callers" columns=${OTHERS} rows=${others.map((webhook) => [
-          `${webhook.caller}#${webhook.id}`,
-          html`${webhook.host}<${Small}>${webhook.id}<//>`,
-          callerOf(webhook.caller),
-          html`<${State} webhook=${webhook} />`,
-          webhook.is_signed ? "signed" : "not signed",
-          webhook.created ? html`<${Ago} time=${webhook.created} />` : "in tasks only",
-          html`<button type="button" class="button small" aria-label=${`Disable the webhook ${webhook.id} of ${callerOf(webhook.caller)}`} onClick=${() => setDisabled(webhook)}>Disable</button>`,
-        ])} />`
-      : html`<p class="quiet">No other caller has one.</p>`}
-    ${disabled && html`<${Confirm} title="Disable this webhook?" action="Disable" onClose=${() => setDisabled(null)} onConfirm=${() => void disable(disabled)}>
-      <p class="breakable">${disabled.host} receives nothing more of the tasks of ${callerOf(disabled.caller)}, those that run included. Events that wait are not sent.</p>
-      <p>The timelines of these tasks and the server's log say that you have disabled it. Its owner can register it again.</p>
-    <//>`}
-    ${doomed && html`<${Confirm} title="Delete this webhook?" action="Delete" onClose=${() => setDoomed(null)} onConfirm=${() => void remove(doomed)}>
-      <p class="breakable">${doomed.url} receives nothing of tasks that begin from now on.</p>
-    <//>`}
-  `}<//>`;
+  const onRegistered = () => {
+    say("The webhook is registered, for tasks that begin from now on.");
+    void data.reload();
+  };
+  return html`
+    <${Page}
+      title="Webhooks"
+      about=${`URLs that receive the events of the tasks that ${mine} begins. Each caller has webhooks of their own.`}
+      data=${data}>
+      ${({ own: found, others }) => html`
+        ${notice}
+        <${Adding} title="Register a webhook" command="mail webhook register https://hooks.example/mail">
+          <${NewWebhook} onRegistered=${onRegistered} />
+        </${Adding}>
+        ${
+          found.length
+            ? html`
+                <${Table}
+                  label="Webhooks"
+                  columns=${COLUMNS}
+                  rows=${found.map((webhook) => [
+                    webhook.id,
+                    html`
+                      ${webhook.url}
+                      <${Small}>${webhook.id}</${Small}>
+                    `,
+                    webhook.events.includes("*") ? "all" : webhook.events.join(", "),
+                    webhook.secret_ref ? html`<span class="mono">${webhook.secret_ref}</span>` : "not signed",
+                    html`<${Ago} time=${webhook.created} />`,
+                    html`
+                      <button
+                        type="button"
+                        class="button small"
+                        aria-label=${`Delete the webhook ${webhook.url}`}
+                        onClick=${() => setDoomed(webhook)}>
+                        Delete
+                      </button>
+                    `,
+                  ])} />
+              `
+            : html`<${Empty} title="No webhooks yet" />`
+        }
+        <div class="admin-title">
+          <h3>Webhooks of other callers</h3>
+          <p class="quiet">Of their URLs you see the host. The counts are of the newest 200 tasks of all callers.</p>
+        </div>
+        ${
+          others.length
+            ? html`
+                <${Table}
+                  label="Webhooks of other callers"
+                  columns=${OTHERS}
+                  rows=${others.map((webhook) => [
+                    `${webhook.caller}#${webhook.id}`,
+                    html`
+                      ${webhook.host}
+                      <${Small}>${webhook.id}</${Small}>
+                    `,
+                    callerOf(webhook.caller),
+                    html`<${State} webhook=${webhook} />`,
+                    webhook.is_signed ? "signed" : "not signed",
+                    webhook.created ? html`<${Ago} time=${webhook.created} />` : "in tasks only",
+                    html`
+                      <button
+                        type="button"
+                        class="button small"
+                        aria-label=${`Disable the webhook ${webhook.id} of ${callerOf(webhook.caller)}`}
+                        onClick=${() => setDisabled(webhook)}>
+                        Disable
+                      </button>
+                    `,
+                  ])} />
+              `
+            : html`<p class="quiet">No other caller has one.</p>`
+        }
+        ${
+          disabled &&
+          html`
+            <${Confirm}
+              title="Disable this webhook?"
+              action="Disable"
+              onClose=${() => setDisabled(null)}
+              onConfirm=${() => void disable(disabled)}>
+              <p class="breakable">
+                ${disabled.host} receives nothing more of the tasks of ${callerOf(disabled.caller)}, those that run
+                included. Events that wait are not sent.
+              </p>
+              <p>
+                The timelines of these tasks and the server's log say that you have disabled it. Its owner can register
+                it again.
+              </p>
+            </${Confirm}>
+          `
+        }
+        ${
+          doomed &&
+          html`
+            <${Confirm}
+              title="Delete this webhook?"
+              action="Delete"
+              onClose=${() => setDoomed(null)}
+              onConfirm=${() => void remove(doomed)}>
+              <p class="breakable">${doomed.url} receives nothing of tasks that begin from now on.</p>
+            </${Confirm}>
+          `
+        }
+      `}
+    </${Page}>
+  `;
 }
 
 function State({ webhook: { tasks, waiting, failing, next_try: next } }) {
-  if (failing) return html`<${Chip} tone="bad" dot>failing in ${failing}<//><${Small}>next try ${next && html`<time datetime=${next}>${new Date(next).toLocaleTimeString([], { timeStyle: "short" })}</time>`}<//>`;
-  if (waiting) return html`<${Chip} tone="busy" dot>sending<//>`;
+  if (failing)
+    return html`
+      <${Chip} tone="bad" dot>failing in ${failing}</${Chip}>
+      <${Small}>
+        next
+        try ${
+          next && html`<time datetime=${next}>${new Date(next).toLocaleTimeString([], { timeStyle: "short" })}</time>`
+        }
+      </${Small}>
+    `;
+  if (waiting) return html`<${Chip} tone="busy" dot>sending</${Chip}>`;
   return html`${tasks === 1 ? "1 task" : `${tasks} tasks`}`;
 }
 
@@ -78,19 +180,49 @@ function NewWebhook({ onRegistered }) {
   const [isAll, setAll] = useState(false);
   const [notice, say] = useNotice();
   const register = () =>
-    perform(say, () => registerWebhook({ url: url.trim(), secret_ref: secret.trim() || null, ...(isAll ? { events: ["*"] } : {}) }), () => {
-      setUrl("");
-      setSecret("");
-      onRegistered();
-      return "";
-    });
-  return html`<form class="admin-form" onSubmit=${(event) => (event.preventDefault(), void register())}>
-    <${Field} label="URL" id="webhook-url"><input id="webhook-url" type="url" required placeholder="https://hooks.example/mail" spellcheck="false" value=${url} onInput=${(event) => setUrl(event.currentTarget.value)} /><//>
-    <${Field} label="Secret" id="webhook-secret"><input id="webhook-secret" placeholder=${"${WEBHOOK_SECRET_NAME}"} spellcheck="false" autocomplete="off" value=${secret} onInput=${(event) => setSecret(event.currentTarget.value)} /><//>
-    <${Field} label="Events" id="webhook-events"><select id="webhook-events" value=${isAll ? "all" : "ends"} onChange=${(event) => setAll(event.currentTarget.value === "all")}>
-      <option value="ends">what ends or pauses a task</option><option value="all">all</option>
-    </select><//>
-    <button type="submit" class="button primary">Register</button>
-    ${notice}
-  </form>`;
+    perform(
+      say,
+      () =>
+        registerWebhook({ url: url.trim(), secret_ref: secret.trim() || null, ...(isAll ? { events: ["*"] } : {}) }),
+      () => {
+        setUrl("");
+        setSecret("");
+        onRegistered();
+        return "";
+      },
+    );
+  return html`
+    <form class="admin-form" onSubmit=${(event) => (event.preventDefault(), void register())}>
+      <${Field} label="URL" id="webhook-url">
+        <input
+          id="webhook-url"
+          type="url"
+          required
+          placeholder="https://hooks.example/mail"
+          spellcheck="false"
+          value=${url}
+          onInput=${(event) => setUrl(event.currentTarget.value)} />
+      </${Field}>
+      <${Field} label="Secret" id="webhook-secret">
+        <input
+          id="webhook-secret"
+          placeholder=${"${WEBHOOK_SECRET_NAME}"}
+          spellcheck="false"
+          autocomplete="off"
+          value=${secret}
+          onInput=${(event) => setSecret(event.currentTarget.value)} />
+      </${Field}>
+      <${Field} label="Events" id="webhook-events">
+        <select
+          id="webhook-events"
+          value=${isAll ? "all" : "ends"}
+          onChange=${(event) => setAll(event.currentTarget.value === "all")}>
+          <option value="ends">what ends or pauses a task</option>
+          <option value="all">all</option>
+        </select>
+      </${Field}>
+      <button type="submit" class="button primary">Register</button>
+      ${notice}
+    </form>
+  `;
 }

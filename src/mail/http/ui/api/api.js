@@ -35,8 +35,8 @@ export class Problem extends Error {
 }
 
 /**
- * The token of this tab; `isSession` if a sign-in link was exchanged for it. A link may bring a second one, of an admin, for
- * requests that say `bearer: token.ofAdmin()`: those of the view Admin, and for the prompts of agents.
+ * The token of this tab; `isSession` if a sign-in link was exchanged for it. A link may bring a second one, of an
+ * admin, for requests that say `bearer: token.ofAdmin()`: those of the view Admin, and for the prompts of agents.
  */
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
@@ -97,7 +97,9 @@ export async function request(method, path, { query = {}, body, headers = {}, si
   });
   if (!response.ok) {
     const problem = await response.json().catch(() => ({}));
-    throw new Problem(response.status, problem.detail || `The server answered ${response.status}.`, { pending: problem.pending_tool_calls });
+    throw new Problem(response.status, problem.detail || `The server answered ${response.status}.`, {
+      pending: problem.pending_tool_calls,
+    });
   }
   return response;
 }
@@ -109,8 +111,8 @@ export const read = async (path, query, options) => (await request("GET", path, 
 export const post = async (path, body, options) => (await request("POST", path, { body, ...options })).json();
 
 /**
- * Return `{caller, swarm}`: whose token this is, with `isAdmin` if the tab has an admin's, and the swarm. Throws a `Problem` for
- * one that is not valid.
+ * Return `{caller, swarm}`: whose token this is, with `isAdmin` if the tab has an admin's, and the swarm. Throws a
+ * `Problem` for one that is not valid.
  */
 export async function signIn(bearer) {
   if (!SENDABLE.test(bearer)) throw new Problem(401, "Invalid or revoked token.");
@@ -147,8 +149,8 @@ export const otherSwarms = async () => (await read("swarms")).swarms;
 export const parseEvent = ({ event, id, data }) => ({ event, id, seq: Number(id), data: JSON.parse(data) });
 
 /**
- * Return `{record, events, items, isComplete}`: a task's record, and a page of the events after `after` with the items of the conversation that they change.
- * Unless `isComplete`, more events follow.
+ * Return `{record, events, items, isComplete}`: a task's record, and a page of the events after `after` with the
+ * items of the conversation that they change. Unless `isComplete`, more events follow.
  */
 export async function task(id, { after = 0, signal } = {}) {
   const response = await request("GET", "task", { query: { task_id: id, after, limit: EVENTS, items: true }, signal });
@@ -164,7 +166,10 @@ export async function taskAt(id, at) {
 
 /** Return a page of tasks, newest first, and the cursor of the next one. */
 export async function tasks({ cursor, status, limit = 20 } = {}) {
-  const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" }, signal: AbortSignal.timeout(TIMEOUT) });
+  const response = await request("GET", "tasks", {
+    query: { cursor, status, limit, fields: "summary" },
+    signal: AbortSignal.timeout(TIMEOUT),
+  });
   // An object's members lose their order where ids look like numbers.
   const records = Object.values(await response.json());
   records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
@@ -172,7 +177,8 @@ export async function tasks({ cursor, status, limit = 20 } = {}) {
 }
 
 /** Return a new key for a request that may be sent again without being accepted twice. */
-export const newKey = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
+export const newKey = () =>
+  Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
 
 /** The key of a message that may have to be sent again: it stays as long as the message does. */
 export class RetryKey {
@@ -201,12 +207,16 @@ export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: 
 export const deleteTask = (id) => request("DELETE", "task", { query: { task_id: id } });
 
 /** Make a new task that continues another task from an event (undefined: now); returns its id. */
-export const fork = async (id, at, { actions, run = false } = {}) => (await post("task/fork", { task_id: id, at, run, actions })).task_id;
+export const fork = async (id, at, { actions, run = false } = {}) =>
+  (await post("task/fork", { task_id: id, at, run, actions })).task_id;
 
 /** Process a task's dead letters again: the one of this event, or all. */
 export const redrive = (id, seq) => post("dead-letters/redrive", { task_id: id, seq });
 
-/** The stream of a task's events past `after`, with the items that they change, live events and the text that models write between them. */
+/**
+ * The stream of a task's events past `after`, with the items that they change, live events and the text that models
+ * write between them.
+ */
 export const stream = (id, after, signal) =>
   request("GET", "task/stream", {
     query: { task_id: id, live: true, deltas: true, items: true },

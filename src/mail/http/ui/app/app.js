@@ -50,7 +50,11 @@ function useSession(id, list, connection) {
       if (wasOffline && !connection.isOffline) session.reconnect();
       wasOffline = connection.isOffline;
     };
-    const unfollow = [connection.subscribe(onConnection), list.subscribe(() => session.look(list.find(session.id))), session.subscribe(() => session.record && list.put(session.record))];
+    const unfollow = [
+      connection.subscribe(onConnection),
+      list.subscribe(() => session.look(list.find(session.id))),
+      session.subscribe(() => session.record && list.put(session.record)),
+    ];
     return () => {
       for (const end of unfollow) end();
       session.close();
@@ -70,7 +74,10 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
       disconnect();
     };
   }, []);
-  useEffect(() => void (document.title = visible(`${session?.record?.title ?? swarm.name} · MAIL`)), [session?.record?.title, swarm]);
+  useEffect(
+    () => void (document.title = visible(`${session?.record?.title ?? swarm.name} · MAIL`)),
+    [session?.record?.title, swarm],
+  );
   useEffect(() => {
     if (session) void session.lookAt(route.at).catch((problem) => Object.assign(session, { problem }).changed());
   }, [session, route.at]);
@@ -82,7 +89,9 @@ function Workspace({ connection, caller, swarm, route, navigate, onSignOut }) {
   };
   return html`
     <${Header} connection=${connection} route=${route} swarm=${swarm} caller=${caller} onSignOut=${() => onSignOut()} />
-    <main id="main" tabindex="-1"><${Guard} key=${route.view} what="This view">${(views[route.view] ?? views.tasks)()}<//></main>
+    <main id="main" tabindex="-1">
+      <${Guard} key=${route.view} what="This view">${(views[route.view] ?? views.tasks)()}</${Guard}>
+    </main>
   `;
 }
 
@@ -155,11 +164,23 @@ function App() {
   }, [route.code]);
 
   if (entered) {
-    return html`<${Workspace} ...${entered} key=${keyOf(entered.caller)} connection=${connection} route=${route} navigate=${navigate} onSignOut=${leave} />`;
+    return html`
+      <${Workspace}
+        ...${entered}
+        key=${keyOf(entered.caller)}
+        connection=${connection}
+        route=${route}
+        navigate=${navigate}
+        onSignOut=${leave} />
+    `;
   }
   return html`
     <${Header} connection=${connection} route=${route} />
-    ${isReady && !waiting ? html`<${SignIn} notice=${notice} onToken=${(token) => enter(token)} />` : html`<main id="main"><${Loading} what=${waiting ? `${waiting} Trying again…` : "Loading…"} /></main>`}
+    ${
+      isReady && !waiting
+        ? html`<${SignIn} notice=${notice} onToken=${(token) => enter(token)} />`
+        : html`<main id="main"><${Loading} what=${waiting ? `${waiting} Trying again…` : "Loading…"} /></main>`
+    }
   `;
 }
 
@@ -167,4 +188,15 @@ applyTheme();
 const root = document.createElement("div");
 root.id = "app";
 document.body.append(root);
-render(html`<a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>Skip to the content</a><${App} />`, root);
+render(
+  html`
+    <a
+      class="skip"
+      href="#main"
+      onClick=${(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+      Skip to the content
+    </a>
+    <${App} />
+  `,
+  root,
+);

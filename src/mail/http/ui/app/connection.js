@@ -4,7 +4,10 @@ import * as api from "../api/api.js";
 import { isVisible, pauseAfter } from "./poll.js";
 import { Store } from "./store.js";
 
-/** Milliseconds after which an unreachable server is asked again, later less often, and after which the status is read again. */
+/**
+ * Milliseconds after which an unreachable server is asked again, later less often, and after which the status is read
+ * again.
+ */
 const RETRY = 2_000;
 const REFRESH = 15_000;
 
@@ -26,7 +29,8 @@ export class Connection extends Store {
     this.#onBack = onBack;
     api.listen((isReached) => this.#heard(isReached));
     globalThis.addEventListener("offline", () => this.#heard(false), { signal });
-    for (const sign of ["online", "focus", "visibilitychange"]) globalThis.addEventListener(sign, () => this.#look(), { signal });
+    for (const sign of ["online", "focus", "visibilitychange"])
+      globalThis.addEventListener(sign, () => this.#look(), { signal });
     this.#look();
     return () => {
       stop.abort();

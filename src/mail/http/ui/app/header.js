@@ -19,26 +19,58 @@ function Health({ connection }) {
   const { isOffline, status } = connection;
   const tone = isOffline ? "bad" : status === "healthy" ? "good" : "warn";
   const text = isOffline ? "offline" : status;
-  return html`<span class=${`health ${isOffline || status !== "healthy" ? "notable" : ""}`} role="status">
-    ${text && html`<${Chip} tone=${tone} dot title=${isOffline ? "The server can't be reached. Trying again…" : "The server's status"}>${text}<//>`}
-  </span>`;
+  return html`
+    <span class=${`health ${isOffline || status !== "healthy" ? "notable" : ""}`} role="status">
+      ${
+        text &&
+        html`
+          <${Chip}
+            tone=${tone}
+            dot
+            title=${isOffline ? "The server can't be reached. Trying again…" : "The server's status"}>
+            ${text}
+          </${Chip}>
+        `
+      }
+    </span>
+  `;
 }
 
 function Views({ route, caller }) {
   const views = VIEWS.filter(({ isForAdmins }) => !isForAdmins || caller.isAdmin);
-  return html`<nav class="views" aria-label="Views">
-    ${views.map(({ view, name }) => html`<a key=${view} href=${`#${formatRoute({ view })}`} aria-current=${route.view === view ? "page" : null}>${name}</a>`)}
-  </nav>`;
+  return html`
+    <nav class="views" aria-label="Views">
+      ${views.map(
+        ({ view, name }) => html`
+          <a key=${view} href=${`#${formatRoute({ view })}`} aria-current=${route.view === view ? "page" : null}>
+            ${name}
+          </a>
+        `,
+      )}
+    </nav>
+  `;
 }
 
 export function Header({ connection, route, swarm, caller, onSignOut }) {
   return html`
     <header class="bar">
-      <h1 class="brand"><a href="#"><${Icon} name="mail" /><span class=${swarm ? "swarm-name" : ""}>${swarm?.name ?? "MAIL"}</span></a></h1>
+      <h1 class="brand">
+        <a href="#">
+          <${Icon} name="mail" />
+          <span class=${swarm ? "swarm-name" : ""}>${swarm?.name ?? "MAIL"}</span>
+        </a>
+      </h1>
       <${Health} connection=${connection} />
       ${caller && html`<${Views} route=${route} caller=${caller} />`}
       <span class="space"></span>
-      ${caller && html`<span class="who" title=${`Signed in as ${caller.id}, role ${caller.role}`}>${caller.id}${caller.id !== caller.role && html`<span class="quiet"> · ${caller.role}</span>`}</span>`}
+      ${
+        caller &&
+        html`
+          <span class="who" title=${`Signed in as ${caller.id}, role ${caller.role}`}>
+            ${caller.id}${caller.id !== caller.role && html`<span class="quiet"> · ${caller.role}</span>`}
+          </span>
+        `
+      }
       <${ThemeButton} />
       ${caller && html`<${IconButton} icon="sign-out" label="Sign out" onClick=${onSignOut} />`}
     </header>

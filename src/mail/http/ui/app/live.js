@@ -21,7 +21,9 @@ export class Live {
 
   /** The answers that are being written, as `{from, to, text}`. */
   get writing() {
-    const all = [...this.agents].map(([from, { text }]) => (text.answer ? { from, to: "user", text: text.answer } : { from, to: text.to, text: text.text }));
+    const all = [...this.agents].map(([from, { text }]) =>
+      text.answer ? { from, to: "user", text: text.answer } : { from, to: text.to, text: text.text },
+    );
     return all.filter(({ to, text }) => to && text.trim());
   }
 
@@ -29,7 +31,8 @@ export class Live {
   read(kind, { timestamp, extra_data: { agent, ...facts } }) {
     const at = Date.parse(timestamp);
     if (kind === "turn_ended") return void this.agents.delete(agent);
-    if (kind === "turn_started" || !this.agents.has(agent)) this.agents.set(agent, { since: at, work: new Map(), text: silence() });
+    if (kind === "turn_started" || !this.agents.has(agent))
+      this.agents.set(agent, { since: at, work: new Map(), text: silence() });
     const one = this.agents.get(agent);
     const key = facts.tool_call_id ?? `model ${facts.call}`;
     if (kind === "model_call_started") {
@@ -39,7 +42,8 @@ export class Live {
       one.work.set(key, { kind: "action", name: facts.tool_name, since: at, retry: null });
       one.text = silence(); // it was no answer
     } else if (kind === "model_call_retried") {
-      if (one.work.has(key)) one.work.get(key).retry = { reason: facts.reason, attempt: facts.attempt, retry_in: facts.retry_in };
+      if (one.work.has(key))
+        one.work.get(key).retry = { reason: facts.reason, attempt: facts.attempt, retry_in: facts.retry_in };
       one.text = silence();
     } else if (kind === "model_call_ended" || kind === "action_ended") one.work.delete(key);
     else if (kind === "text_delta") {

@@ -9,8 +9,9 @@ export const isVisible = () => globalThis.document?.visibilityState !== "hidden"
 export const pauseAfter = (failures, pause) => Math.max(pause, Math.min(LONGEST, pause * 2 ** failures));
 
 /**
- * Call `work` now, and again `pause(failures)` milliseconds after each call; it returns (a promise of) whether it has succeeded. While the
- * page is hidden there are no calls, and one as soon as it is visible again. Returns the function that ends it.
+ * Call `work` now, and again `pause(failures)` milliseconds after each call; it returns (a promise of) whether it has
+ * succeeded. While the page is hidden there are no calls, and one as soon as it is visible again. Returns the
+ * function that ends it.
  */
 export function repeat(work, pause) {
   let timer = null;

@@ -35,6 +35,7 @@ export function formatRoute(route) {
  */
 export function stepRoute(route, change) {
   if (change.view) return { ...parseRoute(""), ...change };
-  if (change.task !== undefined && change.task !== route.task) return { ...parseRoute(""), tab: TABS[0], ...change, view: "tasks" };
+  if (change.task !== undefined && change.task !== route.task)
+    return { ...parseRoute(""), tab: TABS[0], ...change, view: "tasks" };
   return { ...route, ...change };
 }

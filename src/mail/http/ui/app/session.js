@@ -27,7 +27,8 @@ export class Session extends Store {
   #watch = null; // ends the stream that is followed
   #readAt = 0;
   #isOpening = false;
-  #forks = new Map(); // `{id, key}` of those whose message has not been sent, by where they begin and what their actions do
+  /** `{id, key}` of those whose message has not been sent, by where they begin and what their actions do. */
+  #forks = new Map();
 
   constructor(id) {
     super();
@@ -144,15 +145,19 @@ export class Session extends Store {
   }
 
   /**
-   * Make a task that continues from the event `at`, with a message if there is one, and whose actions do what `actions` says;
-   * returns its id. If the message fails, the fork is used when it is sent again.
+   * Make a task that continues from the event `at`, with a message if there is one, and whose actions do what
+   * `actions` says; returns its id. If the message fails, the fork is used when it is sent again.
    */
   async fork({ at, message, actions }) {
     const from = JSON.stringify([at, actions]);
     const made = this.#forks.get(from) ?? { id: await api.fork(this.id, at, { actions }), key: new api.RetryKey() };
     if (message) {
       this.#forks.set(from, made);
-      const whole = { ...(typeof message === "string" ? { body: message } : message), task_id: made.id, drop_question: true };
+      const whole = {
+        ...(typeof message === "string" ? { body: message } : message),
+        task_id: made.id,
+        drop_question: true,
+      };
       try {
         await api.send(whole, { key: made.key.of(whole) });
       } catch (problem) {

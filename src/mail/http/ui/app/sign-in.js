@@ -29,15 +29,26 @@ export function SignIn({ notice, onToken }) {
         <div class="field">
           <label for="token">Token</label>
           <input
-            id="token" ref=${field} type="password" required spellcheck="false" autocomplete="off" autofocus
-            aria-describedby="token-problem token-help" aria-invalid=${problem ? "true" : null}
-            value=${token} onInput=${(event) => setToken(event.currentTarget.value)}
-          />
+            id="token"
+            ref=${field}
+            type="password"
+            required
+            spellcheck="false"
+            autocomplete="off"
+            autofocus
+            aria-describedby="token-problem token-help"
+            aria-invalid=${problem ? "true" : null}
+            value=${token}
+            onInput=${(event) => setToken(event.currentTarget.value)} />
           <p id="token-problem" class="field-problem" role="alert">${said}</p>
         </div>
         <button type="submit" class="button primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
         <div id="token-help" class="quiet">
-          <p>On the server's machine, <code>mail ui</code> opens this page signed in. This creates a token:</p>
+          <p>
+            On the server's machine,${" "}
+            <code>mail ui</code>
+            ${" "}opens this page signed in. This creates a token:
+          </p>
           <pre>mail token create --role user --id you</pre>
           <p>The tab forgets it when you close it.</p>
         </div>

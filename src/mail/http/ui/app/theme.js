@@ -24,5 +24,7 @@ export function ThemeButton() {
     localStorage.setItem(KEY, other);
     setTheme(applyTheme());
   };
-  return html`<${IconButton} icon=${other === "dark" ? "moon" : "sun"} label=${`Use the ${other} theme`} onClick=${onClick} />`;
+  return html`
+    <${IconButton} icon=${other === "dark" ? "moon" : "sun"} label=${`Use the ${other} theme`} onClick=${onClick} />
+  `;
 }

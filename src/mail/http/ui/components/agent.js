@@ -12,7 +12,10 @@ export function assignHues(names) {
   names.forEach((name, place) => places.set(name, place));
 }
 
-/** Return a number from 1 to 8 for an agent's name, always the same; base.css has the colours `--hue-N` and classes `.hue-N`. */
+/**
+ * Return a number from 1 to 8 for an agent's name, always the same; base.css has the colours `--hue-N` and classes
+ * `.hue-N`.
+ */
 export function hueOf(name) {
   if (places.has(name)) return (places.get(name) % HUES) + 1;
   let sum = 0;
@@ -22,5 +25,10 @@ export function hueOf(name) {
 
 /** `isAgent` is false for people and the system, which have no colour. */
 export function AgentName({ name, isAgent = true }) {
-  return html`<span class=${`agent-name ${isAgent ? `hue-${hueOf(name)}` : ""}`}><span class="agent-dot" aria-hidden="true"></span>${name}</span>`;
+  return html`
+    <span class=${`agent-name ${isAgent ? `hue-${hueOf(name)}` : ""}`}>
+      <span class="agent-dot" aria-hidden="true"></span>
+      ${name}
+    </span>
+  `;
 }

@@ -5,7 +5,11 @@ import { Icon } from "./icons.js";
 
 /** A button that shows an icon only; `label` is read out, and shown as a tooltip. */
 export function IconButton({ icon, label, onClick, ...others }) {
-  return html`<button type="button" class="button icon-button" aria-label=${label} title=${label} onClick=${onClick} ...${others}><${Icon} name=${icon} /></button>`;
+  return html`
+    <button type="button" class="button icon-button" aria-label=${label} title=${label} onClick=${onClick} ...${others}>
+      <${Icon} name=${icon} />
+    </button>
+  `;
 }
 
 /** A button whose work takes time: it can't be pressed again until the promise of `onClick` is settled. */
@@ -20,7 +24,11 @@ export function WorkButton({ onClick, class: name = "button", children, ...other
       setBusy(false);
     }
   };
-  return html`<button type="button" class=${name} aria-busy=${isBusy ? "true" : null} onClick=${work} ...${others}>${children}</button>`;
+  return html`
+    <button type="button" class=${name} aria-busy=${isBusy ? "true" : null} onClick=${work} ...${others}>
+      ${children}
+    </button>
+  `;
 }
 
 /** A button that copies `text`. */
@@ -31,9 +39,16 @@ export function CopyButton({ text, label = "Copy" }) {
     setCopied(true);
     setTimeout(() => setCopied(false), 1_500);
   };
-  return html`<button type="button" class="button icon-button copy" aria-label=${isCopied ? "Copied" : label} title=${isCopied ? "Copied" : label} onClick=${copy}>
-    <${Icon} name=${isCopied ? "check" : "copy"} />
-  </button>`;
+  return html`
+    <button
+      type="button"
+      class="button icon-button copy"
+      aria-label=${isCopied ? "Copied" : label}
+      title=${isCopied ? "Copied" : label}
+      onClick=${copy}>
+      <${Icon} name=${isCopied ? "check" : "copy"} />
+    </button>
+  `;
 }
 
 async function copyText(text) {

@@ -40,6 +40,6 @@ export function Confirm({ title, action, children, onConfirm, onClose }) {
         <button type="button" class="button" onClick=${onClose}>Back</button>
         <button type="button" class="button danger" onClick=${onConfirm}>${action}</button>
       </div>
-    <//>
+    </${Dialog}>
   `;
 }

@@ -17,7 +17,9 @@ export function formatSeconds(seconds) {
 /** Return how long something took, in words: as `formatSeconds`, and `< 1 ms` for what the record rounds to 0. */
 export const formatTook = (seconds) => (seconds < 0.0005 ? "< 1 ms" : formatSeconds(seconds));
 
-/** Return the whole seconds since a time in milliseconds, in words that don't jump about: `0 s`, `59 s`, `1 min 0 s`. */
+/**
+ * Return the whole seconds since a time in milliseconds, in words that don't jump about: `0 s`, `59 s`, `1 min 0 s`.
+ */
 export const formatElapsed = (since, now) => {
   const whole = Math.max(0, Math.floor((now - since) / 1000));
   return whole < 60 ? `${whole} s` : formatSeconds(whole);
@@ -35,7 +37,8 @@ const UNITS = [
 export function formatAgo(time, now) {
   const seconds = (now - time) / 1000;
   for (const [unit, length] of UNITS) {
-    if (seconds >= length) return new Intl.RelativeTimeFormat("en", { numeric: "auto" }).format(-Math.floor(seconds / length), unit);
+    if (seconds >= length)
+      return new Intl.RelativeTimeFormat("en", { numeric: "auto" }).format(-Math.floor(seconds / length), unit);
   }
   return "just now";
 }
@@ -58,10 +61,16 @@ export function Elapsed({ since }) {
 /** How long ago an ISO time was; the time itself is a tooltip. */
 export function Ago({ time }) {
   const now = useClock(30);
-  return html`<time datetime=${time} title=${new Date(time).toLocaleString()}>${formatAgo(Date.parse(time), now)}</time>`;
+  return html`
+    <time datetime=${time} title=${new Date(time).toLocaleString()}>${formatAgo(Date.parse(time), now)}</time>
+  `;
 }
 
 /** The time of day of an ISO time. */
 export function Clock({ time }) {
-  return html`<time datetime=${time} title=${new Date(time).toLocaleString()}>${new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}</time>`;
+  return html`
+    <time datetime=${time} title=${new Date(time).toLocaleString()}>
+      ${new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}
+    </time>
+  `;
 }

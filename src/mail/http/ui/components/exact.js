@@ -6,12 +6,17 @@ const DIGITS = 15; // of a number that JavaScript keeps
 export function exactJson(text) {
   return JSON.parse(text, (_, value, context) => {
     if (typeof value !== "number" || !context?.source) return value;
-    const digits = context.source.replace(/[eE].*$/, "").replace(/\D/g, "").replace(/^0+/, "");
+    const digits = context.source
+      .replace(/[eE].*$/, "")
+      .replace(/\D/g, "")
+      .replace(/^0+/, "");
     return digits.length > DIGITS || !Number.isFinite(value) ? JSON.rawJSON(context.source) : value;
   });
 }
 
-const PRIMES = Array.from({ length: 320 }, (_, n) => n).filter((n) => n > 1 && !Array.from({ length: n }, (_, k) => k).some((k) => k > 1 && n % k === 0)).slice(0, 64);
+const PRIMES = Array.from({ length: 320 }, (_, n) => n)
+  .filter((n) => n > 1 && !Array.from({ length: n }, (_, k) => k).some((k) => k > 1 && n % k === 0))
+  .slice(0, 64);
 const fraction = (root) => ((root - Math.floor(root)) * 2 ** 32) | 0;
 const K = PRIMES.map((prime) => fraction(Math.cbrt(prime)));
 const turn = (word, by) => (word >>> by) | (word << (32 - by));
@@ -32,7 +37,11 @@ export function sha256(text) {
       if (n < 16) words[n] = view.getInt32(block * 64 + n * 4);
       else {
         const [early, late] = [words[n - 15], words[n - 2]];
-        words[n] = words[n - 16] + (turn(early, 7) ^ turn(early, 18) ^ (early >>> 3)) + words[n - 7] + (turn(late, 17) ^ turn(late, 19) ^ (late >>> 10));
+        words[n] =
+          words[n - 16] +
+          (turn(early, 7) ^ turn(early, 18) ^ (early >>> 3)) +
+          words[n - 7] +
+          (turn(late, 17) ^ turn(late, 19) ^ (late >>> 10));
       }
       const one = (h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + K[n] + words[n]) | 0;
       const two = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;

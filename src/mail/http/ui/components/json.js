@@ -6,11 +6,13 @@ import { pretty } from "./pretty.js";
 
 /** A block of code or data with a button that copies it. */
 export function Code({ text, language = "", label = "Copy" }) {
-  return html`<div class="code" data-language=${language}>
-    ${language && html`<span class="code-language">${language}</span>`}
-    <${CopyButton} text=${text} label=${label} />
-    <pre tabindex="0"><code>${text}</code></pre>
-  </div>`;
+  return html`
+    <div class="code" data-language=${language}>
+      ${language && html`<span class="code-language">${language}</span>`}
+      <${CopyButton} text=${text} label=${label} />
+      <pre tabindex="0"><code>${text}</code></pre>
+    </div>
+  `;
 }
 
 /** A value as indented JSON. */

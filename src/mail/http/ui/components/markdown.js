@@ -39,15 +39,19 @@ const INLINE = {
   del: (token) => html`<del>${inline(token.tokens)}</del>`,
   codespan: (token) => html`<code>${token.text}</code>`,
   br: () => html`<br />`,
-  link: (token) => html`<${Link} url=${token.href} title=${token.title}>${inline(token.tokens)}<//>`,
-  image: (token) => html`<${Link} url=${token.href} title=${token.title}>${token.text || token.href}<//>`,
+  link: (token) => html`<${Link} url=${token.href} title=${token.title}>${inline(token.tokens)}</${Link}>`,
+  image: (token) => html`<${Link} url=${token.href} title=${token.title}>${token.text || token.href}</${Link}>`,
   html: (token) => token.raw,
 };
 
 const BLOCK = {
   space: () => null,
   hr: () => html`<hr />`,
-  heading: (token, top) => html`<p role="heading" aria-level=${Math.min(token.depth - top + LEVEL, 6)} class=${`md-h${token.depth}`}>${inline(token.tokens)}</p>`,
+  heading: (token, top) => html`
+    <p role="heading" aria-level=${Math.min(token.depth - top + LEVEL, 6)} class=${`md-h${token.depth}`}>
+      ${inline(token.tokens)}
+    </p>
+  `,
   paragraph: (token) => html`<p>${inline(token.tokens)}</p>`,
   text: (token) => (token.tokens ? inline(token.tokens) : decode(token.text)),
   html: (token) => html`<p>${token.raw}</p>`,
@@ -55,19 +59,54 @@ const BLOCK = {
   blockquote: (token) => html`<blockquote>${blocks(token.tokens)}</blockquote>`,
   list: (token) =>
     token.ordered
-      ? html`<ol start=${token.start || 1}>${token.items.map(item)}</ol>`
-      : html`<ul>${token.items.map(item)}</ul>`,
-  table: (token) => html`<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>
-    <thead><tr>${token.header.map((cell) => html`<th scope="col" class=${aligned(cell.align)}>${inline(cell.tokens)}</th>`)}</tr></thead>
-    <tbody>${token.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${aligned(cell.align)}>${inline(cell.tokens)}</td>`)}</tr>`)}</tbody>
-  </table></div>`,
+      ? html`
+          <ol start=${token.start || 1}>
+            ${token.items.map(item)}
+          </ol>
+        `
+      : html`
+          <ul>
+            ${token.items.map(item)}
+          </ul>
+        `,
+  table: (token) => html`
+    <div class="scroll-x" tabindex="0" role="group" aria-label="Table">
+      <table>
+        <thead>
+          <tr>
+            ${token.header.map(
+              (cell) => html`<th scope="col" class=${aligned(cell.align)}>${inline(cell.tokens)}</th>`,
+            )}
+          </tr>
+        </thead>
+        <tbody>
+          ${token.rows.map(
+            (row) => html`
+              <tr>
+                ${row.map((cell) => html`<td class=${aligned(cell.align)}>${inline(cell.tokens)}</td>`)}
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    </div>
+  `,
   def: () => null,
 };
 
-const item = (token) => html`<li class=${token.task ? "task-item" : null}>
-  ${token.task && html`<span class="task-box" role="img" aria-label=${token.checked ? "done" : "open"}>${token.checked ? "☑" : "☐"}</span>`}
-  ${blocks(token.tokens.filter(({ type }) => type !== "checkbox"))}
-</li>`;
+const item = (token) => html`
+  <li class=${token.task ? "task-item" : null}>
+    ${
+      token.task &&
+      html`
+        <span class="task-box" role="img" aria-label=${token.checked ? "done" : "open"}>
+          ${token.checked ? "☑" : "☐"}
+        </span>
+      `
+    }
+    ${blocks(token.tokens.filter(({ type }) => type !== "checkbox"))}
+  </li>
+`;
 
 const inline = (tokens = []) => tokens.map((token) => (INLINE[token.type] ?? INLINE.html)(token));
 function blocks(tokens = []) {
@@ -112,12 +151,28 @@ export function partsOf(text) {
 const Plain = ({ text }) => html`<p class="preserved">${text}</p>`;
 const Parsed = ({ text }) => blocks(lexer(text, { gfm: true, breaks: true }));
 
-/** A text in Markdown. Single line breaks stay, as people and models mean them. What can't be parsed is shown as it is. */
+/**
+ * A text in Markdown. Single line breaks stay, as people and models mean them. What can't be parsed is shown as it
+ * is.
+ */
 export function Markdown({ text }) {
   return useMemo(
-    () => html`<div class="markdown">${partsOf(text).map((part, n) =>
-      part.isPlain ? html`<${Plain} text=${part.text} />` : html`<${Guard} key=${n} version=${part.text} instead=${html`<${Plain} text=${part.text} />`}><${Parsed} text=${part.text} /><//>`,
-    )}</div>`,
+    () => html`
+      <div class="markdown">
+        ${partsOf(text).map((part, n) =>
+          part.isPlain
+            ? html`<${Plain} text=${part.text} />`
+            : html`
+                <${Guard}
+                  key=${n}
+                  version=${part.text}
+                  instead=${html`<${Plain} text=${part.text} />`}>
+                  <${Parsed} text=${part.text} />
+                </${Guard}>
+              `,
+        )}
+      </div>
+    `,
     [text],
   );
 }

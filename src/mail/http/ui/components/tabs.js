@@ -8,8 +8,10 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 export function Tabs({ tabs, selected, onSelect, label, panel }) {
   const list = useRef();
   const onKeyDown = (event) => {
-    const at = tabs.findIndex(({ id }) => id === selected);
-    const next = { Home: 0, End: tabs.length - 1 }[event.key] ?? (event.key in STEPS ? (at + STEPS[event.key] + tabs.length) % tabs.length : null);
+    const at = [...list.current.children].indexOf(document.activeElement); // the selected one may not be drawn yet
+    const next =
+      { Home: 0, End: tabs.length - 1 }[event.key] ??
+      (event.key in STEPS ? (at + STEPS[event.key] + tabs.length) % tabs.length : null);
     if (next === null) return;
     event.preventDefault();
     onSelect(tabs[next].id);
@@ -20,9 +22,17 @@ export function Tabs({ tabs, selected, onSelect, label, panel }) {
       ${tabs.map(
         ({ id, name, badge }) => html`
           <button
-            key=${id} type="button" role="tab" id=${`${panel}-${id}`} aria-controls=${panel} class="tab"
-            aria-selected=${String(id === selected)} tabindex=${id === selected ? 0 : -1} onClick=${() => onSelect(id)}
-          >${name}${badge && html`<span class="badge">${badge}</span>`}</button>
+            key=${id}
+            type="button"
+            role="tab"
+            id=${`${panel}-${id}`}
+            aria-controls=${panel}
+            class="tab"
+            aria-selected=${String(id === selected)}
+            tabindex=${id === selected ? 0 : -1}
+            onClick=${() => onSelect(id)}>
+            ${name}${badge && html`<span class="badge">${badge}</span>`}
+          </button>
         `,
       )}
     </div>
@@ -31,5 +41,7 @@ export function Tabs({ tabs, selected, onSelect, label, panel }) {
 
 /** What the selected tab shows. */
 export function TabPanel({ id, selected, children, class: name = "" }) {
-  return html`<div id=${id} role="tabpanel" aria-labelledby=${`${id}-${selected}`} class=${`tab-panel ${name}`}>${children}</div>`;
+  return html`
+    <div id=${id} role="tabpanel" aria-labelledby=${`${id}-${selected}`} class=${`tab-panel ${name}`}>${children}</div>
+  `;
 }

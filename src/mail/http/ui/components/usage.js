@@ -8,7 +8,8 @@ const count = (number) => number.toLocaleString("en");
 export function formatCost({ calls = 0, cost = 0, unpriced_calls: unpriced = 0 }) {
   if (!calls) return "";
   if (unpriced >= calls) return "Price unknown";
-  const price = cost === 0 ? "$0" : cost < 0.01 ? `$${Number(cost.toPrecision(2))}` : `$${cost.toFixed(cost < 1 ? 3 : 2)}`;
+  const price =
+    cost === 0 ? "$0" : cost < 0.01 ? `$${Number(cost.toPrecision(2))}` : `$${cost.toFixed(cost < 1 ? 3 : 2)}`;
   return unpriced ? `at least ${price}` : price;
 }
 
@@ -33,13 +34,27 @@ export function UsageTable({ first, rows, total }) {
   const all = [...Object.values(rows), ...(total ? [total] : [])];
   // Cached and reasoning tokens only where there are any.
   const columns = COLUMNS.filter(([, key]) => !RARE.has(key) || all.some((usage) => usage[key]));
-  const row = (name, usage, isTotal) => html`<tr key=${name} class=${isTotal ? "total" : null}>
-    <th scope="row">${name}</th>
-    ${columns.map(([, key]) => html`<td>${count(usage[key] ?? 0)}</td>`)}
-    <td class="cost">${formatCost(usage) || "–"}</td>
-  </tr>`;
-  return html`<div class="scroll-x usage-table" tabindex="0" role="group" aria-label=${`Usage by ${first.toLowerCase()}`}><table>
-    <thead><tr><th scope="col">${first}</th>${columns.map(([title]) => html`<th scope="col">${title}</th>`)}<th scope="col">Cost</th></tr></thead>
-    <tbody>${Object.entries(rows).map(([name, usage]) => row(name, usage, false))}${total && row("All", total, true)}</tbody>
-  </table></div>`;
+  const row = (name, usage, isTotal) => html`
+    <tr key=${name} class=${isTotal ? "total" : null}>
+      <th scope="row">${name}</th>
+      ${columns.map(([, key]) => html`<td>${count(usage[key] ?? 0)}</td>`)}
+      <td class="cost">${formatCost(usage) || "–"}</td>
+    </tr>
+  `;
+  return html`
+    <div class="scroll-x usage-table" tabindex="0" role="group" aria-label=${`Usage by ${first.toLowerCase()}`}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">${first}</th>
+            ${columns.map(([title]) => html`<th scope="col">${title}</th>`)}
+            <th scope="col">Cost</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${Object.entries(rows).map(([name, usage]) => row(name, usage, false))}${total && row("All", total, true)}
+        </tbody>
+      </table>
+    </div>
+  `;
 }

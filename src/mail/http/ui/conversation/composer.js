@@ -38,17 +38,27 @@ function Options({ draft, change, swarm, home, id }) {
     <div id=${id} class="composer-options">
       <div class="field">
         <label for=${`${id}-to`}>To</label>
-        <select id=${`${id}-to`} value=${draft.entrypoint || home} onChange=${(event) => change({ entrypoint: event.currentTarget.value })}>
+        <select
+          id=${`${id}-to`}
+          value=${draft.entrypoint || home}
+          onChange=${(event) => change({ entrypoint: event.currentTarget.value })}>
           ${open.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
         </select>
       </div>
       <div class="field">
         <label for=${`${id}-subject`}>Subject</label>
-        <input id=${`${id}-subject`} placeholder="New Message" value=${draft.subject} onInput=${(event) => change({ subject: event.currentTarget.value })} />
+        <input
+          id=${`${id}-subject`}
+          placeholder="New Message"
+          value=${draft.subject}
+          onInput=${(event) => change({ subject: event.currentTarget.value })} />
       </div>
       <div class="field">
         <label for=${`${id}-type`}>Type</label>
-        <select id=${`${id}-type`} value=${draft.msg_type} onChange=${(event) => change({ msg_type: event.currentTarget.value })}>
+        <select
+          id=${`${id}-type`}
+          value=${draft.msg_type}
+          onChange=${(event) => change({ msg_type: event.currentTarget.value })}>
           <option value="request">Request</option>
           <option value="interrupt">Interrupt</option>
         </select>
@@ -60,22 +70,35 @@ function Options({ draft, change, swarm, home, id }) {
 /** Why a message was not sent, and what to do about it. */
 function Refusal({ problem, canAnswer, onRetry, onAnswer, onDrop }) {
   if (!problem.pending.length) {
-    return html`<div class="notice bad" role="alert"><${Icon} name="alert" /><p class="notice-text">Not sent. ${problem.message}</p><button type="button" class="button small" onClick=${onRetry}>Retry</button></div>`;
+    return html`
+      <div class="notice bad" role="alert">
+        <${Icon} name="alert" />
+        <p class="notice-text">Not sent. ${problem.message}</p>
+        <button type="button" class="button small" onClick=${onRetry}>Retry</button>
+      </div>
+    `;
   }
-  return html`<div class="notice warn" role="alert">
-    <${Icon} name="question" />
-    <p class="notice-text">The task waits for your answer, so it takes no other message.</p>
-    ${canAnswer && html`<button type="button" class="button small" onClick=${onAnswer}>Send as the answer</button>`}
-    <button type="button" class="button small" onClick=${onDrop}>Drop the question and send</button>
-  </div>`;
+  return html`
+    <div class="notice warn" role="alert">
+      <${Icon} name="question" />
+      <p class="notice-text">The task waits for your answer, so it takes no other message.</p>
+      ${canAnswer && html`<button type="button" class="button small" onClick=${onAnswer}>Send as the answer</button>`}
+      <button type="button" class="button small" onClick=${onDrop}>Drop the question and send</button>
+    </div>
+  `;
 }
 
-/** `id`: of the task, or null; `send(message, options)` and `answer(text)` reject with a `Problem`; `onSent` is called after either. */
+/**
+ * `id`: of the task, or null; `send(message, options)` and `answer(text)` reject with a `Problem`; `onSent` is called
+ * after either.
+ */
 export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer, onSent, fill }) {
   const [draft, setDraft] = useState(() => draftOf(id));
   const [problem, setProblem] = useState(null);
   const [isBusy, setBusy] = useState(false);
-  const [hasOptions, setOptions] = useState(() => Boolean(draft.subject || draft.entrypoint || draft.msg_type !== "request"));
+  const [hasOptions, setOptions] = useState(() =>
+    Boolean(draft.subject || draft.entrypoint || draft.msg_type !== "request"),
+  );
   const field = useRef();
   const options = useId();
   const change = (facts) => {
@@ -89,7 +112,8 @@ export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer
     field.current.focus();
   }, [fill]);
   useEffect(() => {
-    if (matchMedia("(min-width: 801px)").matches && document.activeElement === document.body) field.current?.focus({ preventScroll: true });
+    if (matchMedia("(min-width: 801px)").matches && document.activeElement === document.body)
+      field.current?.focus({ preventScroll: true });
   }, []);
 
   const perform = async (work) => {
@@ -113,7 +137,10 @@ export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer
       // The same key until it is sent: a message whose acceptance was lost on the way is not accepted twice.
       draft.key ??= api.newKey();
       const { key, body, subject, entrypoint, msg_type } = draft;
-      return send({ body, subject: subject || null, entrypoint: entrypoint || null, msg_type, ...facts }, { key: facts.drop_question ? undefined : key });
+      return send(
+        { body, subject: subject || null, entrypoint: entrypoint || null, msg_type, ...facts },
+        { key: facts.drop_question ? undefined : key },
+      );
     });
   const onSubmit = (event) => {
     event.preventDefault();
@@ -121,14 +148,46 @@ export function Composer({ id, swarm, home, placeholder, send, answer, canAnswer
   };
   return html`
     <form class="composer" onSubmit=${onSubmit}>
-      ${problem && html`<${Refusal} problem=${problem} canAnswer=${canAnswer} onRetry=${() => submit()} onAnswer=${() => perform(() => answer(draft.body))} onDrop=${() => submit({ drop_question: true })} />`}
+      ${
+        problem &&
+        html`
+          <${Refusal}
+            problem=${problem}
+            canAnswer=${canAnswer}
+            onRetry=${() => submit()}
+            onAnswer=${() => perform(() => answer(draft.body))}
+            onDrop=${() => submit({ drop_question: true })} />
+        `
+      }
       ${hasOptions && html`<${Options} id=${options} draft=${draft} change=${change} swarm=${swarm} home=${home} />`}
       <div class="composer-field">
-        <${GrowingField} field=${field} value=${draft.body} aria-label="Message" placeholder=${placeholder} aria-describedby="composer-help" onInput=${(event) => change({ body: event.currentTarget.value })} onKeyDown=${onEnter(submit)} />
+        <${GrowingField}
+          field=${field}
+          value=${draft.body}
+          aria-label="Message"
+          placeholder=${placeholder}
+          aria-describedby="composer-help"
+          onInput=${(event) => change({ body: event.currentTarget.value })}
+          onKeyDown=${onEnter(submit)} />
         <div class="composer-actions">
-          <button type="button" class="button small quiet-button" aria-expanded=${String(hasOptions)} aria-controls=${options} onClick=${() => setOptions(!hasOptions)}><${Icon} name="settings" />Options</button>
+          <button
+            type="button"
+            class="button small quiet-button"
+            aria-expanded=${String(hasOptions)}
+            aria-controls=${options}
+            onClick=${() => setOptions(!hasOptions)}>
+            <${Icon} name="settings" />
+            Options
+          </button>
           <span id="composer-help" class="composer-help">Enter sends, Shift+Enter starts a new line</span>
-          <button type="submit" class="button small primary" aria-busy=${isBusy ? "true" : null} aria-disabled=${draft.body.trim() ? null : "true"}><${Icon} name="send" />Send</button>
+          <button
+            type="submit"
+            class="button small primary"
+            aria-busy=${isBusy ? "true" : null}
+            aria-disabled=${draft.body.trim() ? null : "true"}>
+            <${Icon} name="send" />
+            Send
+          </button>
         </div>
       </div>
     </form>

@@ -23,26 +23,53 @@ const PAGE = 60;
 const PLAIN_SUBJECTS = new Set(["", "New Message"]);
 
 function Message({ item, isMine }) {
-  return html`<article class=${`bubble mine ${item.isSending ? "is-sending" : ""}`} aria-label=${`Message from ${isMine ? "you" : item.who}`}>
-    <p class="bubble-head">${isMine ? "You" : item.who}${item.type === "interrupt" ? " · interrupt" : ""}${item.time && html`<${Clock} time=${item.time} />`}</p>
-    ${!PLAIN_SUBJECTS.has(item.subject ?? "") && html`<p class="bubble-subject">${item.subject}</p>`}
-    ${prose`<div class="bubble-text">${item.text}</div>`}
-  </article>`;
+  return html`
+    <article
+      class=${`bubble mine ${item.isSending ? "is-sending" : ""}`}
+      aria-label=${`Message from ${isMine ? "you" : item.who}`}>
+      <p class="bubble-head">
+        ${isMine ? "You" : item.who}${item.type === "interrupt" ? " · interrupt" : ""}${
+          item.time && html`<${Clock} time=${item.time} />`
+        }
+      </p>
+      ${!PLAIN_SUBJECTS.has(item.subject ?? "") && html`<p class="bubble-subject">${item.subject}</p>`}
+      ${prose`<div class="bubble-text">${item.text}</div>`}
+    </article>
+  `;
 }
 
 function Answer({ text, time, isWriting }) {
   const value = isWriting ? undefined : jsonOf(text);
-  return html`<article class=${`answer ${isWriting ? "is-writing" : ""}`} aria-label=${isWriting ? "The answer so far" : "Answer"} data-latest>
-    ${value === undefined ? html`<${Markdown} text=${text} />` : html`<${Json} value=${value} />`}
-    ${time && html`<div class="answer-foot"><${Clock} time=${time} />${value === undefined && html`<${CopyButton} text=${text} label="Copy the answer" />`}</div>`}
-  </article>`;
+  return html`
+    <article
+      class=${`answer ${isWriting ? "is-writing" : ""}`}
+      aria-label=${isWriting ? "The answer so far" : "Answer"}
+      data-latest>
+      ${value === undefined ? html`<${Markdown} text=${text} />` : html`<${Json} value=${value} />`}
+      ${
+        time &&
+        html`
+          <div class="answer-foot">
+            <${Clock} time=${time} />
+            ${value === undefined && html`<${CopyButton} text=${text} label="Copy the answer" />`}
+          </div>
+        `
+      }
+    </article>
+  `;
 }
 
 /** What an agent writes to another one in plain text, until it is mail. */
-const Growing = ({ from, to, text }) => html`<article class="answer is-writing" aria-label=${`${from} writes to ${to}`}>
-  <p class="bubble-head"><${AgentName} name=${from} /><span class="arrow" role="img" aria-label="to">→</span><${AgentName} name=${to} /></p>
-  <${Markdown} text=${text} />
-</article>`;
+const Growing = ({ from, to, text }) => html`
+  <article class="answer is-writing" aria-label=${`${from} writes to ${to}`}>
+    <p class="bubble-head">
+      <${AgentName} name=${from} />
+      <span class="arrow" role="img" aria-label="to">→</span>
+      <${AgentName} name=${to} />
+    </p>
+    <${Markdown} text=${text} />
+  </article>
+`;
 
 function Failure({ item, onRetry, onTrace }) {
   const [isBusy, setBusy] = useState(false);
@@ -57,47 +84,111 @@ function Failure({ item, onRetry, onTrace }) {
       setBusy(false);
     }
   };
-  return html`<div class="failure" role="group" aria-label="The task failed" data-latest>
-    <p class="failure-head"><${Icon} name="alert" />The task failed</p>
-    <p class="failure-text">${item.text}</p>
-    ${problem && html`<p class="failure-text" role="alert">${problem.message}</p>`}
-    <div class="row">
-      ${onRetry && html`<button type="button" class="button small" aria-busy=${isBusy ? "true" : null} onClick=${retry}><${Icon} name="retry" />Retry</button>`}
-      <button type="button" class="button small" onClick=${() => onTrace(item.seq)}>Show in the trace</button>
+  return html`
+    <div class="failure" role="group" aria-label="The task failed" data-latest>
+      <p class="failure-head">
+        <${Icon} name="alert" />
+        The task failed
+      </p>
+      <p class="failure-text">${item.text}</p>
+      ${problem && html`<p class="failure-text" role="alert">${problem.message}</p>`}
+      <div class="row">
+        ${
+          onRetry &&
+          html`
+            <button type="button" class="button small" aria-busy=${isBusy ? "true" : null} onClick=${retry}>
+              <${Icon} name="retry" />
+              Retry
+            </button>
+          `
+        }
+        <button type="button" class="button small" onClick=${() => onTrace(item.seq)}>Show in the trace</button>
+      </div>
     </div>
-  </div>`;
+  `;
 }
 
-const Aside = ({ icon, children }) => html`<p class="aside"><${Icon} name=${icon} /><span>${children}</span></p>`;
+const Aside = ({ icon, children }) => html`
+  <p class="aside">
+    <${Icon} name=${icon} />
+    <span>${children}</span>
+  </p>
+`;
 
 /** What each kind of item looks like. */
 const ITEMS = {
   message: ({ item, caller }) => html`<${Message} item=${item} isMine=${item.who === caller.id} />`,
   work: ({ item, onTrace }) => html`<${Work} item=${item} onTrace=${onTrace} />`,
   answer: ({ item }) => html`<${Answer} text=${item.text} time=${item.time} />`,
-  told: ({ item }) => html`<article class="answer" aria-label=${`Message from ${item.who}`}><p class="bubble-head"><${AgentName} name=${item.who} /><${Clock} time=${item.time} /></p><${Markdown} text=${item.text} /></article>`,
+  told: ({ item }) => html`
+    <article class="answer" aria-label=${`Message from ${item.who}`}>
+      <p class="bubble-head">
+        <${AgentName} name=${item.who} />
+        <${Clock} time=${item.time} />
+      </p>
+      <${Markdown} text=${item.text} />
+    </article>
+  `,
   failed: ({ item, onRetry, onTrace }) => html`<${Failure} item=${item} onRetry=${onRetry} onTrace=${onTrace} />`,
-  cancelled: ({ item }) => html`<${Aside} icon="stop">${item.text}<//>`,
-  forked: ({ item, navigate }) => html`<${Aside} icon="fork">Continues <button type="button" class="link-button" onClick=${() => navigate({ task: item.forked_from, at: item.at })}>another task</button> from its entry ${item.at}<//>`,
+  cancelled: ({ item }) => html`<${Aside} icon="stop">${item.text}</${Aside}>`,
+  forked: ({ item, navigate }) => html`
+    <${Aside} icon="fork">
+      Continues${" "}
+      <button type="button" class="link-button" onClick=${() => navigate({ task: item.forked_from, at: item.at })}>
+        another task
+      </button>
+      ${" "}from its entry ${item.at}
+    </${Aside}>
+  `,
   question: ({ item }) => html`
     <${Answered} item=${item} />
-    ${item.reply && item.reply.text !== null && html`<article class="bubble mine" aria-label="Your answer"><p class="bubble-head">You<${Clock} time=${item.reply.time} /></p><div class="bubble-text">${item.reply.text}</div></article>`}
+    ${
+      item.reply &&
+      item.reply.text !== null &&
+      html`
+        <article class="bubble mine" aria-label="Your answer">
+          <p class="bubble-head">
+            You
+            <${Clock} time=${item.reply.time} />
+          </p>
+          <div class="bubble-text">${item.reply.text}</div>
+        </article>
+      `
+    }
   `,
 };
 
 /** What a person is asked at the moment: `{questions, approvals}` of the record's pending calls. */
 function pendingOf(session, items) {
-  const calls = session.record.status === "paused" && !session.past ? session.record.pending_tool_calls.filter(({ decision }) => !decision) : [];
+  const calls =
+    session.record.status === "paused" && !session.past
+      ? session.record.pending_tool_calls.filter(({ decision }) => !decision)
+      : [];
   const pending = calls.map((call) => ({
-    item: items.findLast(({ call_id, reply }) => call_id === call.call_id && !reply) ?? { ...call, agent: session.record.entrypoint },
+    item: items.findLast(({ call_id, reply }) => call_id === call.call_id && !reply) ?? {
+      ...call,
+      agent: session.record.entrypoint,
+    },
     call,
   }));
-  return { questions: pending.filter(({ call }) => !call.needs_approval).map(({ item }) => item), approvals: pending.filter(({ call }) => call.needs_approval) };
+  return {
+    questions: pending.filter(({ call }) => !call.needs_approval).map(({ item }) => item),
+    approvals: pending.filter(({ call }) => call.needs_approval),
+  };
 }
 
 /** Read out what is new: the end of the list, in a few words. */
 function Announcement({ item, question }) {
-  const text = question !== null ? `The task waits for your answer. ${question}`.trim() : item?.kind === "answer" ? `Answer: ${item.text.slice(0, 300)}` : item?.kind === "failed" ? `The task failed: ${item.text}` : item?.kind === "cancelled" ? item.text : "";
+  const text =
+    question !== null
+      ? `The task waits for your answer. ${question}`.trim()
+      : item?.kind === "answer"
+        ? `Answer: ${item.text.slice(0, 300)}`
+        : item?.kind === "failed"
+          ? `The task failed: ${item.text}`
+          : item?.kind === "cancelled"
+            ? item.text
+            : "";
   return html`<p class="hidden-label" role="status" aria-live="polite">${text}</p>`;
 }
 
@@ -116,7 +207,8 @@ function Talk({ session, swarm, caller, navigate }) {
   useEffect(() => {
     // The card that had the focus is gone: the next one gets it, and not its button, which a second Enter would press.
     const isGone = left.current.some((call) => !calls.includes(call));
-    if (isGone && document.activeElement === document.body) (tail.content.current.querySelector(".question-card") ?? tail.scroller.current).focus({ preventScroll: true });
+    if (isGone && document.activeElement === document.body)
+      (tail.content.current.querySelector(".question-card") ?? tail.scroller.current).focus({ preventScroll: true });
     left.current = calls;
   }, [calls.join()]);
   useEffect(() => {
@@ -128,9 +220,17 @@ function Talk({ session, swarm, caller, navigate }) {
   const render = (item) => {
     if (asked.has(item)) return null;
     const onRetry = item === last && session.record.status === "failed" && !session.past ? () => session.retry() : null;
-    return html`<${Guard} key=${item.id} version=${item.version}>
-      <${ITEMS[item.kind]} item=${item} version=${item.version} caller=${caller} navigate=${navigate} onTrace=${onTrace} onRetry=${onRetry} />
-    <//>`;
+    return html`
+      <${Guard} key=${item.id} version=${item.version}>
+        <${ITEMS[item.kind]}
+          item=${item}
+          version=${item.version}
+          caller=${caller}
+          navigate=${navigate}
+          onTrace=${onTrace}
+          onRetry=${onRetry} />
+      </${Guard}>
+    `;
   };
   const send = async (message, options) => {
     const after = session.last;
@@ -143,27 +243,94 @@ function Talk({ session, swarm, caller, navigate }) {
     <div class="conversation">
       <div class="chat-scroll" ref=${tail.scroller} tabindex="0" role="region" aria-label="Conversation">
         <div class="chat" ref=${tail.content}>
-          ${items.length > shown && html`<button type="button" class="button small earlier" onClick=${() => tail.keep(() => setShown(shown + PAGE))}>Earlier messages</button>`}
+          ${
+            items.length > shown &&
+            html`
+              <button
+                type="button"
+                class="button small earlier"
+                onClick=${() => tail.keep(() => setShown(shown + PAGE))}>
+                Earlier messages
+              </button>
+            `
+          }
           ${items.slice(-shown).map(render)}
           ${sent && html`<${Message} item=${sent} isMine />`}
           <${Working} session=${session} />
-          ${writing.map(({ from, to, text }) => (to === "user" ? html`<${Answer} key=${from} text=${text} isWriting />` : html`<${Growing} key=${from} from=${from} to=${to} text=${text} />`))}
-          ${approvals.map(({ item, call }) => html`<${Guard} key=${item.call_id}><${Approval} item=${item} call=${call} session=${session} /><//>`)}
-          ${questions.length > 0 && html`<${Guard} key=${questions.map(({ call_id }) => call_id).join()}><${Questions} items=${questions} session=${session} /><//>`}
+          ${writing.map(({ from, to, text }) =>
+            to === "user"
+              ? html`<${Answer} key=${from} text=${text} isWriting />`
+              : html`<${Growing} key=${from} from=${from} to=${to} text=${text} />`,
+          )}
+          ${approvals.map(
+            ({ item, call }) => html`
+              <${Guard} key=${item.call_id}><${Approval} item=${item} call=${call} session=${session} /></${Guard}>
+            `,
+          )}
+          ${
+            questions.length > 0 &&
+            html`
+              <${Guard} key=${questions.map(({ call_id }) => call_id).join()}>
+                <${Questions} items=${questions} session=${session} />
+              </${Guard}>
+            `
+          }
         </div>
       </div>
       <div class="chat-foot">
-        ${tail.isBehind && html`<button type="button" class="button small jump" onClick=${tail.jump}><${Icon} name="down" />Jump to the latest</button>`}
-        ${session.problem && !session.problem.isUnreachable && html`<${Notice} tone="bad">${session.problem.message}<//>`}
-        ${session.past && html`<${Notice} tone="plain" action=${{ name: "Back to now", onClick: () => navigate({ at: null }) }}>This is the task as of entry ${session.at}.<//>`}
-        ${isAsked && !wantsMessage && html`<p class="waits-for-you">The task waits for you. <button type="button" class="link-button" onClick=${() => setWantsMessage(true)}>Write a message instead</button></p>`}
-        ${hasComposer &&
-        html`<${Composer}
-          key=${session.id} id=${session.id} swarm=${swarm} home=${session.record.entrypoint} placeholder=${session.record.status === "running" ? "Write to the running task" : "Write a follow-up"}
-          send=${send} answer=${(text) => session.answer(text)} canAnswer=${questions.length === 1 && !approvals.length} onSent=${tail.follow}
-        />`}
+        ${
+          tail.isBehind &&
+          html`
+            <button type="button" class="button small jump" onClick=${tail.jump}>
+              <${Icon} name="down" />
+              Jump to the latest
+            </button>
+          `
+        }
+        ${
+          session.problem &&
+          !session.problem.isUnreachable &&
+          html`<${Notice} tone="bad">${session.problem.message}</${Notice}>`
+        }
+        ${
+          session.past &&
+          html`
+            <${Notice} tone="plain" action=${{ name: "Back to now", onClick: () => navigate({ at: null }) }}>
+              This is the task as of entry ${session.at}.
+            </${Notice}>
+          `
+        }
+        ${
+          isAsked &&
+          !wantsMessage &&
+          html`
+            <p class="waits-for-you">
+              The task waits for you.${" "}
+              <button type="button" class="link-button" onClick=${() => setWantsMessage(true)}>
+                Write a message instead
+              </button>
+            </p>
+          `
+        }
+        ${
+          hasComposer &&
+          html`
+            <${Composer}
+              key=${session.id}
+              id=${session.id}
+              swarm=${swarm}
+              home=${session.record.entrypoint}
+              placeholder=${session.record.status === "running" ? "Write to the running task" : "Write a follow-up"}
+              send=${send}
+              answer=${(text) => session.answer(text)}
+              canAnswer=${questions.length === 1 && !approvals.length}
+              onSent=${tail.follow} />
+          `
+        }
       </div>
-      <${Guard} instead="" version=${last}><${Announcement} item=${last} question=${isAsked ? (session.record.question ?? "") : null} /><//>
+      <${Guard} instead="" version=${last}>
+        <${Announcement} item=${last} question=${isAsked ? (session.record.question ?? "") : null} />
+      </${Guard}>
     </div>
   `;
 }
@@ -178,7 +345,15 @@ function Begin({ swarm, navigate, onBegun }) {
   return html`
     <div class="conversation is-new">
       <div class="chat-scroll"><${Welcome} swarm=${swarm} onPick=${(text) => setFill({ text })} /></div>
-      <div class="chat-foot"><${Composer} id=${null} swarm=${swarm} home=${swarm.entrypoint} placeholder=${`Ask ${swarm.entrypoint}`} send=${send} fill=${fill} /></div>
+      <div class="chat-foot">
+        <${Composer}
+          id=${null}
+          swarm=${swarm}
+          home=${swarm.entrypoint}
+          placeholder=${`Ask ${swarm.entrypoint}`}
+          send=${send}
+          fill=${fill} />
+      </div>
     </div>
   `;
 }

@@ -5,7 +5,10 @@ const list = new Intl.ListFormat("en");
 /** Kinds that the trace shows, not the conversation. */
 const OF_TRACE = new Set(["turn", "model_call", "wait", "note"]);
 
-/** Items in the order in which they began: `all`, and those `shown` in the conversation, where work has its `steps` (mail, actions, faults). */
+/**
+ * Items in the order in which they began: `all`, and those `shown` in the conversation, where work has its `steps`
+ * (mail, actions, faults).
+ */
 export class Items {
   all = [];
   shown = [];
@@ -32,7 +35,8 @@ export class Items {
 }
 
 /** Return the errors among steps, without the one that ended the task: that is an item of its own. */
-export const errorsOf = (steps) => steps.filter(({ has_failed, kind, ended_task }) => has_failed || (kind === "fault" && !ended_task));
+export const errorsOf = (steps) =>
+  steps.filter(({ has_failed, kind, ended_task }) => has_failed || (kind === "fault" && !ended_task));
 
 /** Return what was done, in a line: `supervisor asked weather and math`. */
 export function summary({ agents, steps }) {

@@ -42,7 +42,18 @@ function wordsOf({ asked, arguments: args }) {
 function Words({ item }) {
   const { subject, words, others } = wordsOf(item);
   return html`
-    <p class="question-who"><${AgentName} name=${item.agent} />${words ? " asks:" : html` calls <code>${item.name}</code> and waits for the result:`}</p>
+    <p class="question-who">
+      <${AgentName} name=${item.agent} />
+      ${
+        words
+          ? " asks:"
+          : html`
+              ${" "}calls${" "}
+              <code>${item.name}</code>
+              ${" "}and waits for the result:
+            `
+      }
+    </p>
     ${subject && html`<p class="bubble-subject">${subject}</p>`}
     ${words && html`<div class="question-words"><${Markdown} text=${visible(words)} /></div>`}
     ${!isEmpty(others) && html`<${Json} value=${others} />`}
@@ -61,8 +72,20 @@ function AnswerForm({ item, draft, setDraft, onSend, isBusy, isOnly }) {
     <div class="field">
       <label for=${id}>${words ? "Your answer" : `Result of ${item.name}`}</label>
       <div class="answer-field">
-        <${GrowingField} field=${field} id=${id} value=${draft} onInput=${(event) => setDraft(event.currentTarget.value)} onKeyDown=${onEnter(onSend)} />
-        ${isOnly && html`<button type="button" class="button primary" aria-busy=${isBusy ? "true" : null} onClick=${onSend}>Send</button>`}
+        <${GrowingField}
+          field=${field}
+          id=${id}
+          value=${draft}
+          onInput=${(event) => setDraft(event.currentTarget.value)}
+          onKeyDown=${onEnter(onSend)} />
+        ${
+          isOnly &&
+          html`
+            <button type="button" class="button primary" aria-busy=${isBusy ? "true" : null} onClick=${onSend}>
+              Send
+            </button>
+          `
+        }
       </div>
     </div>
   `;
@@ -73,18 +96,48 @@ export function Questions({ items, session }) {
   const [drafts, setDrafts] = useState({});
   const [perform, isBusy, problem] = useWork();
   const isComplete = items.every(({ call_id }) => drafts[call_id]?.trim());
-  const send = () => isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id, content: drafts[call_id] }))));
+  const send = () =>
+    isComplete && perform(() => session.answer(items.map(({ call_id }) => ({ call_id, content: drafts[call_id] }))));
   const isOnly = items.length === 1;
   return html`
     <div class="question-card" role="group" tabindex="-1" aria-label="Question for you">
       ${items.map(
-        (item) => html`<div key=${item.call_id} class="question">
-          <${Words} item=${item} />
-          <${AnswerForm} item=${item} draft=${drafts[item.call_id] ?? ""} setDraft=${(text) => setDrafts((given) => ({ ...given, [item.call_id]: text }))} onSend=${send} isBusy=${isBusy} isOnly=${isOnly} />
-        </div>`,
+        (item) => html`
+          <div key=${item.call_id} class="question">
+            <${Words} item=${item} />
+            <${AnswerForm}
+              item=${item}
+              draft=${drafts[item.call_id] ?? ""}
+              setDraft=${(text) => setDrafts((given) => ({ ...given, [item.call_id]: text }))}
+              onSend=${send}
+              isBusy=${isBusy}
+              isOnly=${isOnly} />
+          </div>
+        `,
       )}
-      ${problem && html`<${Notice} tone="bad" action=${problem.permanent ? null : { name: "Retry", onClick: send }}>${problem.message}<//>`}
-      ${!isOnly && html`<div><button type="button" class="button primary" aria-busy=${isBusy ? "true" : null} aria-disabled=${isComplete ? null : "true"} onClick=${send}>Send the answers</button></div>`}
+      ${
+        problem &&
+        html`
+          <${Notice} tone="bad" action=${problem.permanent ? null : { name: "Retry", onClick: send }}>
+            ${problem.message}
+          </${Notice}>
+        `
+      }
+      ${
+        !isOnly &&
+        html`
+          <div>
+            <button
+              type="button"
+              class="button primary"
+              aria-busy=${isBusy ? "true" : null}
+              aria-disabled=${isComplete ? null : "true"}
+              onClick=${send}>
+              Send the answers
+            </button>
+          </div>
+        `
+      }
     </div>
   `;
 }
@@ -92,12 +145,26 @@ export function Questions({ items, session }) {
 /** Arguments, one line each where they are plain values. */
 function Arguments({ args }) {
   if (isEmpty(args)) return html`<p class="quiet">No arguments</p>`;
-  return html`<dl class="arguments">
-    ${Object.entries(args).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${typeof value === "object" && value !== null ? html`<pre>${pretty(value)}</pre>` : String(value)}</dd></div>`)}
-  </dl>`;
+  return html`
+    <dl class="arguments">
+      ${Object.entries(args).map(
+        ([name, value]) => html`
+          <div key=${name}>
+            <dt>${name}</dt>
+            <dd>
+              ${typeof value === "object" && value !== null ? html`<pre>${pretty(value)}</pre>` : String(value)}
+            </dd>
+          </div>
+        `,
+      )}
+    </dl>
+  `;
 }
 
-/** A call of an action that needs approval; what is decided is bound to the arguments that are shown, which `call` has as text. */
+/**
+ * A call of an action that needs approval; what is decided is bound to the arguments that are shown, which `call` has
+ * as text.
+ */
 export function Approval({ item, call, session }) {
   const [mode, setMode] = useState(null); // null, "edit" or "reject"
   const served = call.arguments_text;
@@ -107,7 +174,8 @@ export function Approval({ item, call, session }) {
   const [reason, setReason] = useState("");
   const [perform, isBusy, problem] = useWork();
   const id = useId();
-  const send = (decision, facts) => session.decide(item.call_id, decision, { ...facts, ...(served ? { arguments_sha256: sha256(served) } : {}) });
+  const send = (decision, facts) =>
+    session.decide(item.call_id, decision, { ...facts, ...(served ? { arguments_sha256: sha256(served) } : {}) });
   const decide = (decision, facts) => perform(() => send(decision, facts));
   const approveEdited = () =>
     perform(() => {
@@ -118,7 +186,8 @@ export function Approval({ item, call, session }) {
         throw new Problem(400, "The arguments are not valid JSON.");
       }
       if (pretty(exactJson(text)) === pretty(args)) return send("approve");
-      if (pretty(exactJson(text)) !== pretty(edited)) throw new Problem(400, "The page can't send a number with so many digits. Use mail task approve.");
+      if (pretty(exactJson(text)) !== pretty(edited))
+        throw new Problem(400, "The page can't send a number with so many digits. Use mail task approve.");
       return send("edit", { arguments: edited });
     });
   const busy = isBusy ? "true" : null;
@@ -135,42 +204,123 @@ export function Approval({ item, call, session }) {
     setMode(null);
   };
   return html`
-    <div ref=${card} class="question-card" role="group" tabindex="-1" aria-label=${`${item.name} needs your approval`} onKeyDown=${onKeyDown}>
-      <p class="question-who"><${AgentName} name=${item.agent} /> wants to run <code>${item.name}</code><${Chip} tone="warn">needs approval<//></p>
-      ${mode === "edit"
-        ? html`<div class="field"><label for=${id}>Arguments</label><textarea id=${id} class="mono" rows=${Math.min(text.split("\n").length + 1, 16)} spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></div>`
-        : html`<${Arguments} args=${args} />`}
-      ${mode === "reject" &&
-      html`<div class="field"><label for=${id}>Reason, for the agent to read</label><input id=${id} maxlength="1000" value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} /></div>`}
-      ${approveBy && html`<p class="quiet small-text">Rejected unless approved by ${new Date(approveBy).toLocaleString()}</p>`}
-      ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
-      <div class="row">
-        ${mode === null &&
+    <div
+      ref=${card}
+      class="question-card"
+      role="group"
+      tabindex="-1"
+      aria-label=${`${item.name} needs your approval`}
+      onKeyDown=${onKeyDown}>
+      <p class="question-who">
+        <${AgentName} name=${item.agent} />
+        ${" "}wants to run${" "}
+        <code>${item.name}</code>
+        <${Chip} tone="warn">needs approval</${Chip}>
+      </p>
+      ${
+        mode === "edit"
+          ? html`
+              <div class="field">
+                <label for=${id}>Arguments</label>
+                <textarea
+                  id=${id}
+                  class="mono"
+                  rows=${Math.min(text.split("\n").length + 1, 16)}
+                  spellcheck="false"
+                  value=${text}
+                  onInput=${(event) => setText(event.currentTarget.value)}></textarea>
+              </div>
+            `
+          : html`<${Arguments} args=${args} />`
+      }
+      ${
+        mode === "reject" &&
         html`
-          <button type="button" class="button primary" aria-busy=${busy} onClick=${() => decide("approve")}>Approve</button>
-          <button type="button" class="button" data-mode="edit" onClick=${() => setMode("edit")}>Edit</button>
-          <button type="button" class="button" data-mode="reject" onClick=${() => setMode("reject")}>Reject</button>
-        `}
-        ${mode === "edit" && html`<button type="button" class="button primary" aria-busy=${busy} onClick=${approveEdited}>Approve with these arguments</button>`}
-        ${mode === "reject" && html`<button type="button" class="button danger" aria-busy=${busy} onClick=${() => decide("reject", reason ? { reason } : {})}>Reject</button>`}
+          <div class="field">
+            <label for=${id}>Reason, for the agent to read</label>
+            <input
+              id=${id}
+              maxlength="1000"
+              value=${reason}
+              onInput=${(event) => setReason(event.currentTarget.value)} />
+          </div>
+        `
+      }
+      ${
+        approveBy &&
+        html`<p class="quiet small-text">Rejected unless approved by ${new Date(approveBy).toLocaleString()}</p>`
+      }
+      ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
+      <div class="row">
+        ${
+          mode === null &&
+          html`
+            <button type="button" class="button primary" aria-busy=${busy} onClick=${() => decide("approve")}>
+              Approve
+            </button>
+            <button type="button" class="button" data-mode="edit" onClick=${() => setMode("edit")}>Edit</button>
+            <button type="button" class="button" data-mode="reject" onClick=${() => setMode("reject")}>Reject</button>
+          `
+        }
+        ${
+          mode === "edit" &&
+          html`
+            <button type="button" class="button primary" aria-busy=${busy} onClick=${approveEdited}>
+              Approve with these arguments
+            </button>
+          `
+        }
+        ${
+          mode === "reject" &&
+          html`
+            <button
+              type="button"
+              class="button danger"
+              aria-busy=${busy}
+              onClick=${() => decide("reject", reason ? { reason } : {})}>
+              Reject
+            </button>
+          `
+        }
         ${mode && html`<button type="button" class="button" onClick=${() => setMode(null)}>Back</button>`}
       </div>
     </div>
   `;
 }
 
-const DECISIONS = { approve: ["approved", "good"], edit: ["approved with changes", "good"], reject: ["rejected", "bad"] };
+const DECISIONS = {
+  approve: ["approved", "good"],
+  edit: ["approved with changes", "good"],
+  reject: ["rejected", "bad"],
+};
 
 /** A question that was answered, or a call that was decided on, or that nobody has answered. */
 export function Answered({ item }) {
   if (item.needs_approval) {
     const [said, tone] = DECISIONS[item.reply?.decision] ?? ["no decision", "plain"];
-    return html`<div class="answered">
-      <p class="question-who"><${AgentName} name=${item.agent} /> wanted to run <code>${item.name}</code><${Chip} tone=${tone}>${said}${item.reply?.by ? ` by ${item.reply.by}` : ""}<//></p>
-      <${Arguments} args=${item.reply?.arguments ?? item.arguments} />
-      ${item.reply?.reason && html`<p class="quiet">Reason: ${item.reply.reason}</p>`}
-      ${item.result && html`<p class="answered-result">→ ${item.result.length > 400 ? `${item.result.slice(0, 400)}…` : item.result}</p>`}
-    </div>`;
+    return html`
+      <div class="answered">
+        <p class="question-who">
+          <${AgentName} name=${item.agent} />
+          ${" "}wanted to run${" "}
+          <code>${item.name}</code>
+          <${Chip} tone=${tone}>${said}${item.reply?.by ? ` by ${item.reply.by}` : ""}</${Chip}>
+        </p>
+        <${Arguments} args=${item.reply?.arguments ?? item.arguments} />
+        ${item.reply?.reason && html`<p class="quiet">Reason: ${item.reply.reason}</p>`}
+        ${
+          item.result &&
+          html`
+            <p class="answered-result">→ ${item.result.length > 400 ? `${item.result.slice(0, 400)}…` : item.result}</p>
+          `
+        }
+      </div>
+    `;
   }
-  return html`<div class="answered"><${Words} item=${item} />${!item.reply && html`<p class="quiet small-text">Not answered</p>`}</div>`;
+  return html`
+    <div class="answered">
+      <${Words} item=${item} />
+      ${!item.reply && html`<p class="quiet small-text">Not answered</p>`}
+    </div>
+  `;
 }

@@ -9,11 +9,11 @@ const NEAR = 40;
 const MARGIN = 12;
 
 /**
- * Follow the end of `content` inside `scroller` (refs) whenever the page is drawn, until the reader scrolls away; an answer
- * longer than the view stops at its beginning (the last element with `data-latest`).
+ * Follow the end of `content` inside `scroller` (refs) whenever the page is drawn, until the reader scrolls away; an
+ * answer longer than the view stops at its beginning (the last element with `data-latest`).
  *
- * `isBehind` says that there is something newer below; `jump` goes there, `follow` follows again, and `keep(change)` makes a
- * change above the view without moving what is in view.
+ * `isBehind` says that there is something newer below; `jump` goes there, `follow` follows again, and `keep(change)`
+ * makes a change above the view without moving what is in view.
  */
 export function useTail() {
   const scroller = useRef();
@@ -35,8 +35,11 @@ export function useTail() {
     // Only what follows on the last message of a person is the newest.
     const mine = content.current.querySelectorAll(".mine");
     const question = mine[mine.length - 1];
-    const isNewest = answer && (!question || question.compareDocumentPosition(answer) & Node.DOCUMENT_POSITION_FOLLOWING);
-    return isNewest && !content.current.querySelector(".question-card") ? Math.min(end(), answer.offsetTop - MARGIN) : end();
+    const isNewest =
+      answer && (!question || question.compareDocumentPosition(answer) & Node.DOCUMENT_POSITION_FOLLOWING);
+    return isNewest && !content.current.querySelector(".question-card")
+      ? Math.min(end(), answer.offsetTop - MARGIN)
+      : end();
   };
   const look = () => setBehind(end() - scroller.current.scrollTop > NEAR);
   const settle = () => {

@@ -6,9 +6,21 @@ import { html } from "../html.js";
 
 /** Requests that show what the swarm that ships with MAIL can do, and the actions that they need. */
 const SAMPLES = [
-  { needs: ["get_weather_forecast", "calculate_expression"], about: "Two agents work on it", text: "The weather in Tokyo, and 12*(3+4)?" },
-  { needs: ["get_weather_forecast"], about: "An agent uses its tool", text: "What will the weather be like in Oslo tomorrow?" },
-  { needs: ["calculate_expression", "ask_human"], about: "An agent asks you back", text: "Ask a human: Which hotel shall I book?" },
+  {
+    needs: ["get_weather_forecast", "calculate_expression"],
+    about: "Two agents work on it",
+    text: "The weather in Tokyo, and 12*(3+4)?",
+  },
+  {
+    needs: ["get_weather_forecast"],
+    about: "An agent uses its tool",
+    text: "What will the weather be like in Oslo tomorrow?",
+  },
+  {
+    needs: ["calculate_expression", "ask_human"],
+    about: "An agent asks you back",
+    text: "Ask a human: Which hotel shall I book?",
+  },
   { needs: ["calculate_expression"], about: "A quick calculation", text: "What is 17*23?" },
 ];
 
@@ -32,11 +44,35 @@ export function Welcome({ swarm, onPick }) {
       <h2>What should ${swarm.name} work on?</h2>
       ${swarm.description && html`<p class="quiet">${swarm.description}</p>`}
       <ul class="welcome-agents" aria-label="Agents">
-        ${swarm.agents.slice(0, MANY).map(({ name, description }) => html`<li key=${name}><a title=${description} href=${`#${formatRoute({ view: "swarm", agent: name })}`}><${AgentName} name=${name} /></a></li>`)}
-        ${swarm.agents.length > MANY && html`<li><a class="quiet" href=${`#${formatRoute({ view: "swarm" })}`}>and ${swarm.agents.length - MANY} more</a></li>`}
+        ${swarm.agents.slice(0, MANY).map(
+          ({ name, description }) => html`
+            <li key=${name}>
+              <a title=${description} href=${`#${formatRoute({ view: "swarm", agent: name })}`}>
+                <${AgentName} name=${name} />
+              </a>
+            </li>
+          `,
+        )}
+        ${
+          swarm.agents.length > MANY &&
+          html`
+            <li>
+              <a class="quiet" href=${`#${formatRoute({ view: "swarm" })}`}>and ${swarm.agents.length - MANY} more</a>
+            </li>
+          `
+        }
       </ul>
       <ul class="prompts" aria-label="Examples">
-        ${examplePrompts(swarm).map(({ about, text }) => html`<li key=${text}><button type="button" class="prompt" onClick=${() => onPick(text)}><span class="prompt-about">${about}</span>${text}</button></li>`)}
+        ${examplePrompts(swarm).map(
+          ({ about, text }) => html`
+            <li key=${text}>
+              <button type="button" class="prompt" onClick=${() => onPick(text)}>
+                <span class="prompt-about">${about}</span>
+                ${text}
+              </button>
+            </li>
+          `,
+        )}
       </ul>
     </div>
   `;

@@ -11,7 +11,10 @@ const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const shorten = (text, length) => (text.length > length ? `${text.slice(0, length).trimEnd()}…` : text);
 
 /** Return arguments as `name: value, name: value`. */
-const oneLine = (args) => Object.entries(args).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ");
+const oneLine = (args) =>
+  Object.entries(args)
+    .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join(", ");
 
 /** Steps that are shown; a long task has its trace. */
 const MANY = 60;
@@ -19,23 +22,62 @@ const MANY = 60;
 function Mail({ step: mail }) {
   const [isWhole, setWhole] = useState(false);
   const isLong = mail.text.length > 400;
-  return html`<li class="step">
-    <p class="step-head"><${AgentName} name=${mail.sender} /><span class="arrow" role="img" aria-label="to">→</span>${mail.recipients.map((name) => html`<${AgentName} key=${name} name=${name} />`)}<${Clock} time=${mail.time} /></p>
-    ${mail.subject && mail.subject !== mail.text && html`<p class="step-subject">${mail.subject}</p>`}
-    <div class="step-text"><${Markdown} text=${isWhole ? mail.text : shorten(mail.text, 400)} /></div>
-    ${isLong && html`<button type="button" class="link-button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show less" : "Show all"}</button>`}
-  </li>`;
+  return html`
+    <li class="step">
+      <p class="step-head">
+        <${AgentName} name=${mail.sender} />
+        <span class="arrow" role="img" aria-label="to">→</span>
+        ${mail.recipients.map((name) => html`<${AgentName} key=${name} name=${name} />`)}
+        <${Clock} time=${mail.time} />
+      </p>
+      ${mail.subject && mail.subject !== mail.text && html`<p class="step-subject">${mail.subject}</p>`}
+      <div class="step-text"><${Markdown} text=${isWhole ? mail.text : shorten(mail.text, 400)} /></div>
+      ${
+        isLong &&
+        html`
+          <button type="button" class="link-button" onClick=${() => setWhole(!isWhole)}>
+            ${isWhole ? "Show less" : "Show all"}
+          </button>
+        `
+      }
+    </li>
+  `;
 }
 
 function Action({ step: action }) {
-  return html`<li class=${`step ${action.has_failed ? "bad" : ""}`}>
-    <p class="step-head"><${AgentName} name=${action.agent} /> used <code>${action.name}</code><${Clock} time=${action.time} /></p>
-    ${Object.keys(action.arguments).length > 0 && html`<p class="step-text">${shorten(oneLine(action.arguments), 400)}</p>`}
-    ${action.result && html`<p class="step-result"><span class="arrow" role="img" aria-label="result">→</span> ${shorten(action.result, 400)}</p>`}
-  </li>`;
+  return html`
+    <li class=${`step ${action.has_failed ? "bad" : ""}`}>
+      <p class="step-head">
+        <${AgentName} name=${action.agent} />
+        ${" "}used${" "}
+        <code>${action.name}</code>
+        <${Clock} time=${action.time} />
+      </p>
+      ${
+        Object.keys(action.arguments).length > 0 &&
+        html`<p class="step-text">${shorten(oneLine(action.arguments), 400)}</p>`
+      }
+      ${
+        action.result &&
+        html`
+          <p class="step-result">
+            <span class="arrow" role="img" aria-label="result">→</span>
+            ${" "}${shorten(action.result, 400)}
+          </p>
+        `
+      }
+    </li>
+  `;
 }
 
-const Fault = ({ step: fault }) => html`<li class="step bad"><p class="step-text"><${Icon} name="alert" /> ${shorten(fault.text, 400)}</p></li>`;
+const Fault = ({ step: fault }) => html`
+  <li class="step bad">
+    <p class="step-text">
+      <${Icon} name="alert" />
+      ${" "}${shorten(fault.text, 400)}
+    </p>
+  </li>
+`;
 
 /** What each kind of step looks like. */
 const STEPS = { mail: Mail, action: Action, fault: Fault };
@@ -44,9 +86,13 @@ function Steps({ item, onTrace }) {
   const steps = item.steps.filter((step) => !step.ended_task);
   const hidden = Math.max(0, steps.length - MANY);
   return html`
-    <ol class="steps">${steps.slice(hidden).map((step) => html`<${STEPS[step.kind]} key=${step.id} step=${step} />`)}</ol>
+    <ol class="steps">
+      ${steps.slice(hidden).map((step) => html`<${STEPS[step.kind]} key=${step.id} step=${step} />`)}
+    </ol>
     ${!steps.length && html`<p class="quiet small-text">No mail between agents, and no actions.</p>`}
-    <button type="button" class="link-button" onClick=${() => onTrace(item.seq)}>${hidden ? `Show all ${steps.length} steps in the trace` : "Show in the trace"}</button>
+    <button type="button" class="link-button" onClick=${() => onTrace(item.seq)}>
+      ${hidden ? `Show all ${steps.length} steps in the trace` : "Show in the trace"}
+    </button>
   `;
 }
 
@@ -55,13 +101,22 @@ export function Work({ item, onTrace }) {
   const [isOpen, setOpen] = useState(false);
   const seconds = (Date.parse(item.ended ?? item.last) - Date.parse(item.time)) / 1000;
   const errors = errorsOf(item.steps).length;
-  const facts = [summary(item), item.turns && plural(item.turns, "turn"), item.ended && formatSeconds(seconds), errors && plural(errors, "error")];
-  const steps = useMemo(() => isOpen && html`<div class="work-steps"><${Steps} item=${item} onTrace=${onTrace} /></div>`, [isOpen, item, item.version]);
+  const facts = [
+    summary(item),
+    item.turns && plural(item.turns, "turn"),
+    item.ended && formatSeconds(seconds),
+    errors && plural(errors, "error"),
+  ];
+  const steps = useMemo(
+    () => isOpen && html`<div class="work-steps"><${Steps} item=${item} onTrace=${onTrace} /></div>`,
+    [isOpen, item, item.version],
+  );
   if (!item.turns && !item.steps.length) return null;
   return html`
     <div class="work">
       <button type="button" class="work-line" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
-        <${Icon} name=${isOpen ? "down" : "right"} /><span>${facts.filter(Boolean).join(" · ")}</span>
+        <${Icon} name=${isOpen ? "down" : "right"} />
+        <span>${facts.filter(Boolean).join(" · ")}</span>
       </button>
       ${steps}
     </div>
@@ -73,13 +128,28 @@ const TAIL = 140;
 
 function Job({ agent, job, since, said }) {
   const what = !job ? "" : job.kind === "model" ? "calls " : "runs ";
-  return html`<li class="job">
-    <${AgentName} name=${agent} />
-    <span class="job-what">${job ? html`${what}<code>${job.name}</code>` : "works"}</span>
-    <${Elapsed} since=${job?.since ?? since} />
-    ${job?.kind === "model" && said && html`<span class="job-said">${said.length > TAIL ? `…${said.slice(-TAIL)}` : said}</span>`}
-    ${job?.retry && html`<span class="job-retry">attempt ${job.retry.attempt}: ${job.retry.reason}</span>`}
-  </li>`;
+  return html`
+    <li class="job">
+      <${AgentName} name=${agent} />
+      <span class="job-what">
+        ${
+          job
+            ? html`
+                ${what}
+                <code>${job.name}</code>
+              `
+            : "works"
+        }
+      </span>
+      <${Elapsed} since=${job?.since ?? since} />
+      ${
+        job?.kind === "model" &&
+        said &&
+        html`<span class="job-said">${said.length > TAIL ? `…${said.slice(-TAIL)}` : said}</span>`
+      }
+      ${job?.retry && html`<span class="job-retry">attempt ${job.retry.attempt}: ${job.retry.reason}</span>`}
+    </li>
+  `;
 }
 
 /** Who works on what, and for how long. */
@@ -87,13 +157,35 @@ export function Working({ session }) {
   const { live, record } = session;
   if (record?.status !== "running" || session.past) return null;
   const jobs = [...live.agents].flatMap(([agent, { since, work, text }]) =>
-    work.size ? [...work].map(([key, job]) => html`<${Job} key=${`${agent} ${key}`} agent=${agent} job=${job} said=${text.answer || (text.to && text.text) ? "" : text.text || text.reasoning} />`) : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
+    work.size
+      ? [...work].map(
+          ([key, job]) => html`
+            <${Job}
+              key=${`${agent} ${key}`}
+              agent=${agent}
+              job=${job}
+              said=${text.answer || (text.to && text.text) ? "" : text.text || text.reasoning} />
+          `,
+        )
+      : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
   );
-  const awaited = live.isIdle ? (record.waiting_for ?? []).map(({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`) : [];
-  return html`<div class="working">
-    <span class="spinner" aria-hidden="true"></span>
-    <ul class="jobs" aria-label="Working now">
-      ${jobs.length ? jobs : (awaited.length ? awaited : ["Waiting for an agent"]).map((text) => html`<li key=${text} class="job quiet">${text}</li>`)}
-    </ul>
-  </div>`;
+  const awaited = live.isIdle
+    ? (record.waiting_for ?? []).map(
+        ({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`,
+      )
+    : [];
+  return html`
+    <div class="working">
+      <span class="spinner" aria-hidden="true"></span>
+      <ul class="jobs" aria-label="Working now">
+        ${
+          jobs.length
+            ? jobs
+            : (awaited.length ? awaited : ["Waiting for an agent"]).map(
+                (text) => html`<li key=${text} class="job quiet">${text}</li>`,
+              )
+        }
+      </ul>
+    </div>
+  `;
 }

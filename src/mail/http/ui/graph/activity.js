@@ -5,11 +5,11 @@ import { CALLER, edgeKey, localName } from "./model.js";
 /**
  * A reader of a task's items, which remembers what it has read: `read` takes the array of items that grows.
  *
- * `edges` maps the key of an edge to `{key, from, to, count, forth, back, seq}`: messages in all, from `from` to `to` and
- * back, and the event of the last one. `last` are the keys over which the latest message went. `agents` maps names to
- * `{entries, sent, received, actions}`, whose entries are `{seq, time, kind, …}` with kind `sent` or `received` (`other`,
- * `type`, `subject`, `body`), `call` (`name`, `arguments`, `result`, `seconds`) or `note` (`event`, `text`); with the
- * `reasoning` of the model and what it `said`, if there is some, and `isError`.
+ * `edges` maps the key of an edge to `{key, from, to, count, forth, back, seq}`: messages in all, from `from` to `to`
+ * and back, and the event of the last one. `last` are the keys over which the latest message went. `agents` maps
+ * names to `{entries, sent, received, actions}`, whose entries are `{seq, time, kind, …}` with kind `sent` or
+ * `received` (`other`, `type`, `subject`, `body`), `call` (`name`, `arguments`, `result`, `seconds`) or `note`
+ * (`event`, `text`); with the `reasoning` of the model and what it `said`, if there is some, and `isError`.
  */
 export class Activity {
   edges = new Map();
@@ -30,7 +30,10 @@ export class Activity {
 
   /** The pairs that have written to each other, for `graphOf`. */
   get mail() {
-    return [...this.edges.values()].flatMap(({ from, to, forth, back }) => [...(forth ? [{ from, to }] : []), ...(back ? [{ from: to, to: from }] : [])]);
+    return [...this.edges.values()].flatMap(({ from, to, forth, back }) => [
+      ...(forth ? [{ from, to }] : []),
+      ...(back ? [{ from: to, to: from }] : []),
+    ]);
   }
 
   /** The history of an agent. */
@@ -41,17 +44,27 @@ export class Activity {
 
   #add(item) {
     const { kind, seq, time, name, text, reasoning = "", said = "" } = item;
-    const add = (entry) => item.agent && this.of(this.#id(item.agent)).entries.push({ seq, time, reasoning, said, ...entry });
+    const add = (entry) =>
+      item.agent && this.of(this.#id(item.agent)).entries.push({ seq, time, reasoning, said, ...entry });
     if (kind === "message") this.#message(item, CALLER, item.recipients);
     else if (kind === "mail") this.#message(item, item.sender, item.recipients);
-    else if (kind === "told" || (kind === "answer" && item.who)) this.#message({ type: kind, subject: "", ...item }, item.who, [CALLER]);
+    else if (kind === "told" || (kind === "answer" && item.who))
+      this.#message({ type: kind, subject: "", ...item }, item.who, [CALLER]);
     else if (kind === "action" || kind === "question") {
       if (kind === "action" && item.agent) this.of(this.#id(item.agent)).actions += 1;
-      add({ kind: "call", name, arguments: item.arguments, result: item.result ?? "", seconds: item.seconds, isError: item.has_failed });
+      add({
+        kind: "call",
+        name,
+        arguments: item.arguments,
+        result: item.result ?? "",
+        seconds: item.seconds,
+        isError: item.has_failed,
+      });
     } else if (kind === "fault") add({ kind: "note", event: "error", text, isError: true });
     else if (kind === "note") {
       add({ kind: "note", event: name, text });
-      for (const to of item.recipients) this.#receive(this.#id(to), { seq, time, type: name, subject: "", body: text, other: "system" });
+      for (const to of item.recipients)
+        this.#receive(this.#id(to), { seq, time, type: name, subject: "", body: text, other: "system" });
     }
   }
 
@@ -62,7 +75,13 @@ export class Activity {
     if (from !== CALLER) {
       const history = this.of(from);
       history.sent += 1;
-      history.entries.push({ ...facts, reasoning, said, kind: "sent", other: to.map(nameOf).join(", ") || "all agents" });
+      history.entries.push({
+        ...facts,
+        reasoning,
+        said,
+        kind: "sent",
+        other: to.map(nameOf).join(", ") || "all agents",
+      });
     }
     const keys = [];
     for (const id of to) {

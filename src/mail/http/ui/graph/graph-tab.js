@@ -23,10 +23,31 @@ export function GraphTab({ session, swarm, caller, navigate }) {
   const [agent, setAgent] = useState(null);
   const owner = ownerOf(session.record, caller);
   const title = agent === CALLER ? owner : agent;
-  return html`<div class="with-inspector graph-tab" onKeyDown=${(event) => event.key === "Escape" && setAgent(null)}>
-    <${SwarmGraph} swarm=${swarm} session=${session} activity=${activity} caller=${owner} selected=${agent} onAgent=${setAgent} />
-    ${agent && html`<${Inspector} title=${title} onClose=${() => setAgent(null)}>
-      <${AgentPanel} key=${agent} agent=${agent} swarm=${swarm} session=${session} activity=${activity} caller=${caller} onAgent=${setAgent} onEntry=${(entry) => navigate({ tab: "trace", entry })} />
-    <//>`}
-  </div>`;
+  return html`
+    <div class="with-inspector graph-tab" onKeyDown=${(event) => event.key === "Escape" && setAgent(null)}>
+      <${SwarmGraph}
+        swarm=${swarm}
+        session=${session}
+        activity=${activity}
+        caller=${owner}
+        selected=${agent}
+        onAgent=${setAgent} />
+      ${
+        agent &&
+        html`
+          <${Inspector} title=${title} onClose=${() => setAgent(null)}>
+            <${AgentPanel}
+              key=${agent}
+              agent=${agent}
+              swarm=${swarm}
+              session=${session}
+              activity=${activity}
+              caller=${caller}
+              onAgent=${setAgent}
+              onEntry=${(entry) => navigate({ tab: "trace", entry })} />
+          </${Inspector}>
+        `
+      }
+    </div>
+  `;
 }

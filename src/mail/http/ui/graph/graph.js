@@ -41,15 +41,23 @@ function useSize(ref) {
   return size;
 }
 
-/** The layout, computed again when the graph changes; when the pane does, only if another layout can be shown much larger. */
+/**
+ * The layout, computed again when the graph changes; when the pane does, only if another layout can be shown much
+ * larger.
+ */
 function useLayout(graph, size) {
-  const shape = JSON.stringify([graph.root, graph.nodes.map(({ id, name, note, reserve, detail }) => [id, name, note, reserve, detail]), graph.edges.map(({ key, both }) => [key, both])]);
+  const shape = JSON.stringify([
+    graph.root,
+    graph.nodes.map(({ id, name, note, reserve, detail }) => [id, name, note, reserve, detail]),
+    graph.edges.map(({ key, both }) => [key, both]),
+  ]);
   const last = useRef({});
   const bucket = size && [Math.round(size.width / 80), Math.round(size.height / 80)].join();
   return useMemo(() => {
     if (!size?.width || !size.height) return null;
     const drawing = layout(graph, { ...size, measure });
-    const isBetter = last.current.shape !== shape || fit(drawing, size).scale > BETTER * fit(last.current.drawing, size).scale;
+    const isBetter =
+      last.current.shape !== shape || fit(drawing, size).scale > BETTER * fit(last.current.drawing, size).scale;
     if (isBetter) last.current = { shape, drawing };
     return last.current.drawing;
   }, [shape, bucket]);
@@ -60,7 +68,14 @@ function useView(drawing, size, root) {
   const [view, setView] = useState(null);
   const isMoved = useRef(false);
   useLayoutEffect(() => {
-    if (drawing && !isMoved.current) setView(open(drawing, size, drawing.nodes.find(({ id }) => id === root)));
+    if (drawing && !isMoved.current)
+      setView(
+        open(
+          drawing,
+          size,
+          drawing.nodes.find(({ id }) => id === root),
+        ),
+      );
   }, [drawing, size]);
   const move = (change, { isReader = true } = {}) => {
     isMoved.current ||= isReader;
@@ -77,7 +92,12 @@ function useView(drawing, size, root) {
 function usePointers(move, drawing, size) {
   const pointers = useRef(new Map());
   const dragged = useRef(false);
-  const at = (event) => ({ x: event.offsetX ?? 0, y: event.offsetY ?? 0, clientX: event.clientX, clientY: event.clientY });
+  const at = (event) => ({
+    x: event.offsetX ?? 0,
+    y: event.offsetY ?? 0,
+    clientX: event.clientX,
+    clientY: event.clientY,
+  });
   const onPointerDown = (event) => {
     if (event.button) return;
     if (!pointers.current.size) dragged.current = false;
@@ -124,7 +144,8 @@ function workOf(session, id) {
 }
 
 /** The last line of an agent's node: its tools or, in a task, the room for the number of its mails. */
-const detailOf = ({ kind, agent }, isTask) => (isTask ? (kind === "caller" ? "" : "99 in · 99 out") : agent ? toolNote(agent) : "");
+const detailOf = ({ kind, agent }, isTask) =>
+  isTask ? (kind === "caller" ? "" : "99 in · 99 out") : agent ? toolNote(agent) : "";
 
 /** The longest that usually stands below an agent's name while it works. */
 const reserveOf = ({ agent }) => (agent ? `${modelOf(agent) || "working"}  59 min 59 s` : "");
@@ -134,7 +155,10 @@ function Working({ text, since, width }) {
   const time = formatElapsed(since, Math.max(now, serverNow()));
   let name = text;
   while (name.length > 3 && measure(`${name}… ${time}`) * SMALL > width - 2 * NODE.padding) name = name.slice(0, -1);
-  return html`<tspan>${name === text ? text : `${name}…`}</tspan><tspan dx="5" class="node-time">${time}</tspan>`;
+  return html`
+    <tspan>${name === text ? text : `${name}…`}</tspan>
+    <tspan dx="5" class="node-time">${time}</tspan>
+  `;
 }
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
@@ -143,30 +167,75 @@ const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 function describe(node, graph) {
   const links = neighbours(graph, node.id);
   const [writes, reads] = ["writes", "reads"].map((key) => links.filter((link) => link[key]).length);
-  return [node.kind === "remote" && `in swarm ${node.swarm}`, writes && `writes to ${plural(writes, "agent")}`, reads && `gets mail from ${plural(reads, "agent")}`].filter(Boolean).join(", ");
+  return [
+    node.kind === "remote" && `in swarm ${node.swarm}`,
+    writes && `writes to ${plural(writes, "agent")}`,
+    reads && `gets mail from ${plural(reads, "agent")}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
 }
 
 function Node({ box, node, graph, work, detail, tone, isSelected, isStop, onOpen, onFocus, onHover }) {
-  const notes = [(node.note || work) && (work ? html`<${Working} ...${work} width=${box.width} />` : node.note), detail].filter(Boolean);
+  const notes = [
+    (node.note || work) && (work ? html`<${Working} ...${work} width=${box.width} />` : node.note),
+    detail,
+  ].filter(Boolean);
   const first = (box.height - box.lines.length * 18 - notes.length * NODE.detail) / 2 + 14;
-  const classes = ["node", `node-${node.kind}`, tone, work && "is-working", isSelected && "is-selected", node.id === graph.entrypoint && "is-entrypoint", node.agent?.can_complete_tasks && "is-supervisor"];
+  const classes = [
+    "node",
+    `node-${node.kind}`,
+    tone,
+    work && "is-working",
+    isSelected && "is-selected",
+    node.id === graph.entrypoint && "is-entrypoint",
+    node.agent?.can_complete_tasks && "is-supervisor",
+  ];
   const onKeyDown = (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
     onOpen(node.id);
   };
-  return html`<g
-    class=${classes.filter(Boolean).join(" ")} transform=${`translate(${box.x} ${box.y})`} data-id=${node.id}
-    role="button" tabindex=${isStop ? 0 : -1} aria-pressed=${String(Boolean(isSelected))} aria-description=${describe(node, graph)}
-    onClick=${() => onOpen(node.id)} onKeyDown=${onKeyDown} onFocus=${() => onFocus(node.id)} onBlur=${() => onFocus(null)}
-    onPointerEnter=${() => onHover(node.id)} onPointerLeave=${() => onHover(null)}
-  >
-    ${work && html`<rect class="node-halo" x="-4" y="-4" width=${box.width + 8} height=${box.height + 8} rx="13" />`}
-    <rect class="node-box" width=${box.width} height=${box.height} rx="9" />
-    <rect class=${`node-bar ${node.kind === "agent" ? `hue-${hueOf(node.id)}` : ""}`} width="4" height=${box.height - 16} x="6" y="8" rx="2" />
-    ${box.lines.map((line, index) => html`<text class="node-name" x=${box.width / 2 + 4} y=${first + index * 18}>${line}</text>`)}
-    ${notes.map((note, index) => html`${" "}<text class=${work && !index ? "node-note node-work" : "node-note"} x=${box.width / 2 + 4} y=${first + box.lines.length * 18 - 1 + index * NODE.detail}>${note}</text>`)}
-  </g>`;
+  return html`
+    <g
+      class=${classes.filter(Boolean).join(" ")}
+      transform=${`translate(${box.x} ${box.y})`}
+      data-id=${node.id}
+      role="button"
+      tabindex=${isStop ? 0 : -1}
+      aria-pressed=${String(Boolean(isSelected))}
+      aria-description=${describe(node, graph)}
+      onClick=${() => onOpen(node.id)}
+      onKeyDown=${onKeyDown}
+      onFocus=${() => onFocus(node.id)}
+      onBlur=${() => onFocus(null)}
+      onPointerEnter=${() => onHover(node.id)}
+      onPointerLeave=${() => onHover(null)}>
+      ${work && html`<rect class="node-halo" x="-4" y="-4" width=${box.width + 8} height=${box.height + 8} rx="13" />`}
+      <rect class="node-box" width=${box.width} height=${box.height} rx="9" />
+      <rect
+        class=${`node-bar ${node.kind === "agent" ? `hue-${hueOf(node.id)}` : ""}`}
+        width="4"
+        height=${box.height - 16}
+        x="6"
+        y="8"
+        rx="2" />
+      ${box.lines.map(
+        (line, index) => html`<text class="node-name" x=${box.width / 2 + 4} y=${first + index * 18}>${line}</text>`,
+      )}
+      ${notes.map(
+        (note, index) => html`
+          ${" "}
+          <text
+            class=${work && !index ? "node-note node-work" : "node-note"}
+            x=${box.width / 2 + 4}
+            y=${first + box.lines.length * 18 - 1 + index * NODE.detail}>
+            ${note}
+          </text>
+        `,
+      )}
+    </g>
+  `;
 }
 
 /** What an agent has got and sent; "" if nothing. */
@@ -177,10 +246,16 @@ function countsOf(activity, id) {
 
 function Edge({ edge, traffic, tone }) {
   const classes = ["edge", edge.isDeclared ? "" : "is-undeclared", traffic ? "has-mail" : "", tone];
-  return html`<g class=${classes.filter(Boolean).join(" ")}>
-    <path class="edge-line" d=${edge.path} />
-    ${edge.arrows.map(({ x, y, angle }) => html`<path class="edge-arrow" d="M0,0 L-8,-4 L-8,4 z" transform=${`translate(${x} ${y}) rotate(${angle})`} />`)}
-  </g>`;
+  return html`
+    <g class=${classes.filter(Boolean).join(" ")}>
+      <path class="edge-line" d=${edge.path} />
+      ${edge.arrows.map(
+        ({ x, y, angle }) => html`
+          <path class="edge-arrow" d="M0,0 L-8,-4 L-8,4 z" transform=${`translate(${x} ${y}) rotate(${angle})`} />
+        `,
+      )}
+    </g>
+  `;
 }
 
 /** How many messages went over an edge and, if there were some in both directions, how many in each. */
@@ -188,9 +263,12 @@ function Count({ edge, traffic, tone }) {
   const [forth, back] = traffic.from === edge.from ? [traffic.forth, traffic.back] : [traffic.back, traffic.forth];
   const text = forth && back ? `${forth}⇄${back}` : String(traffic.count);
   const width = 12 + text.length * 7;
-  return html`<g class=${`edge-count ${tone}`} transform=${`translate(${edge.label.x} ${edge.label.y})`}>
-    <rect x=${-width / 2} y="-9" width=${width} height="18" rx="9" /><text y="4">${text}</text>
-  </g>`;
+  return html`
+    <g class=${`edge-count ${tone}`} transform=${`translate(${edge.label.x} ${edge.label.y})`}>
+      <rect x=${-width / 2} y="-9" width=${width} height="18" rx="9" />
+      <text y="4">${text}</text>
+    </g>
+  `;
 }
 
 /**
@@ -204,7 +282,16 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
   const mail = activity?.mail ?? [];
   const graph = useMemo(() => {
     const made = graphOf(swarm, mail, caller);
-    return { ...made, entrypoint: swarm.entrypoint, nodes: made.nodes.map((node) => ({ ...node, note: noteOf(node, swarm.entrypoint), reserve: session ? reserveOf(node) : "", detail: detailOf(node, Boolean(session)) })) };
+    return {
+      ...made,
+      entrypoint: swarm.entrypoint,
+      nodes: made.nodes.map((node) => ({
+        ...node,
+        note: noteOf(node, swarm.entrypoint),
+        reserve: session ? reserveOf(node) : "",
+        detail: detailOf(node, Boolean(session)),
+      })),
+    };
   }, [swarm, caller, activity, mail.length, Boolean(session)]);
   const drawing = useLayout(graph, size);
   const [view, move, reset] = useView(drawing, size, graph.entrypoint);
@@ -241,7 +328,8 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
     if (event.key === "+" || event.key === "=") move((now) => zoom(now, BUTTON_ZOOM, middle()));
     else if (event.key === "-") move((now) => zoom(now, 1 / BUTTON_ZOOM, middle()));
     else if (event.key === "0") reset();
-    else if (id && (event.key === "Home" || event.key === "End")) focusNode(event.key === "Home" ? graph.root : drawing.nodes.at(-1).id);
+    else if (id && (event.key === "Home" || event.key === "End"))
+      focusNode(event.key === "Home" ? graph.root : drawing.nodes.at(-1).id);
     else if (id && !event.shiftKey) {
       const linked = new Set(neighbours(graph, id).map((link) => link.id));
       const next = nextNode(event.key, boxes.get(id), drawing.nodes, linked);
@@ -257,7 +345,9 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
     const box = pane.current.getBoundingClientRect();
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
-      return void move((now) => zoom(now, Math.exp(-event.deltaY / 200), { x: event.clientX - box.x, y: event.clientY - box.y }));
+      return void move((now) =>
+        zoom(now, Math.exp(-event.deltaY / 200), { x: event.clientX - box.x, y: event.clientY - box.y }),
+      );
     }
     // Where the page scrolls, the wheel is the page's.
     const isLarger = drawing.width * view.scale > size.width || drawing.height * view.scale > size.height;
@@ -271,49 +361,150 @@ export function SwarmGraph({ swarm, session, activity, caller, selected, onAgent
   const active = hovered ?? focused ?? selected;
   const near = active && boxes.has(active) ? new Set([active, ...neighbours(graph, active).map(({ id }) => id)]) : null;
   const last = new Set(activity?.last);
-  const toneOf = (edge) => [near && (edge.from === active || edge.to === active ? "is-near" : "is-far"), last.has(edge.key) && "is-last"].filter(Boolean).join(" ");
+  const toneOf = (edge) =>
+    [near && (edge.from === active || edge.to === active ? "is-near" : "is-far"), last.has(edge.key) && "is-last"]
+      .filter(Boolean)
+      .join(" ");
   const firstStop = boxes.has(stop) ? stop : graph.root;
   const nodes = new Map(graph.nodes.map((node) => [node.id, node]));
   const isLast = ({ key }) => last.has(key);
   const edges = drawing ? [...drawing.edges].sort((a, b) => isLast(a) - isLast(b)) : [];
   // The order of the Tab key and of screen readers: by rank, then along it.
-  const inOrder = drawing ? [...drawing.nodes].sort((a, b) => (drawing.isAcross ? a.x - b.x || a.y - b.y : a.y - b.y || a.x - b.x)) : [];
-  return html`<div class="graph">
-    <div
-      class="graph-pane" ref=${pane} tabindex="0" role="group" aria-label=${`Graph of ${swarm.name}: arrow keys move it, plus and minus zoom`} onKeyDown=${onKeyDown} onWheel=${onWheel} ...${pointers}
-    >
-      ${drawing && html`<svg class="graph-drawing" width="100%" height="100%" role="group" aria-label=${`Agents of ${swarm.name}: arrow keys lead from agent to agent, Enter opens one`}>
-        <g transform=${`translate(${view.x} ${view.y}) scale(${view.scale})`}>
-          ${drawing.groups.map((group) => html`<g key=${group.swarm} class="group" transform=${`translate(${group.x} ${group.y})`}>
-            <rect width=${group.width} height=${group.height} rx="12" /><text x="12" y="18">${group.swarm}</text>
-          </g>`)}
-          <g aria-hidden="true">
-            ${edges.map((edge) => html`<${Edge} key=${edge.key} edge=${edge} traffic=${activity?.edges.get(edge.key)} tone=${toneOf(edge)} />`)}
-          </g>
-          ${inOrder.map((box) => html`<${Node}
-            key=${box.id} box=${box} node=${nodes.get(box.id)} graph=${graph} work=${workOf(session, box.id)} detail=${activity ? countsOf(activity, box.id) : nodes.get(box.id).detail} tone=${near && !near.has(box.id) ? "is-far" : ""}
-            isSelected=${box.id === selected} isStop=${box.id === firstStop} onOpen=${onAgent} onFocus=${onFocus} onHover=${setHovered}
-          />`)}
-          <g aria-hidden="true">
-            ${edges.map((edge) => activity?.edges.has(edge.key) && html`<${Count} key=${edge.key} edge=${edge} traffic=${activity.edges.get(edge.key)} tone=${toneOf(edge)} />`)}
-          </g>
-        </g>
-      </svg>`}
-    </div>
-    <div class="graph-foot">
-      <p class="graph-legend">
-        ${drawing?.edges.length > 0 && html`<span><svg width="30" height="10" aria-hidden="true"><path class="legend-line" d="M1,5 H22" /><path class="legend-arrow" d="M29,5 l-8,-4 v8 z" /></svg>may write to</span>`}
-        ${drawing?.groups.length > 0 && html`<span><svg width="22" height="14" aria-hidden="true"><rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" /></svg>another swarm</span>`}
-        ${activity?.edges.size > 0 && html`<span><span class="legend-count" aria-hidden="true">3⇄2</span>messages each way</span>`}
-        ${last.size > 0 && html`<span><svg width="24" height="10" aria-hidden="true"><path class="legend-last" d="M1,5 H23" /></svg>latest message</span>`}
-      </p>
-      <div class="graph-tools" role="toolbar" aria-label="Zoom">
-        <${IconButton} icon="zoom_out" label="Zoom out" onClick=${() => move((now) => zoom(now, 1 / BUTTON_ZOOM, middle()))} />
-        <output class="graph-scale" aria-label="Zoom">${Math.round(view.scale * 100)}%</output>
-        <${IconButton} icon="zoom_in" label="Zoom in" onClick=${() => move((now) => zoom(now, BUTTON_ZOOM, middle()))} />
-        <${IconButton} icon="fit" label="Show the whole graph" onClick=${reset} />
+  const inOrder = drawing
+    ? [...drawing.nodes].sort((a, b) => (drawing.isAcross ? a.x - b.x || a.y - b.y : a.y - b.y || a.x - b.x))
+    : [];
+  return html`
+    <div class="graph">
+      <div
+        class="graph-pane"
+        ref=${pane}
+        tabindex="0"
+        role="group"
+        aria-label=${`Graph of ${swarm.name}: arrow keys move it, plus and minus zoom`}
+        onKeyDown=${onKeyDown}
+        onWheel=${onWheel}
+        ...${pointers}>
+        ${
+          drawing &&
+          html`
+            <svg
+              class="graph-drawing"
+              width="100%"
+              height="100%"
+              role="group"
+              aria-label=${`Agents of ${swarm.name}: arrow keys lead from agent to agent, Enter opens one`}>
+              <g transform=${`translate(${view.x} ${view.y}) scale(${view.scale})`}>
+                ${drawing.groups.map(
+                  (group) => html`
+                    <g key=${group.swarm} class="group" transform=${`translate(${group.x} ${group.y})`}>
+                      <rect width=${group.width} height=${group.height} rx="12" />
+                      <text x="12" y="18">${group.swarm}</text>
+                    </g>
+                  `,
+                )}
+                <g aria-hidden="true">
+                  ${edges.map(
+                    (edge) => html`
+                      <${Edge}
+                        key=${edge.key}
+                        edge=${edge}
+                        traffic=${activity?.edges.get(edge.key)}
+                        tone=${toneOf(edge)} />
+                    `,
+                  )}
+                </g>
+                ${inOrder.map(
+                  (box) => html`
+                    <${Node}
+                      key=${box.id}
+                      box=${box}
+                      node=${nodes.get(box.id)}
+                      graph=${graph}
+                      work=${workOf(session, box.id)}
+                      detail=${activity ? countsOf(activity, box.id) : nodes.get(box.id).detail}
+                      tone=${near && !near.has(box.id) ? "is-far" : ""}
+                      isSelected=${box.id === selected}
+                      isStop=${box.id === firstStop}
+                      onOpen=${onAgent}
+                      onFocus=${onFocus}
+                      onHover=${setHovered} />
+                  `,
+                )}
+                <g aria-hidden="true">
+                  ${edges.map(
+                    (edge) =>
+                      activity?.edges.has(edge.key) &&
+                      html`
+                        <${Count}
+                          key=${edge.key}
+                          edge=${edge}
+                          traffic=${activity.edges.get(edge.key)}
+                          tone=${toneOf(edge)} />
+                      `,
+                  )}
+                </g>
+              </g>
+            </svg>
+          `
+        }
+      </div>
+      <div class="graph-foot">
+        <p class="graph-legend">
+          ${
+            drawing?.edges.length > 0 &&
+            html`
+              <span>
+                <svg width="30" height="10" aria-hidden="true">
+                  <path class="legend-line" d="M1,5 H22" />
+                  <path class="legend-arrow" d="M29,5 l-8,-4 v8 z" />
+                </svg>
+                may write to
+              </span>
+            `
+          }
+          ${
+            drawing?.groups.length > 0 &&
+            html`
+              <span>
+                <svg width="22" height="14" aria-hidden="true">
+                  <rect class="legend-swarm" x="1" y="1" width="20" height="12" rx="4" />
+                </svg>
+                another swarm
+              </span>
+            `
+          }
+          ${
+            activity?.edges.size > 0 &&
+            html`
+              <span>
+                <span class="legend-count" aria-hidden="true">3⇄2</span>
+                messages each way
+              </span>
+            `
+          }
+          ${
+            last.size > 0 &&
+            html`
+              <span>
+                <svg width="24" height="10" aria-hidden="true"><path class="legend-last" d="M1,5 H23" /></svg>
+                latest message
+              </span>
+            `
+          }
+        </p>
+        <div class="graph-tools" role="toolbar" aria-label="Zoom">
+          <${IconButton}
+            icon="zoom_out"
+            label="Zoom out"
+            onClick=${() => move((now) => zoom(now, 1 / BUTTON_ZOOM, middle()))} />
+          <output class="graph-scale" aria-label="Zoom">${Math.round(view.scale * 100)}%</output>
+          <${IconButton}
+            icon="zoom_in"
+            label="Zoom in"
+            onClick=${() => move((now) => zoom(now, BUTTON_ZOOM, middle()))} />
+          <${IconButton} icon="fit" label="Show the whole graph" onClick=${reset} />
+        </div>
       </div>
     </div>
-  </div>`;
+  `;
 }
-

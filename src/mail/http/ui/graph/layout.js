@@ -1,5 +1,6 @@
-// The positions of a graph's nodes and edges. dagre orders the nodes and routes the edges; this module decides the ranks, so that
-// a long rank becomes several, and the layout fits the shape of the window. No page here: node tests run it.
+// The positions of a graph's nodes and edges. dagre orders the nodes and routes the edges; this module decides the
+// ranks, so that a long rank becomes several, and the layout fits the shape of the window. No page here: node tests
+// run it.
 
 import { Graph, layout as place } from "../vendor/dagre.js";
 
@@ -15,13 +16,17 @@ const MARGIN = 16;
 export const SMALL = 0.86;
 
 /** The width of a text on a page with 14 px system fonts, estimated. */
-export const estimate = (text) => [...text].reduce((sum, letter) => sum + (/[\u1100-\uffff]/u.test(letter) ? 15 : /[A-Zmw@]/.test(letter) ? 11 : 8.2), 0);
+export const estimate = (text) =>
+  [...text].reduce(
+    (sum, letter) => sum + (/[\u1100-\uffff]/u.test(letter) ? 15 : /[A-Zmw@]/.test(letter) ? 11 : 8.2),
+    0,
+  );
 
 /** A name in lines: whole, broken after separators if it is long. */
 export function linesOf(name) {
   const lines = [""];
   for (const part of name.split(/(?<=[-_.:\s/])|(?<=[a-z])(?=[A-Z])/)) {
-    for (let rest = part; rest; ) {
+    for (let rest = part; rest;) {
       const last = lines.at(-1);
       if (last.length + rest.length <= LETTERS) {
         lines[lines.length - 1] += rest;
@@ -38,7 +43,10 @@ export function linesOf(name) {
   return lines.map((line) => line.trim()).filter(Boolean);
 }
 
-/** How many messages each node is away from the root; nodes that it can't reach come after those that write to them or read them. */
+/**
+ * How many messages each node is away from the root; nodes that it can't reach come after those that write to them or
+ * read them.
+ */
 function depthsOf({ root, nodes, edges }) {
   const next = new Map(nodes.map(({ id }) => [id, []]));
   const any = new Map(nodes.map(({ id }) => [id, []]));
@@ -77,15 +85,38 @@ function boxesOf({ nodes, edges }, depths, isAcross, measure) {
   const boxes = new Map();
   for (const node of nodes) {
     const lines = linesOf(node.name);
-    const width = Math.max(NODE.minWidth, Math.ceil(Math.max(...lines.map(measure), measure(node.note ?? "") * SMALL, measure(node.reserve ?? "") * SMALL, measure(node.detail ?? "") * SMALL)) + 2 * NODE.padding);
-    const item = { id: node.id, lines, width, height: NODE.height + (lines.length - 1) * NODE.line + (node.detail ? NODE.detail : 0) };
+    const width = Math.max(
+      NODE.minWidth,
+      Math.ceil(
+        Math.max(
+          ...lines.map(measure),
+          measure(node.note ?? "") * SMALL,
+          measure(node.reserve ?? "") * SMALL,
+          measure(node.detail ?? "") * SMALL,
+        ),
+      ) +
+        2 * NODE.padding,
+    );
+    const item = {
+      id: node.id,
+      lines,
+      width,
+      height: NODE.height + (lines.length - 1) * NODE.line + (node.detail ? NODE.detail : 0),
+    };
     const ports = Math.min(PORT.most, ((degrees.get(node.id) ?? 0) + 1) * PORT.gap);
     const key = node.kind === "remote" ? `swarm:${node.swarm}` : node.id;
     const box = boxes.get(key);
     if (box) {
       box.items.push(item);
       box.depth = Math.min(box.depth, depths.get(node.id));
-    } else boxes.set(key, { key, swarm: node.kind === "remote" ? node.swarm : null, items: [item], depth: depths.get(node.id), ports });
+    } else
+      boxes.set(key, {
+        key,
+        swarm: node.kind === "remote" ? node.swarm : null,
+        items: [item],
+        depth: depths.get(node.id),
+        ports,
+      });
   }
   for (const box of boxes.values()) {
     if (box.swarm === null) {
@@ -95,12 +126,16 @@ function boxesOf({ nodes, edges }, depths, isAcross, measure) {
       [box.width, box.height] = [item.width, item.height];
       continue;
     }
-    const [sum, most] = [(key) => box.items.reduce((total, item) => total + item[key] + GROUP.gap, -GROUP.gap), (key) => Math.max(...box.items.map((item) => item[key]))];
+    const [sum, most] = [
+      (key) => box.items.reduce((total, item) => total + item[key] + GROUP.gap, -GROUP.gap),
+      (key) => Math.max(...box.items.map((item) => item[key])),
+    ];
     const inside = isAcross ? [most("width"), sum("height")] : [sum("width"), most("height")];
     box.width = Math.max(inside[0], measure(box.swarm) + 24) + 2 * GROUP.padding;
     box.height = inside[1] + GROUP.head + GROUP.padding;
   }
-  for (const box of boxes.values()) [box.uSize, box.vSize] = isAcross ? [box.height, box.width] : [box.width, box.height];
+  for (const box of boxes.values())
+    [box.uSize, box.vSize] = isAcross ? [box.height, box.width] : [box.width, box.height];
   return boxes;
 }
 
@@ -111,7 +146,8 @@ function order(graph, boxes, boxOf) {
   for (const box of boxes.values()) dagre.setNode(box.key, { width: box.uSize, height: box.vSize });
   const link = (one, two, weight) => {
     const [from, to] = depthOf(one) < depthOf(two) ? [one, two] : [two, one];
-    if (depthOf(from) < depthOf(to)) dagre.setEdge(from, to, { minlen: depthOf(to) - depthOf(from), weight, labelpos: "c" });
+    if (depthOf(from) < depthOf(to))
+      dagre.setEdge(from, to, { minlen: depthOf(to) - depthOf(from), weight, labelpos: "c" });
   };
   for (const { from, to } of graph.edges) link(boxOf.get(from), boxOf.get(to), 2);
   // dagre ranks by edges alone, so what has none is tied to the first box.
@@ -135,7 +171,8 @@ function order(graph, boxes, boxOf) {
   // dagre doesn't care which end is the first: the agents that the swarm names first are.
   const [all, wishes] = [[...boxes.values()], [...boxes.values()].map(({ key }) => dagre.node(key).x)];
   const middle = wishes.reduce((a, b) => a + b, 0) / wishes.length;
-  const isReversed = wishes.reduce((sum, wish, index) => sum + (wish - middle) * (index - (wishes.length - 1) / 2), 0) < 0;
+  const isReversed =
+    wishes.reduce((sum, wish, index) => sum + (wish - middle) * (index - (wishes.length - 1) / 2), 0) < 0;
   all.forEach((box, index) => (box.wish = isReversed ? -wishes[index] : wishes[index]));
 }
 
@@ -148,7 +185,8 @@ function ranksOf(boxes, room) {
     const row = byDepth.get(depth).sort((a, b) => a.wish - b.wish);
     const parts = Math.ceil(row.length / room);
     // One after the other, so that the agents of a team, which are neighbours, stay at one height.
-    for (let part = 0; part < parts; part++) ranks.push({ depth, parts, boxes: row.filter((_, index) => index % parts === part) });
+    for (let part = 0; part < parts; part++)
+      ranks.push({ depth, parts, boxes: row.filter((_, index) => index % parts === part) });
   }
   return ranks;
 }
@@ -169,7 +207,10 @@ function spread(wishes, sizes, gaps) {
   return blocks.flatMap(({ sum, count }) => Array(count).fill(sum / count)).map((base, i) => base + offsets[i]);
 }
 
-/** A plan: the boxes of all ranks with their `u` and `v`, and for each edge between ranks a lane through each rank that it passes. */
+/**
+ * A plan: the boxes of all ranks with their `u` and `v`, and for each edge between ranks a lane through each rank
+ * that it passes.
+ */
 function arrange(graph, { boxes, boxOf }, room) {
   const ranks = ranksOf(boxes, room);
   const rankOf = new Map(ranks.flatMap((rank, index) => rank.boxes.map((box) => [box.key, index])));
@@ -184,7 +225,11 @@ function arrange(graph, { boxes, boxOf }, room) {
   });
   const position = (stretch) => {
     for (const rank of ranks) {
-      const centres = spread(rank.boxes.map((box) => (box.wish * stretch) / squeeze), rank.boxes.map((box) => box.uSize), rank.gaps);
+      const centres = spread(
+        rank.boxes.map((box) => (box.wish * stretch) / squeeze),
+        rank.boxes.map((box) => box.uSize),
+        rank.gaps,
+      );
       rank.boxes.forEach((box, index) => (box.u = centres[index]));
     }
   };
@@ -196,7 +241,9 @@ function arrange(graph, { boxes, boxOf }, room) {
   position(1);
   if (squeeze > 1 && before > 0) position(Math.max(1, longest() / before));
   const lanes = lanesOf(passages, ranks);
-  const us = [...boxes.values()].flatMap((box) => [box.u - box.uSize / 2, box.u + box.uSize / 2]).concat([...lanes.values()].flat().map((lane) => lane.u));
+  const us = [...boxes.values()]
+    .flatMap((box) => [box.u - box.uSize / 2, box.u + box.uSize / 2])
+    .concat([...lanes.values()].flat().map((lane) => lane.u));
   const low = us.reduce((a, b) => Math.min(a, b));
   return { ranks, rankOf, lanes, low, uSize: us.reduce((a, b) => Math.max(a, b)) - low, vSize: v };
 }
@@ -205,7 +252,9 @@ function arrange(graph, { boxes, boxOf }, room) {
 function passagesOf(edges, boxes, boxOf, ranks, rankOf) {
   const passages = new Map();
   for (const edge of edges) {
-    const [start, end] = [boxOf.get(edge.from), boxOf.get(edge.to)].sort((a, b) => rankOf.get(a) - rankOf.get(b)).map((key) => boxes.get(key));
+    const [start, end] = [boxOf.get(edge.from), boxOf.get(edge.to)]
+      .sort((a, b) => rankOf.get(a) - rankOf.get(b))
+      .map((key) => boxes.get(key));
     const [low, high] = [rankOf.get(start.key), rankOf.get(end.key)];
     for (let index = low + 1; index < high; index++) {
       const rank = ranks[index];
@@ -269,8 +318,9 @@ function bestPlan(graph, width, height, measure) {
 }
 
 /**
- * Positions for a window of `width` and `height`: `{width, height, nodes, groups, edges}`. Nodes and groups have `x`, `y` (of their
- * upper left corner), `width` and `height`, nodes the `lines` of their name; edges have a `path`, `arrows` (`{x, y, angle}`) and the place of a `label`.
+ * Positions for a window of `width` and `height`: `{width, height, nodes, groups, edges}`. Nodes and groups have `x`,
+ * `y` (of their upper left corner), `width` and `height`, nodes the `lines` of their name; edges have a `path`,
+ * `arrows` (`{x, y, angle}`) and the place of a `label`.
  *
  * A node may have a `note`, a second line that must fit as well, and a `reserve`, which may take its place.
  */
@@ -283,8 +333,12 @@ export function layout(graph, { width = 1000, height = 700, measure = estimate }
   spreadPorts(routes, items);
 
   // Up to here, `u` runs along a rank and `v` from rank to rank; mail flows to the right, or down.
-  const flip = ({ u, v }) => (isAcross ? { x: v + MARGIN, y: u - low + MARGIN } : { x: u - low + MARGIN, y: v + MARGIN });
-  const rectangle = ({ u, v, uSize, vSize }) => ({ ...flip({ u, v }), ...(isAcross ? { width: vSize, height: uSize } : { width: uSize, height: vSize }) });
+  const flip = ({ u, v }) =>
+    isAcross ? { x: v + MARGIN, y: u - low + MARGIN } : { x: u - low + MARGIN, y: v + MARGIN };
+  const rectangle = ({ u, v, uSize, vSize }) => ({
+    ...flip({ u, v }),
+    ...(isAcross ? { width: vSize, height: uSize } : { width: uSize, height: vSize }),
+  });
   return {
     ...extent([...items.values(), ...groups], routes, flip),
     isAcross,
@@ -309,7 +363,9 @@ function placeItems(box, rank, isAcross, items, groups) {
   let at = corner.u + (isAcross ? GROUP.head : GROUP.padding);
   for (const item of box.items) {
     const size = isAcross ? item.height : item.width;
-    const [depth, start] = isAcross ? [vSize - 2 * GROUP.padding, corner.v + GROUP.padding] : [item.height, corner.v + GROUP.head];
+    const [depth, start] = isAcross
+      ? [vSize - 2 * GROUP.padding, corner.v + GROUP.padding]
+      : [item.height, corner.v + GROUP.head];
     items.set(item.id, { ...item, u: at, v: start, uSize: size, vSize: depth });
     at += size + GROUP.gap;
   }
@@ -320,7 +376,16 @@ function route(edge, { boxOf, rankOf, lanes, ranks, items }) {
   const [a, b] = [rankOf.get(boxOf.get(edge.from)), rankOf.get(boxOf.get(edge.to))];
   const isForward = a <= b;
   const [start, end] = isForward ? [edge.from, edge.to] : [edge.to, edge.from];
-  return { edge, start, end, isForward, isPeer: a === b, rank: ranks[Math.min(a, b)], lanes: lanes.get(edge.key) ?? [], items };
+  return {
+    edge,
+    start,
+    end,
+    isForward,
+    isPeer: a === b,
+    rank: ranks[Math.min(a, b)],
+    lanes: lanes.get(edge.key) ?? [],
+    items,
+  };
 }
 
 /** Where edges touch their nodes: side by side, in the order of where they lead. */
@@ -342,7 +407,10 @@ function spreadPorts(routes, items) {
     const item = items.get(ports[0].id);
     const gap = Math.min(PORT.gap * 1.6, (item.uSize - 16) / Math.max(1, ports.length - 1));
     const first = item.u + item.uSize / 2 - (gap * (ports.length - 1)) / 2;
-    ports.forEach(({ one, key, side }, index) => (one[key] = { u: first + index * gap, v: side === "end" ? item.v + item.vSize : item.v }));
+    ports.forEach(
+      ({ one, key, side }, index) =>
+        (one[key] = { u: first + index * gap, v: side === "end" ? item.v + item.vSize : item.v }),
+    );
   }
 }
 
@@ -370,14 +438,21 @@ function drawn(one, flip, isAcross) {
     return { x: round(tip.x), y: round(tip.y), angle: round((Math.atan2(dy, dx) * 180) / Math.PI) };
   };
   // `ends` are [at the start, at the end]; an arrow shows where mail arrives.
-  const arrows = ([start, end]) => [...(both || !one.isForward ? [start] : []), ...(both || one.isForward ? [end] : [])];
+  const arrows = ([start, end]) => [
+    ...(both || !one.isForward ? [start] : []),
+    ...(both || one.isForward ? [end] : []),
+  ];
   if (one.isPeer && !one.out) {
     const [a, b] = [one.items.get(one.start), one.items.get(one.end)].sort((first, second) => first.u - second.u);
     const v = (one.rank.begin + one.rank.end) / 2;
     const [from, to] = [a.u + a.uSize, b.u];
     const isStartAbove = a.id === one.start;
     const ends = [arrow(from, v, -1, 0), arrow(to, v, 1, 0)];
-    return { path: `M${at(from, v)} L${at(to, v)}`, arrows: arrows(isStartAbove ? ends : ends.reverse()), label: flip({ u: (from + to) / 2, v: v + 12 }) };
+    return {
+      path: `M${at(from, v)} L${at(to, v)}`,
+      arrows: arrows(isStartAbove ? ends : ends.reverse()),
+      label: flip({ u: (from + to) / 2, v: v + 12 }),
+    };
   }
   const { out: from, into: to } = one;
   if (one.isPeer) {

@@ -1,10 +1,12 @@
-// The graph of a swarm: nodes are agents, edges say who may write to whom. In a task, mail adds what the swarm doesn't declare.
+// The graph of a swarm: nodes are agents, edges say who may write to whom. In a task, mail adds what the swarm
+// doesn't declare.
 
 /** The caller of a task, as a node. */
 export const CALLER = "caller:";
 
 /** An address as the graph names it: `name`, or `name@swarm` in another swarm. */
-export const localName = (address, swarm) => (address.endsWith(`@${swarm}`) ? address.slice(0, -swarm.length - 1) : address);
+export const localName = (address, swarm) =>
+  address.endsWith(`@${swarm}`) ? address.slice(0, -swarm.length - 1) : address;
 
 const remoteSwarm = (id) => (id.includes("@") ? id.slice(id.indexOf("@") + 1) : null);
 
@@ -15,7 +17,8 @@ export const edgeKey = (a, b) => JSON.stringify(a < b ? [a, b] : [b, a]);
  * `{root, nodes, edges}`: nodes are `{id, name, kind, swarm, agent}` with kind `agent`, `remote` or `caller`, edges are
  * `{key, from, to, both, isDeclared}`. Two agents that may write to each other share one edge.
  *
- * `mail` are the pairs `{from, to}` that have written to each other in a task, the caller among them as `CALLER`, whose name is `caller`.
+ * `mail` are the pairs `{from, to}` that have written to each other in a task, the caller among them as `CALLER`,
+ * whose name is `caller`.
  */
 export function graphOf(swarm, mail = [], caller = "Caller") {
   const nodes = new Map();
@@ -37,20 +40,29 @@ export function graphOf(swarm, mail = [], caller = "Caller") {
     else if (edge.from === to) edge.both = true;
   };
   for (const { name } of swarm.agents) add(name);
-  for (const { name, comm_targets: targets } of swarm.agents) for (const target of targets) link(name, localName(target, swarm.name), true);
+  for (const { name, comm_targets: targets } of swarm.agents)
+    for (const target of targets) link(name, localName(target, swarm.name), true);
   for (const { from, to } of mail) {
     // An answer needs no declaration: it follows the request's edge back.
     if (edges.get(edgeKey(from, to))?.isDeclared) continue;
     link(from, to, false);
   }
-  return { root: nodes.has(CALLER) ? CALLER : swarm.entrypoint, nodes: [...nodes.values()], edges: [...edges.values()] };
+  return {
+    root: nodes.has(CALLER) ? CALLER : swarm.entrypoint,
+    nodes: [...nodes.values()],
+    edges: [...edges.values()],
+  };
 }
 
 /** The neighbours of a node: `{id, reads, writes}`, whether mail comes from it and goes to it. */
 export function neighbours({ edges }, id) {
   return edges
     .filter(({ from, to }) => from === id || to === id)
-    .map(({ from, to, both }) => ({ id: from === id ? to : from, writes: both || from === id, reads: both || to === id }));
+    .map(({ from, to, both }) => ({
+      id: from === id ? to : from,
+      writes: both || from === id,
+      reads: both || to === id,
+    }));
 }
 
 /** The name of a model without its provider. */

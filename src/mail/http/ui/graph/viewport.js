@@ -13,12 +13,18 @@ export function fit(drawing, pane) {
   return { scale, x: (pane.width - drawing.width * scale) / 2, y: (pane.height - drawing.height * scale) / 2 };
 }
 
-/** What is shown first: all, if it can be read; else what follows `root`, which stands at the edge that mail comes from. */
+/**
+ * What is shown first: all, if it can be read; else what follows `root`, which stands at the edge that mail comes
+ * from.
+ */
 export function open(drawing, pane, root, margin = 12) {
   const whole = fit(drawing, pane);
   if (whole.scale >= READABLE || !root) return whole;
   const [left, top] = [margin - root.x * READABLE, margin - root.y * READABLE];
-  const middle = { x: pane.width / 2 - (root.x + root.width / 2) * READABLE, y: pane.height / 2 - (root.y + root.height / 2) * READABLE };
+  const middle = {
+    x: pane.width / 2 - (root.x + root.width / 2) * READABLE,
+    y: pane.height / 2 - (root.y + root.height / 2) * READABLE,
+  };
   const view = { scale: READABLE, ...(drawing.isAcross ? { x: left, y: middle.y } : { x: middle.x, y: top }) };
   return contain(view, drawing, pane);
 }
@@ -26,7 +32,11 @@ export function open(drawing, pane, root, margin = 12) {
 /** The view moved so that the drawing fills the pane where it can, and stands in the middle where it can't. */
 function contain(view, drawing, pane) {
   const along = (at, size, room) => (size <= room ? (room - size) / 2 : clamp(at, room - size, 0));
-  return { ...view, x: along(view.x, drawing.width * view.scale, pane.width), y: along(view.y, drawing.height * view.scale, pane.height) };
+  return {
+    ...view,
+    x: along(view.x, drawing.width * view.scale, pane.width),
+    y: along(view.y, drawing.height * view.scale, pane.height),
+  };
 }
 
 /** The view `factor` times as large, with the point of the pane staying where it is. */
@@ -39,7 +49,11 @@ export function zoom(view, factor, point) {
 /** The view moved; a strip of the drawing stays in sight. */
 export function pan(view, dx, dy, drawing, pane, strip = 64) {
   const along = (at, size, room) => clamp(at, strip - size, room - strip);
-  return { ...view, x: along(view.x + dx, drawing.width * view.scale, pane.width), y: along(view.y + dy, drawing.height * view.scale, pane.height) };
+  return {
+    ...view,
+    x: along(view.x + dx, drawing.width * view.scale, pane.width),
+    y: along(view.y + dy, drawing.height * view.scale, pane.height),
+  };
 }
 
 /** The view moved as little as shows a box of the drawing. */
@@ -58,7 +72,10 @@ const TOWARDS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arro
 /** How far an arrow key pans: `[dx, dy]`, or null for another key. */
 export const stepOf = (key, by = 60) => TOWARDS[key]?.map((part) => -part * by) ?? null;
 
-/** The id of the node that an arrow key leads to from a node: along an edge if one leads there, else the nearest; null if there is none. */
+/**
+ * The id of the node that an arrow key leads to from a node: along an edge if one leads there, else the nearest; null
+ * if there is none.
+ */
 export function nextNode(key, from, nodes, linked) {
   const towards = TOWARDS[key];
   if (!towards) return null;

@@ -14,26 +14,49 @@ const CANCELLABLE = new Set(["running", "paused"]);
 function Facts({ record }) {
   const { usage } = record;
   const facts = [
-    ["Task", html`<span class="mono">${record.task_id}</span><${CopyButton} text=${record.task_id} label="Copy the id" />`],
+    [
+      "Task",
+      html`
+        <span class="mono">${record.task_id}</span>
+        <${CopyButton} text=${record.task_id} label="Copy the id" />
+      `,
+    ],
     ["Started", new Date(record.start_time).toLocaleString()],
     ["Owner", record.task_owner],
     ["Entrypoint", record.entrypoint],
     ["Steps", `${record.steps} of ${record.max_steps}${record.generation > 1 ? " since it was resumed" : ""}`],
     record.generation > 1 && ["Generation", record.generation],
     record.remote_swarms.length > 0 && ["Other swarms", record.remote_swarms.join(", ")],
-    record.budget && ["Budget", Object.entries(record.budget).filter(([, limit]) => limit !== null).map(([name, limit]) => `${limit} ${name}`).join(", ")],
+    record.budget && [
+      "Budget",
+      Object.entries(record.budget)
+        .filter(([, limit]) => limit !== null)
+        .map(([name, limit]) => `${limit} ${name}`)
+        .join(", "),
+    ],
     record.task_message_queue?.length > 0 && ["Unread mail", record.task_message_queue.length],
     record.dead_letters.length > 0 && ["Dead letters", record.dead_letters.length],
   ];
   return html`
-    <dl class="facts-list">${facts.filter(Boolean).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
-    ${usage.total.calls > 0 &&
-    html`
-      <h3>Usage by agent</h3>
-      <${UsageTable} first="Agent" rows=${usage.agents} total=${usage.total} />
-      <h3>Usage by model</h3>
-      <${UsageTable} first="Model" rows=${usage.models} />
-    `}
+    <dl class="facts-list">
+      ${facts.filter(Boolean).map(
+        ([name, value]) => html`
+          <div key=${name}>
+            <dt>${name}</dt>
+            <dd>${value}</dd>
+          </div>
+        `,
+      )}
+    </dl>
+    ${
+      usage.total.calls > 0 &&
+      html`
+        <h3>Usage by agent</h3>
+        <${UsageTable} first="Agent" rows=${usage.agents} total=${usage.total} />
+        <h3>Usage by model</h3>
+        <${UsageTable} first="Model" rows=${usage.models} />
+      `
+    }
   `;
 }
 
@@ -51,17 +74,33 @@ function Delete({ record, onDeleted }) {
     }
   };
   return html`
-    ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
+    ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
     <button type="button" class="button small danger" onClick=${() => setAsking(true)}>Delete the task</button>
-    ${isAsking &&
-    html`<${Confirm} title="Delete this task?" action="Delete" onClose=${() => setAsking(false)} onConfirm=${() => void remove()}>
-      <p>Its messages, events, histories and answers are deleted. This can't be undone; its forks keep their copies.</p>
-    <//>`}
+    ${
+      isAsking &&
+      html`
+        <${Confirm}
+          title="Delete this task?"
+          action="Delete"
+          onClose=${() => setAsking(false)}
+          onConfirm=${() => void remove()}>
+          <p>
+            Its messages, events, histories and answers are deleted. This can't be undone; its forks keep their copies.
+          </p>
+        </${Confirm}>
+      `
+    }
   `;
 }
 
 /** Leads to the list where it is a view of its own. */
-export const BackButton = ({ navigate }) => html`<${IconButton} icon="back" label="Back to the list" class="button icon-button only-narrow" onClick=${() => navigate({ view: "tasks" })} />`;
+export const BackButton = ({ navigate }) => html`
+  <${IconButton}
+    icon="back"
+    label="Back to the list"
+    class="button icon-button only-narrow"
+    onClick=${() => navigate({ view: "tasks" })} />
+`;
 
 export function TaskHead({ session, list, navigate }) {
   const [hasDetails, setDetails] = useState(false);
@@ -86,13 +125,42 @@ export function TaskHead({ session, list, navigate }) {
       ${record && html`<${StatusChip} status=${record.status} />`}
       ${session.connection === "reconnecting" && html`<span class="quiet small-text">reconnecting…</span>`}
       <span class="space"></span>
-      ${usage?.calls > 0 && html`<span class="task-usage quiet small-text"><span class="task-tokens">${formatTokens(usage)} · </span>${formatCost(usage)}</span>`}
+      ${
+        usage?.calls > 0 &&
+        html`
+          <span class="task-usage quiet small-text">
+            <span class="task-tokens">${formatTokens(usage)} · </span>
+            ${formatCost(usage)}
+          </span>
+        `
+      }
       ${record && html`<${IconButton} icon="info" label="Details and usage" onClick=${() => setDetails(true)} />`}
-      ${record && !session.past && CANCELLABLE.has(record.status) && html`<${WorkButton} class="button small cancel" aria-label="Cancel the task" onClick=${cancel}><${Icon} name="stop" /><span>Cancel</span><//>`}
-      ${hasDetails && html`<${Dialog} title="Details of the task" onClose=${() => setDetails(false)}><div class="dialog-body">
-        <${Facts} record=${record} />
-        ${record.status !== "running" && !session.past && html`<${Delete} record=${record} onDeleted=${onDeleted} />`}
-      </div><//>`}
+      ${
+        record &&
+        !session.past &&
+        CANCELLABLE.has(record.status) &&
+        html`
+          <${WorkButton} class="button small cancel" aria-label="Cancel the task" onClick=${cancel}>
+            <${Icon} name="stop" />
+            <span>Cancel</span>
+          </${WorkButton}>
+        `
+      }
+      ${
+        hasDetails &&
+        html`
+          <${Dialog} title="Details of the task" onClose=${() => setDetails(false)}>
+            <div class="dialog-body">
+              <${Facts} record=${record} />
+              ${
+                record.status !== "running" &&
+                !session.past &&
+                html`<${Delete} record=${record} onDeleted=${onDeleted} />`
+              }
+            </div>
+          </${Dialog}>
+        `
+      }
     </div>
   `;
 }

@@ -56,7 +56,11 @@ export class TaskList extends Store {
   /** Show a task as its session has just read it. */
   put(record) {
     const at = this.records.findIndex(({ task_id }) => task_id === record.task_id);
-    if (at < 0 && (this.isLoading || this.status || (this.cursor && record.start_time < this.records.at(-1)?.start_time))) return;
+    if (
+      at < 0 &&
+      (this.isLoading || this.status || (this.cursor && record.start_time < this.records.at(-1)?.start_time))
+    )
+      return;
     if (at >= 0 && this.records[at].seq === record.seq && this.records[at].status === record.status) return;
     const others = this.records.filter(({ task_id }) => task_id !== record.task_id);
     this.records = [...others, record].sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
@@ -119,6 +123,7 @@ export class TaskList extends Store {
     }
     this.changed();
     const isLively = Date.now() - this.#seenAt < ABSENCE || this.records.some(({ status }) => status === "running");
-    if (isVisible()) this.#timer = setTimeout(() => void this.refresh(), pauseAfter(this.#failures, isLively ? QUICK : SLOW));
+    if (isVisible())
+      this.#timer = setTimeout(() => void this.refresh(), pauseAfter(this.#failures, isLively ? QUICK : SLOW));
   }
 }

@@ -14,24 +14,43 @@ const STATUSES = ["running", "paused", "completed", "failed", "cancelled"];
 /** Whether a task's title or id has all words that are searched for. */
 export const matches = (record, search) => {
   const text = `${record.title} ${record.task_id}`.toLowerCase();
-  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return search
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 };
 
 /** Return what a task waits for its caller for or, if it doesn't, what it has cost. */
 function noteOf({ status, pending_tool_calls: calls, question, usage }) {
-  if (status === "paused" && calls.length) return html`<span title=${question}>${calls.some((call) => call.needs_approval && !call.decision) ? "approval" : "question"}</span>`;
+  if (status === "paused" && calls.length)
+    return html`
+      <span title=${question}>
+        ${calls.some((call) => call.needs_approval && !call.decision) ? "approval" : "question"}
+      </span>
+    `;
   const cost = formatCost(usage.total);
   return cost === "Price unknown" ? html`<span title=${cost}>$?</span>` : cost.replace("at least ", "≥ ");
 }
 
 /** `isStop` tells whether the Tab key leads to it; arrow keys lead to the others. */
 function TaskItem({ record, isOpen, isStop }) {
-  return html`<li>
-    <a class="task-item" href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`} aria-current=${isOpen ? "true" : null} tabindex=${isStop ? 0 : -1} data-task=${record.task_id}>
-      <span class="title">${record.title || record.task_id}</span>
-      <span class="facts"><${StatusChip} status=${record.status} /><span class="fact-note">${noteOf(record)}</span><${Ago} time=${record.start_time} /></span>
-    </a>
-  </li>`;
+  return html`
+    <li>
+      <a
+        class="task-item"
+        href=${`#${formatRoute({ view: "tasks", task: record.task_id })}`}
+        aria-current=${isOpen ? "true" : null}
+        tabindex=${isStop ? 0 : -1}
+        data-task=${record.task_id}>
+        <span class="title">${record.title || record.task_id}</span>
+        <span class="facts">
+          <${StatusChip} status=${record.status} />
+          <span class="fact-note">${noteOf(record)}</span>
+          <${Ago} time=${record.start_time} />
+        </span>
+      </a>
+    </li>
+  `;
 }
 
 export function TaskPane({ list, open, caller }) {
@@ -60,28 +79,71 @@ export function TaskPane({ list, open, caller }) {
     <nav class="task-pane" aria-label="Your tasks">
       <div class="task-pane-head">
         <h2>Tasks</h2>
-        <a class="button small primary" href="#new"><${Icon} name="plus" />New task</a>
+        <a class="button small primary" href="#new">
+          <${Icon} name="plus" />
+          New task
+        </a>
       </div>
       <div class="task-search">
         <div class="search-field">
           <${Icon} name="search" />
-          <input ref=${field} type="search" aria-label="Search tasks" placeholder="Search" value=${search} onInput=${(event) => setSearch(event.currentTarget.value)} />
+          <input
+            ref=${field}
+            type="search"
+            aria-label="Search tasks"
+            placeholder="Search"
+            value=${search}
+            onInput=${(event) => setSearch(event.currentTarget.value)} />
         </div>
         <select aria-label="Status" value=${list.status} onChange=${(event) => list.filter(event.currentTarget.value)}>
           <option value="">All</option>
-          ${STATUSES.map((status) => html`<option key=${status} value=${status}>${status[0].toUpperCase() + status.slice(1)}</option>`)}
+          ${STATUSES.map(
+            (status) => html`
+              <option key=${status} value=${status}>${status[0].toUpperCase() + status.slice(1)}</option>
+            `,
+          )}
         </select>
       </div>
-      ${list.problem && !list.problem.isUnreachable && html`<${Notice} tone="bad">${list.problem.message}<//>`}
-      <ul class="task-items" ref=${items} onKeyDown=${onKeyDown} onFocusIn=${(event) => setFocused(event.target.dataset.task ?? null)}>
-        ${shown.map((record) => html`<${TaskItem} key=${record.task_id} record=${record} isOpen=${record.task_id === open} isStop=${record.task_id === stop} />`)}
+      ${list.problem && !list.problem.isUnreachable && html`<${Notice} tone="bad">${list.problem.message}</${Notice}>`}
+      <ul
+        class="task-items"
+        ref=${items}
+        onKeyDown=${onKeyDown}
+        onFocusIn=${(event) => setFocused(event.target.dataset.task ?? null)}>
+        ${shown.map(
+          (record) => html`
+            <${TaskItem}
+              key=${record.task_id}
+              record=${record}
+              isOpen=${record.task_id === open}
+              isStop=${record.task_id === stop} />
+          `,
+        )}
       </ul>
       ${list.isLoading && !list.problem && html`<${Loading} />`}
-      ${!list.isLoading && !shown.length && html`<${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
-        ${isFiltered && html`<button type="button" class="button small" onClick=${clear}>Show all tasks</button>`}
-        ${caller.isAdmin && html`<p>These are your own. <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a> has those of all callers.</p>`}
-      <//>`}
-      ${list.cursor && html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`}
+      ${
+        !list.isLoading &&
+        !shown.length &&
+        html`
+          <${Empty} title=${isFiltered ? "No tasks match" : "No tasks yet"}>
+            ${isFiltered && html`<button type="button" class="button small" onClick=${clear}>Show all tasks</button>`}
+            ${
+              caller.isAdmin &&
+              html`
+                <p>
+                  These are your own.${" "}
+                  <a href=${`#${formatRoute({ view: "admin", page: "tasks" })}`}>All tasks</a>
+                  ${" "}has those of all callers.
+                </p>
+              `
+            }
+          </${Empty}>
+        `
+      }
+      ${
+        list.cursor &&
+        html`<button type="button" class="button small older" onClick=${() => list.readOlder()}>Older tasks</button>`
+      }
     </nav>
   `;
 }

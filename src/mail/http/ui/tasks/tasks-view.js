@@ -18,8 +18,18 @@ function Unread({ session, navigate }) {
   const { problem } = session;
   if (!problem) return html`<${Loading} />`;
   return html`
-    <div class="task-head only-narrow"><${BackButton} navigate=${navigate} /><h2>Task</h2></div>
-    <div class="task-note"><${Notice} tone="bad" title="This task can't be shown." action=${problem.permanent ? null : { name: "Retry", onClick: () => session.open() }}>${problem.status === 404 ? "You have no task with this id." : problem.message}<//></div>
+    <div class="task-head only-narrow">
+      <${BackButton} navigate=${navigate} />
+      <h2>Task</h2>
+    </div>
+    <div class="task-note">
+      <${Notice}
+        tone="bad"
+        title="This task can't be shown."
+        action=${problem.permanent ? null : { name: "Retry", onClick: () => session.open() }}>
+        ${problem.status === 404 ? "You have no task with this id." : problem.message}
+      </${Notice}>
+    </div>
   `;
 }
 
@@ -29,15 +39,30 @@ function Task({ route, list, ...shared }) {
   const View = VIEWS[route.tab];
   return html`
     <${TaskHead} session=${session} list=${list} navigate=${navigate} />
-    <${Tabs} label="Views of the task" panel="task-panel" selected=${route.tab} tabs=${TABS.map((id) => ({ id, name: NAMES[id] }))} onSelect=${(tab) => navigate({ tab })} />
-    <${TabPanel} id="task-panel" selected=${route.tab}><${Guard} key=${route.tab} what="This view"><${View} ...${shared} entry=${route.entry} /><//><//>
+    <${Tabs}
+      label="Views of the task"
+      panel="task-panel"
+      selected=${route.tab}
+      tabs=${TABS.map((id) => ({ id, name: NAMES[id] }))}
+      onSelect=${(tab) => navigate({ tab })} />
+    <${TabPanel} id="task-panel" selected=${route.tab}>
+      <${Guard} key=${route.tab} what="This view"><${View} ...${shared} entry=${route.entry} /></${Guard}>
+    </${TabPanel}>
   `;
 }
 
 /** Where a task begins. */
 function NewTask({ list, hasBack, ...shared }) {
   return html`
-    ${hasBack && html`<div class="task-head only-narrow"><${BackButton} navigate=${shared.navigate} /><h2>New task</h2></div>`}
+    ${
+      hasBack &&
+      html`
+        <div class="task-head only-narrow">
+          <${BackButton} navigate=${shared.navigate} />
+          <h2>New task</h2>
+        </div>
+      `
+    }
     <${Conversation} ...${shared} onBegun=${() => list.refresh()} />
   `;
 }
@@ -63,7 +88,8 @@ export function TasksView({ list, route, ...shared }) {
     // On narrow screens what had the focus is gone, unless the reader has moved it by now.
     const { activeElement: active } = document;
     const isElsewhere = active.matches("textarea, input") && active.checkVisibility();
-    if (shows !== shown.current && !isElsewhere && matchMedia("(max-width: 800px)").matches) document.getElementById("main").focus();
+    if (shows !== shown.current && !isElsewhere && matchMedia("(max-width: 800px)").matches)
+      document.getElementById("main").focus();
     shown.current = shows;
   }, [shows]);
   return html`
@@ -71,7 +97,12 @@ export function TasksView({ list, route, ...shared }) {
       <${TaskPane} list=${list} open=${route.task} caller=${shared.caller} />
       <section class="task" aria-label=${session ? "Task" : "New task"}>
         ${!session && html`<${NewTask} key="new" list=${list} hasBack=${!isFirst} ...${shared} />`}
-        ${session && (session.record ? html`<${Task} key=${session.id} route=${route} list=${list} ...${shared} />` : html`<${Unread} key=${session.id} session=${session} navigate=${shared.navigate} />`)}
+        ${
+          session &&
+          (session.record
+            ? html`<${Task} key=${session.id} route=${route} list=${list} ...${shared} />`
+            : html`<${Unread} key=${session.id} session=${session} navigate=${shared.navigate} />`)
+        }
       </section>
     </div>
   `;

@@ -34,19 +34,35 @@ function useEvents(id) {
 }
 
 function Side({ entry }) {
-  if (!entry) return html`<span class="side missing">–<${Said}> nothing <//></span>`;
+  if (!entry)
+    return html`
+      <span class="side missing">
+        –
+        <${Said}> nothing </${Said}>
+      </span>
+    `;
   const { seq, who, whom, isByAgent, name, text, tone } = entry;
-  return html`<span class=${`side ${tone}`}>
-    <span class="side-head"><span class="span-number"><${Said}>Entry <//>${seq}<${Said}> <//></span>${who && html`<${AgentName} name=${who} isAgent=${isByAgent} />`}<span class="quiet">${whom ? `→ ${whom}` : name}</span></span>
-    <span class="side-text">${text}</span>
-  </span>`;
+  return html`
+    <span class=${`side ${tone}`}>
+      <span class="side-head">
+        <span class="span-number">
+          <${Said}>Entry </${Said}>
+          ${seq}
+          <${Said}> </${Said}>
+        </span>
+        ${who && html`<${AgentName} name=${who} isAgent=${isByAgent} />`}
+        <span class="quiet">${whom ? `→ ${whom}` : name}</span>
+      </span>
+      <span class="side-text">${text}</span>
+    </span>
+  `;
 }
 
 export function CompareView({ session, origin, onOpen }) {
   const { events, problem } = useEvents(origin.task_id);
   const found = useMemo(() => events && compare(events, session.events, origin.at), [events, session.events.length]);
   const [current, setCurrent] = useState(null);
-  if (problem) return html`<${Notice} tone="bad" title="The original can't be read.">${problem.message}<//>`;
+  if (problem) return html`<${Notice} tone="bad" title="The original can't be read.">${problem.message}</${Notice}>`;
   if (!found) return html`<${Loading} />`;
   const { rows, shared, parts, same } = found;
   const later = parts === null ? [] : rows.slice(parts);
@@ -60,17 +76,40 @@ export function CompareView({ session, origin, onOpen }) {
       id: `pair-${n}`,
       key: n,
       class: `pair ${isSame ? "same" : "differs"} ${n === parts ? "parts" : ""}`,
-      content: html`<${Said}>${isSame ? "The same in both. " : "Different. "}<//><${Side} entry=${left} /><span class="pair-mark" aria-hidden="true">${isSame ? "=" : "≠"}</span><${Side} entry=${right} />`,
+      content: html`
+        <${Said}>${isSame ? "The same in both. " : "Different. "}</${Said}>
+        <${Side} entry=${left} />
+        <span class="pair-mark" aria-hidden="true">${isSame ? "=" : "≠"}</span>
+        <${Side} entry=${right} />
+      `,
     };
   };
+  const before = `${shared} ${shared === 1 ? "entry" : "entries"} before the fork; after it`;
+  const words = [
+    origin.at === 0 ? "The first message was edited;" : before,
+    `${same} ${same === 1 ? "entry is" : "entries are"} the same.`,
+    parts === null
+      ? "They don't differ."
+      : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`,
+  ];
   return html`
     <div class="compare">
-      <p class="compare-words">
-        ${origin.at === 0 ? "The first message was edited; " : `${shared} ${shared === 1 ? "entry" : "entries"} before the fork; after it `}${same} ${same === 1 ? "entry is" : "entries are"} the same.${" "}
-        ${parts === null ? "They don't differ." : `They part at ${at("left", "the original")} and ${at("right", "this task")}.`}
-      </p>
-      <div class="pair pair-heads"><a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>Original${origin.at === 0 ? "" : `, after entry ${origin.at}`}</a><span></span><strong>This task</strong></div>
-      <${VirtualList} label=${`Comparison, ${rows.length} rows`} count=${rows.length} rowHeight=${ROW} row=${row} current=${current} onMove=${setCurrent} onOpen=${(n) => rows[n].right && onOpen(rows[n].right)} />
+      <p class="compare-words">${words.join(" ")}</p>
+      <div class="pair pair-heads">
+        <a href=${`#${formatRoute({ view: "tasks", task: origin.task_id, tab: "trace" })}`}>
+          Original${origin.at === 0 ? "" : `, after entry ${origin.at}`}
+        </a>
+        <span></span>
+        <strong>This task</strong>
+      </div>
+      <${VirtualList}
+        label=${`Comparison, ${rows.length} rows`}
+        count=${rows.length}
+        rowHeight=${ROW}
+        row=${row}
+        current=${current}
+        onMove=${setCurrent}
+        onOpen=${(n) => rows[n].right && onOpen(rows[n].right)} />
     </div>
   `;
 }

@@ -17,20 +17,29 @@ export function originOf(events) {
 /** What makes two entries the same: who did what, not when. */
 const keyOf = ({ kind, who, whom, message, event }) => {
   const { tool_name, tool_args } = event.data.extra_data ?? {};
-  const said = message ? [message.msg_type, message.message.subject, message.message.body] : tool_name ? [tool_name, JSON.stringify(tool_args)] : [event.data.response ?? event.data.description];
+  const said = message
+    ? [message.msg_type, message.message.subject, message.message.body]
+    : tool_name
+      ? [tool_name, JSON.stringify(tool_args)]
+      : [event.data.response ?? event.data.description];
   return JSON.stringify([kind, who, whom, ...said]);
 };
 
 /**
  * Compare the events of a task and of its fork at event `at`: `{shared, same, parts, rows}`.
  *
- * `shared` counts the entries from before the fork. `rows` are the later ones, in order, as `{left, right, isSame}`; an
- * entry without a counterpart has null on the other side. `parts` is the index of the first row that differs, or null; `same`
- * counts the rows that don't. The mail that waited when the fork was made, and was sent again in it, is not compared.
+ * `shared` counts the entries from before the fork. `rows` are the later ones, in order, as `{left, right, isSame}`;
+ * an entry without a counterpart has null on the other side. `parts` is the index of the first row that differs, or
+ * null; `same` counts the rows that don't. The mail that waited when the fork was made, and was sent again in it, is
+ * not compared.
  */
 export function compare(original, fork, at) {
   const left = readEntries(original.filter(({ seq }) => seq > at));
-  const waited = new Set(readEntries(original.filter(({ seq }) => seq <= at)).filter(({ message }) => message).map(keyOf));
+  const waited = new Set(
+    readEntries(original.filter(({ seq }) => seq <= at))
+      .filter(({ message }) => message)
+      .map(keyOf),
+  );
   let isBeginning = true;
   const right = readEntries(fork.filter(({ event }) => !ONLY_IN_FORKS.has(event))).filter((entry) => {
     isBeginning &&= Boolean(entry.message) && waited.has(keyOf(entry));
@@ -38,7 +47,12 @@ export function compare(original, fork, at) {
   });
   const rows = align(left, right);
   const parts = rows.findIndex(({ isSame }) => !isSame);
-  return { shared: original.length - left.length, rows, parts: parts < 0 ? null : parts, same: rows.filter(({ isSame }) => isSame).length };
+  return {
+    shared: original.length - left.length,
+    rows,
+    parts: parts < 0 ? null : parts,
+    same: rows.filter(({ isSame }) => isSame).length,
+  };
 }
 
 /** Pair entries: those that are the same in both, in order, as many as possible. */
@@ -48,7 +62,11 @@ function align(left, right) {
   let begin = 0;
   while (begin < a.length && begin < b.length && a[begin] === b[begin]) begin += 1;
   const rows = left.slice(0, begin).map((entry, n) => ({ left: entry, right: right[n], isSame: true }));
-  return rows.concat(a.length - begin <= MOST && b.length - begin <= MOST ? paired(left, right, a, b, begin) : side(left.slice(begin), right.slice(begin)));
+  return rows.concat(
+    a.length - begin <= MOST && b.length - begin <= MOST
+      ? paired(left, right, a, b, begin)
+      : side(left.slice(begin), right.slice(begin)),
+  );
 }
 
 /** Pair what follows `begin` by the longest common subsequence. */
@@ -57,7 +75,10 @@ function paired(left, right, a, b, begin) {
   const lengths = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= begin; i -= 1) {
     for (let j = b.length - 1; j >= begin; j -= 1) {
-      lengths[i * width + j] = a[i] === b[j] ? lengths[(i + 1) * width + j + 1] + 1 : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
+      lengths[i * width + j] =
+        a[i] === b[j]
+          ? lengths[(i + 1) * width + j + 1] + 1
+          : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
     }
   }
   const rows = [];
@@ -82,5 +103,9 @@ function paired(left, right, a, b, begin) {
 
 /** Put entries that differ side by side. */
 function side(left, right) {
-  return Array.from({ length: Math.max(left.length, right.length) }, (_, n) => ({ left: left[n] ?? null, right: right[n] ?? null, isSame: false }));
+  return Array.from({ length: Math.max(left.length, right.length) }, (_, n) => ({
+    left: left[n] ?? null,
+    right: right[n] ?? null,
+    isSame: false,
+  }));
 }

@@ -2,7 +2,14 @@
 
 import { textOf } from "./entries.js";
 
-export const KINDS = { turn: "Turns", model: "Model calls", action: "Actions", wait: "Waits", message: "Messages", problem: "Problems" };
+export const KINDS = {
+  turn: "Turns",
+  model: "Model calls",
+  action: "Actions",
+  wait: "Waits",
+  message: "Messages",
+  problem: "Problems",
+};
 
 export const NO_FILTER = { agent: "", kind: "", text: "" };
 
@@ -20,7 +27,12 @@ export function filterSpans(spans, { agent, kind, text }) {
   const wanted = words(text);
   const matches = (span) =>
     (!agent || span.agent === agent) &&
-    (!kind || (kind === "problem" ? span.status === "failed" || span.status === "discarded" : kind === "message" ? span.kind === "message" || span.kind === "end" : span.kind === kind)) &&
+    (!kind ||
+      (kind === "problem"
+        ? span.status === "failed" || span.status === "discarded"
+        : kind === "message"
+          ? span.kind === "message" || span.kind === "end"
+          : span.kind === kind)) &&
     (!wanted.length || has([span.agent ?? "", span.name, ...span.events.map(textOf)].join("\n"), wanted));
   if (!isFiltered({ agent, kind, text })) return spans;
   const found = spans.filter(matches);
@@ -44,6 +56,9 @@ export function filterEntries(entries, { agent, kind, text }) {
   const wanted = words(text);
   if (!isFiltered({ agent, kind, text })) return entries;
   return entries.filter(
-    (entry) => (!agent || entry.who === agent || entry.whom === agent) && (!kind || ENTRY_KINDS[kind](entry)) && has(`${entry.who} ${entry.whom} ${entry.kind} ${entry.search}`, wanted),
+    (entry) =>
+      (!agent || entry.who === agent || entry.whom === agent) &&
+      (!kind || ENTRY_KINDS[kind](entry)) &&
+      has(`${entry.who} ${entry.whom} ${entry.kind} ${entry.search}`, wanted),
   );
 }

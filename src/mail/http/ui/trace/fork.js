@@ -9,22 +9,39 @@ import { indexOf, messageOf, snapshotsOf } from "./snapshots.js";
 /** What a task with an edited first message was made from, by its id: it is no fork, so its record doesn't say. */
 export const originals = new Map();
 
-/** Make a fork that runs as the task did, without another message; returns its id. Its actions wait for approval unless `actions` says otherwise. */
+/**
+ * Make a fork that runs as the task did, without another message; returns its id. Its actions wait for approval
+ * unless `actions` says otherwise.
+ */
 export const rerun = (session, at, actions = "ask") => api.fork(session.id, at, { actions, run: true });
 
 /** What the actions of a fork can do, with the first as the proposal. */
 const ACTIONS = { ask: "wait for your approval", run: "run", refuse: "are refused" };
 
 /**
- * Return what a fork at an entry can be: `{at, message}`. If the entry is in the moment of a person's message, `message` is that one and
- * `at` the entry before it (null for the first entry: a new task).
+ * Return what a fork at an entry can be: `{at, message}`. If the entry is in the moment of a person's message,
+ * `message` is that one and `at` the entry before it (null for the first entry: a new task).
  */
 function planOf(events, seq) {
   const snapshots = snapshotsOf(events);
   const snapshot = snapshots[indexOf(snapshots, seq)];
-  const message = messageOf(events.find((event) => event.seq >= snapshot.first && event.seq <= snapshot.last && messageOf(event)));
+  const message = messageOf(
+    events.find((event) => event.seq >= snapshot.first && event.seq <= snapshot.last && messageOf(event)),
+  );
   return { at: snapshot.last, message, before: snapshot.first > 1 ? snapshot.first - 1 : null };
 }
+
+/** How a fork continues: the value, the label and a note of each choice. */
+const WAYS = {
+  edit: ["edit", "Edit the message", "Send another message in place of the one at this entry."],
+  message: ["message", "Add a message", "Continue from this entry with a further message."],
+  run: [
+    "run",
+    "Run again",
+    "Continue from this entry with the mail that waited, for example after you have changed a prompt.",
+  ],
+  pause: ["pause", "Pause", "Only create the task; a message resumes it."],
+};
 
 /** A dialog; `seq` is the entry to fork from, `onFork(task_id)` is called with the new task. */
 export function ForkDialog({ session, seq, onFork, onClose }) {
@@ -63,8 +80,17 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
   };
   const choice = (value, label, note) => html`
     <div class="choice">
-      <input type="radio" name="how" id=${`fork-${value}`} checked=${how === value} onChange=${choose(value)} aria-describedby=${`fork-${value}-note`} />
-      <div><label for=${`fork-${value}`}>${label}</label><p id=${`fork-${value}-note`} class="quiet small-text">${note}</p></div>
+      <input
+        type="radio"
+        name="how"
+        id=${`fork-${value}`}
+        checked=${how === value}
+        onChange=${choose(value)}
+        aria-describedby=${`fork-${value}-note`} />
+      <div>
+        <label for=${`fork-${value}`}>${label}</label>
+        <p id=${`fork-${value}-note`} class="quiet small-text">${note}</p>
+      </div>
     </div>
   `;
   const needsBody = how === "edit" || how === "message";
@@ -73,34 +99,59 @@ export function ForkDialog({ session, seq, onFork, onClose }) {
     <${Dialog} title=${`Fork from entry ${plan.at}`} onClose=${onClose}>
       <form onSubmit=${onSubmit}>
         <div class="dialog-body">
-          <p class="quiet small-text">A fork is a new task, with the histories of the agents and the mail that waited at that moment. This task stays as it is.</p>
+          <p class="quiet small-text">
+            A fork is a new task, with the histories of the agents and the mail that waited at that moment. This task
+            stays as it is.
+          </p>
           <fieldset class="choices">
             <legend class="hidden-label">How to continue</legend>
-            ${plan.message && choice("edit", "Edit the message", "Send another message in place of the one at this entry.")}
-            ${choice("message", "Add a message", "Continue from this entry with a further message.")}
-            ${choice("run", "Run again", "Continue from this entry with the mail that waited, for example after you have changed a prompt.")}
-            ${choice("pause", "Pause", "Only create the task; a message resumes it.")}
+            ${plan.message && choice(...WAYS.edit)}
+            ${choice(...WAYS.message)}
+            ${choice(...WAYS.run)}
+            ${choice(...WAYS.pause)}
           </fieldset>
-          ${needsBody &&
-          html`<div class="field">
-            <label for="fork-body">Message</label>
-            <textarea id="fork-body" rows="4" required value=${body} onInput=${(event) => setBody(event.currentTarget.value)}></textarea>
-          </div>`}
-          ${isNew
-            ? html`<p class="quiet small-text">The first message begins a new task, in which actions run as they do here.</p>`
-            : html`<div class="field">
-                <label for="fork-actions">Actions that are not read-only</label>
-                <select id="fork-actions" value=${actions} onChange=${(event) => setActions(event.currentTarget.value)}>
-                  ${Object.entries(ACTIONS).map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}
-                </select>
-              </div>`}
-          ${problem && html`<${Notice} tone="bad">${problem.message}<//>`}
+          ${
+            needsBody &&
+            html`
+              <div class="field">
+                <label for="fork-body">Message</label>
+                <textarea
+                  id="fork-body"
+                  rows="4"
+                  required
+                  value=${body}
+                  onInput=${(event) => setBody(event.currentTarget.value)}></textarea>
+              </div>
+            `
+          }
+          ${
+            isNew
+              ? html`
+                  <p class="quiet small-text">
+                    The first message begins a new task, in which actions run as they do here.
+                  </p>
+                `
+              : html`
+                  <div class="field">
+                    <label for="fork-actions">Actions that are not read-only</label>
+                    <select
+                      id="fork-actions"
+                      value=${actions}
+                      onChange=${(event) => setActions(event.currentTarget.value)}>
+                      ${Object.entries(ACTIONS).map(
+                        ([value, label]) => html`<option key=${value} value=${value}>${label}</option>`,
+                      )}
+                    </select>
+                  </div>
+                `
+          }
+          ${problem && html`<${Notice} tone="bad">${problem.message}</${Notice}>`}
         </div>
         <div class="dialog-actions">
           <button type="button" class="button" onClick=${onClose}>Back</button>
           <button type="submit" class="button primary" aria-busy=${isBusy ? "true" : null}>Create fork</button>
         </div>
       </form>
-    <//>
+    </${Dialog}>
   `;
 }

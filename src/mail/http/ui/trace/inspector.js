@@ -38,22 +38,62 @@ const MAX_ENTRIES = 1_000;
 const count = (number) => number.toLocaleString("en");
 
 function Facts({ rows }) {
-  return html`<dl class="facts-list">${rows.filter(([, value]) => value !== null && value !== "" && value !== undefined).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`
+    <dl class="facts-list">
+      ${rows
+        .filter(([, value]) => value !== null && value !== "" && value !== undefined)
+        .map(
+          ([name, value]) => html`
+            <div key=${name}>
+              <dt>${name}</dt>
+              <dd>${value}</dd>
+            </div>
+          `,
+        )}
+    </dl>
+  `;
 }
 
 function Part({ part }) {
   if (part.kind === "text") return html`<${Code} text=${part.text} />`;
-  const name = part.name ? html` <code>${part.name}</code>` : null;
-  if (part.kind === "reasoning") return html`<details class="reasoning" open><summary>Reasoning</summary><p class="preserved">${part.text}</p></details>`;
-  return html`<div class="part">${PARTS[part.kind] && html`<p class="part-name">${PARTS[part.kind]}${name}</p>`}<${Code} text=${part.text} /></div>`;
+  const name = part.name
+    ? html`
+        ${" "}
+        <code>${part.name}</code>
+      `
+    : null;
+  if (part.kind === "reasoning")
+    return html`
+      <details class="reasoning" open>
+        <summary>Reasoning</summary>
+        <p class="preserved">${part.text}</p>
+      </details>
+    `;
+  return html`
+    <div class="part">
+      ${PARTS[part.kind] && html`<p class="part-name">${PARTS[part.kind]}${name}</p>`}
+      <${Code} text=${part.text} />
+    </div>
+  `;
 }
 
 /** `isOfModel` tells whether a model has written the replies; agents without one have functions that do. */
 function Messages({ entries, isOfModel }) {
   const messages = useMemo(() => readHistory(entries), [entries]);
-  return html`<ol class="messages">
-    ${messages.map(({ role, parts }, n) => html`<li key=${n} class=${`message ${role}`}>${role !== "tool" && html`<p class="message-role">${role === "assistant" && isOfModel ? "Model" : (ROLES[role] ?? role)}</p>`}${parts.map((part, at) => html`<${Part} key=${at} part=${part} />`)}</li>`)}
-  </ol>`;
+  return html`
+    <ol class="messages">
+      ${messages.map(
+        ({ role, parts }, n) => html`
+          <li key=${n} class=${`message ${role}`}>
+            ${
+              role !== "tool" &&
+              html`<p class="message-role">${role === "assistant" && isOfModel ? "Model" : (ROLES[role] ?? role)}</p>`
+            }${parts.map((part, at) => html`<${Part} key=${at} part=${part} />`)}
+          </li>
+        `,
+      )}
+    </ol>
+  `;
 }
 
 /** The calls of a turn that left nothing in the agent's history, from its events. */
@@ -63,17 +103,28 @@ function CallsOf({ events }) {
     .map(({ seq, event, data }) => {
       const { tool_name, tool_args, reasoning, content } = data.extra_data;
       const text = writtenText({ data });
-      return html`<div key=${seq} class="stack">
-        ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-        ${text !== null ? html`<${Markdown} text=${text} />` : event === "tool_call" ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : html`<p class="preserved">${content ?? data.description}</p>`}
-      </div>`;
+      return html`
+        <div key=${seq} class="stack">
+          ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
+          ${
+            text !== null
+              ? html`<${Markdown} text=${text} />`
+              : event === "tool_call"
+                ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />`
+                : html`<p class="preserved">${content ?? data.description}</p>`
+          }
+        </div>
+      `;
     });
 }
 
 /** The reasoning that the record has, unless the model's reply shows it. */
 function thoughtsOf(events, output) {
   const isThere = readHistory(output).some(({ parts }) => parts.some(({ kind }) => kind === "reasoning"));
-  const text = events.map(({ data }) => data.extra_data?.reasoning).filter(Boolean).join("\n\n");
+  const text = events
+    .map(({ data }) => data.extra_data?.reasoning)
+    .filter(Boolean)
+    .join("\n\n");
   return text && !isThere ? { kind: "reasoning", text } : null;
 }
 
@@ -82,14 +133,21 @@ function Tools({ setup }) {
   return html`
     <ul class="tools">
       ${setup.tools.map(readTool).map(
-        ({ name, description, parameters }) => html`<li key=${name}><details>
-          <summary><code>${name}</code></summary>
-          <p class="preserved small-text">${description}</p>
-          ${parameters && html`<${Json} value=${parameters} />`}
-        </details></li>`,
+        ({ name, description, parameters }) => html`
+          <li key=${name}>
+            <details>
+              <summary><code>${name}</code></summary>
+              <p class="preserved small-text">${description}</p>
+              ${parameters && html`<${Json} value=${parameters} />`}
+            </details>
+          </li>
+        `,
       )}
     </ul>
-    ${setup.has_more_tools && html`<p class="quiet small-text">It also gets tools of MCP servers, which are looked up in its turns.</p>`}
+    ${
+      setup.has_more_tools &&
+      html`<p class="quiet small-text">It also gets tools of MCP servers, which are looked up in its turns.</p>`
+    }
   `;
 }
 
@@ -100,11 +158,32 @@ function Setup({ agent: name, setup, committed, caller }) {
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
   const isNewer = setup.loaded && Date.parse(setup.loaded) > Date.parse(committed);
   return html`
-    ${isNewer
-      ? html`<${Notice} tone="warn">An admin has loaded another version of the swarm since this turn, <${Ago} time=${setup.loaded} />. Prompt and tools are those of the new version.<//>`
-      : html`<p class="quiet small-text">As the swarm is set up now${setup.loaded ? "; this version was loaded before the turn" : ", which may be different from then"}.</p>`}
+    ${
+      isNewer
+        ? html`
+            <${Notice} tone="warn">
+              An admin has loaded another version of the swarm since this turn,${" "}
+              <${Ago} time=${setup.loaded} />
+              . Prompt and tools are those of the new version.
+            </${Notice}>
+          `
+        : html`
+            <p class="quiet small-text">
+              As the swarm is set up
+              now${setup.loaded ? "; this version was loaded before the turn" : ", which may be different from then"}.
+            </p>
+          `
+    }
     <h3>System prompt</h3>
-    ${prompt ? html`<${Code} text=${prompt} />` : html`<p class="quiet">${!caller.isAdmin && setup.model ? "Only admins may see the prompts of agents." : "It has none."}</p>`}
+    ${
+      prompt
+        ? html`<${Code} text=${prompt} />`
+        : html`
+            <p class="quiet">
+              ${!caller.isAdmin && setup.model ? "Only admins may see the prompts of agents." : "It has none."}
+            </p>
+          `
+    }
     <h3>Tools</h3>
     <${Tools} setup=${setup} />
   `;
@@ -125,7 +204,11 @@ function useTurn(session, span) {
     );
     return () => stop.abort();
   }, [session.id, span.first, limit]);
-  return { turn: turn?.first === span.first ? turn : null, problem, more: limit < MAX_ENTRIES ? () => setLimit(Math.min(MAX_ENTRIES, limit + 10 * ENTRIES)) : null };
+  return {
+    turn: turn?.first === span.first ? turn : null,
+    problem,
+    more: limit < MAX_ENTRIES ? () => setLimit(Math.min(MAX_ENTRIES, limit + 10 * ENTRIES)) : null,
+  };
 }
 
 const ofSpan = (session, { first, last }) => session.events.filter(({ seq }) => seq >= first && seq <= last);
@@ -138,13 +221,31 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
   const usage = span.usage;
   const thoughts = useMemo(() => thoughtsOf(events, turn?.output ?? []), [events, turn]);
   const content = {
-    reply: () => (turn.output?.length ? html`${thoughts && html`<${Part} part=${thoughts} />`}<${Messages} entries=${turn.output} isOfModel=${Boolean(models)} />` : html`<${CallsOf} events=${events} />`),
+    reply: () =>
+      turn.output?.length
+        ? html`
+            ${thoughts && html`<${Part} part=${thoughts} />`}
+            <${Messages} entries=${turn.output} isOfModel=${Boolean(models)} />
+          `
+        : html`<${CallsOf} events=${events} />`,
     read: () => html`
-      ${turn.omitted > 0 && html`<p class="row quiet small-text">at least ${count(turn.omitted)} older entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}</p>`}
+      ${
+        turn.omitted > 0 &&
+        html`
+          <p class="row quiet small-text">
+            at least ${count(turn.omitted)} older
+            entries ${more && html`<button type="button" class="link-button" onClick=${more}>Show more</button>`}
+          </p>
+        `
+      }
       <${Messages} entries=${turn.history} isOfModel=${Boolean(models)} />
     `,
-    setup: () => html`<${Setup} agent=${turn.agent} setup=${turn.setup} committed=${turn.committed} caller=${caller} />`,
-    record: () => html`<${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />`,
+    setup: () => html`
+      <${Setup} agent=${turn.agent} setup=${turn.setup} committed=${turn.committed} caller=${caller} />
+    `,
+    record: () => html`
+      <${Json} value=${{ output: turn.output, events: events.map(({ seq, event, data }) => ({ seq, event, data })) }} />
+    `,
   };
   return html`
     <${Facts}
@@ -153,18 +254,41 @@ function TurnDetails({ session, span, caller, tab, onTab }) {
         ["Entries", span.first === span.last ? span.first : `${span.first} to ${span.last}`],
         ["Began", clock(span.begin)],
         ["Duration", span.isTimed ? durationOf(span) : `${durationOf(span)} (not recorded: it was quick)`],
-        ["Waited", span.queued && span.begin - span.queued >= 1 ? `${formatSeconds((span.begin - span.queued) / 1000)} for its turn` : ""],
+        [
+          "Waited",
+          span.queued && span.begin - span.queued >= 1
+            ? `${formatSeconds((span.begin - span.queued) / 1000)} for its turn`
+            : "",
+        ],
         ["Model", models],
         ["Tokens", usage?.calls ? tokens(usage) : ""],
         ["Cost", usage?.calls ? formatCost(usage) : ""],
-      ]}
-    />
-    ${calls.length > 0 &&
-    html`<ul class="calls">${calls.map((call, n) => html`<li key=${n}>${call.model}: ${formatTook(call.seconds)}, after ${formatSeconds(call.after)}${call.attempts > 1 ? `, ${call.attempts} attempts` : ""}</li>`)}</ul>`}
+      ]} />
+    ${
+      calls.length > 0 &&
+      html`
+        <ul class="calls">
+          ${calls.map(
+            (call, n) => html`
+              <li key=${n}>
+                ${call.model}: ${formatTook(call.seconds)},
+                after ${formatSeconds(call.after)}${call.attempts > 1 ? `, ${call.attempts} attempts` : ""}
+              </li>
+            `,
+          )}
+        </ul>
+      `
+    }
     <${Tabs} label="Details of the turn" panel="turn-panel" tabs=${TABS} selected=${tab} onSelect=${onTab} />
     <${TabPanel} id="turn-panel" selected=${tab} class="turn-panel">
-      ${problem ? html`<${Notice} tone="bad">${problem.message}<//>` : turn ? content[tab]() : html`<${Loading} />`}
-    <//>
+      ${
+        problem
+          ? html`<${Notice} tone="bad">${problem.message}</${Notice}>`
+          : turn
+            ? content[tab]()
+            : html`<${Loading} />`
+      }
+    </${TabPanel}>
   `;
 }
 
@@ -174,7 +298,13 @@ const tokens = (usage) =>
     `${count(usage.output_tokens)} out${usage.reasoning_tokens ? ` (${count(usage.reasoning_tokens)} reasoning)` : ""}`,
   ].join(", ");
 
-const clock = (time) => new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
+const clock = (time) =>
+  new Date(time).toLocaleTimeString([], {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    fractionalSecondDigits: 3,
+  });
 
 /** A turn that has not ended: what it does, and what its model has written so far. */
 function LiveDetails({ session, span }) {
@@ -182,9 +312,28 @@ function LiveDetails({ session, span }) {
   if (!one) return html`<p class="quiet">The turn has ended; its entries are in the trace.</p>`;
   const { reasoning, text, answer } = one.text;
   return html`
-    <${Facts} rows=${[["Agent", html`<${AgentName} name=${span.agent} />`], ["Since", html`<${Elapsed} since=${one.since} />`]]} />
-    ${[...one.work].map(([key, work]) => html`<p key=${key} class="row"><${Chip} tone="busy" dot>${work.kind === "model" ? "model call" : "action"}<//>${work.name}<${Elapsed} since=${work.since} /></p>
-      ${work.retry && html`<${Notice} tone="warn">${work.retry.reason}; attempt ${work.retry.attempt} in ${formatSeconds(work.retry.retry_in)}<//>`}`)}
+    <${Facts}
+      rows=${[
+        ["Agent", html`<${AgentName} name=${span.agent} />`],
+        ["Since", html`<${Elapsed} since=${one.since} />`],
+      ]} />
+    ${[...one.work].map(
+      ([key, work]) => html`
+        <p key=${key} class="row">
+          <${Chip} tone="busy" dot>${work.kind === "model" ? "model call" : "action"}</${Chip}>
+          ${work.name}
+          <${Elapsed} since=${work.since} />
+        </p>
+        ${
+          work.retry &&
+          html`
+            <${Notice} tone="warn">
+              ${work.retry.reason}; attempt ${work.retry.attempt} in ${formatSeconds(work.retry.retry_in)}
+            </${Notice}>
+          `
+        }
+      `,
+    )}
     ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
     ${(text || answer) && html`<${Markdown} text=${text || answer} />`}
   `;
@@ -204,40 +353,70 @@ function EntryDetails({ entry }) {
         ["Agent", !message && entry.who ? html`<${AgentName} name=${entry.who} />` : ""],
         ["Tool", text === undefined && tool_name],
         ["Subject", message?.message.subject],
-      ]}
-    />
+      ]} />
     ${reasoning && html`<${Part} part=${{ kind: "reasoning", text: reasoning }} />`}
-    ${text ? html`<${Markdown} text=${text} />` : tool_args ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />` : message ? html`<${Markdown} text=${message.message.body} />` : html`<p class="preserved">${event.data.description}</p>`}
-    <details><summary>Record</summary><${Json} value=${{ seq: event.seq, event: event.event, data: event.data }} /></details>
+    ${
+      text
+        ? html`<${Markdown} text=${text} />`
+        : tool_args
+          ? html`<${Part} part=${{ kind: "call", name: tool_name, text: pretty(tool_args) }} />`
+          : message
+            ? html`<${Markdown} text=${message.message.body} />`
+            : html`<p class="preserved">${event.data.description}</p>`
+    }
+    <details>
+      <summary>Record</summary>
+      <${Json} value=${{ seq: event.seq, event: event.event, data: event.data }} />
+    </details>
   `;
 }
 
 /**
- * `selected` is `{span}` or `{entry}` (with the `turn` that it belongs to, if any). `onMoment(seq)` shows the task as of an
- * entry, `onFork(seq)` asks how to fork it there.
+ * `selected` is `{span}` or `{entry}` (with the `turn` that it belongs to, if any). `onMoment(seq)` shows the task as
+ * of an entry, `onFork(seq)` asks how to fork it there.
  */
 export function TraceInspector({ session, selected, caller, onClose, onMoment, onFork, onTurn }) {
   const [tab, setTab] = useState("reply");
   const { span, entry, turn } = selected;
   const seq = span ? span.last : entry.seq;
-  const title = span ? (span.agent ? `${span.agent} ${span.name}` : span.name) : entry.name[0].toUpperCase() + entry.name.slice(1);
+  const title = span
+    ? span.agent
+      ? `${span.agent} ${span.name}`
+      : span.name
+    : entry.name[0].toUpperCase() + entry.name.slice(1);
   const isLive = span && span.first === null;
   return html`
     <${Inspector} title=${title} onClose=${onClose}>
       <div class="stack details">
-        ${span && span.status !== "ok" && html`<p><${Chip} tone=${TONES[span.status]} dot>${span.status}<//></p>`}
-        ${isLive
-          ? html`<${LiveDetails} session=${session} span=${span} />`
-          : span
-            ? html`<${TurnDetails} session=${session} span=${span} caller=${caller} tab=${tab} onTab=${setTab} />`
-            : html`<${EntryDetails} entry=${entry} />`}
-        ${!isLive &&
-        html`<div class="row details-actions">
-          ${turn && html`<button type="button" class="button small" onClick=${() => onTurn(turn)}>Show the turn of ${turn.agent}</button>`}
-          <button type="button" class="button small" onClick=${() => onMoment(seq)}>Show this moment</button>
-          <button type="button" class="button small" onClick=${() => onFork(seq)}><${Icon} name="fork" />Fork from here…</button>
-        </div>`}
+        ${span && span.status !== "ok" && html`<p><${Chip} tone=${TONES[span.status]} dot>${span.status}</${Chip}></p>`}
+        ${
+          isLive
+            ? html`<${LiveDetails} session=${session} span=${span} />`
+            : span
+              ? html`<${TurnDetails} session=${session} span=${span} caller=${caller} tab=${tab} onTab=${setTab} />`
+              : html`<${EntryDetails} entry=${entry} />`
+        }
+        ${
+          !isLive &&
+          html`
+            <div class="row details-actions">
+              ${
+                turn &&
+                html`
+                  <button type="button" class="button small" onClick=${() => onTurn(turn)}>
+                    Show the turn of ${turn.agent}
+                  </button>
+                `
+              }
+              <button type="button" class="button small" onClick=${() => onMoment(seq)}>Show this moment</button>
+              <button type="button" class="button small" onClick=${() => onFork(seq)}>
+                <${Icon} name="fork" />
+                Fork from here…
+              </button>
+            </div>
+          `
+        }
       </div>
-    <//>
+    </${Inspector}>
   `;
 }

@@ -38,11 +38,26 @@ export const Said = ({ children }) => html`<span class="hidden-label">${children
 /**
  * A list of `count` rows of `rowHeight` pixels, as a listbox or a tree.
  *
- * `row(index)` returns `{id, key, class, content, attributes}` of a row, whose words are its name; `current` is the index of the row with the
- * cursor, which arrow keys move (`onMove`), and `onOpen` is called for Enter and a click. `onKey(event, index)` may take further
- * keys and then returns true. `follows` keeps the end of a growing list in view; `onRange(first, last)` tells which rows are visible.
+ * `row(index)` returns `{id, key, class, content, attributes}` of a row, whose words are its name; `current` is the
+ * index of the row with the cursor, which arrow keys move (`onMove`), and `onOpen` is called for Enter and a click.
+ * `onKey(event, index)` may take further keys and then returns true. `follows` keeps the end of a growing list in
+ * view; `onRange(first, last)` tells which rows are visible.
  */
-export function VirtualList({ count, rowHeight, row, current, onMove, onOpen, onKey, onRange, label, role = "listbox", follows = false, id, class: name = "" }) {
+export function VirtualList({
+  count,
+  rowHeight,
+  row,
+  current,
+  onMove,
+  onOpen,
+  onKey,
+  onRange,
+  label,
+  role = "listbox",
+  follows = false,
+  id,
+  class: name = "",
+}) {
   const scroller = useRef();
   const virtualizer = useVirtualizer(scroller, count, rowHeight);
   const items = virtualizer.getVirtualItems();
@@ -69,7 +84,14 @@ export function VirtualList({ count, rowHeight, row, current, onMove, onOpen, on
     if (event.altKey || event.ctrlKey || event.metaKey || !count) return;
     const at = current ?? -1;
     if (onKey?.(event, at)) return void event.preventDefault();
-    const to = { ArrowDown: at + 1, ArrowUp: at < 0 ? count - 1 : at - 1, PageDown: at + PAGE, PageUp: at - PAGE, Home: 0, End: count - 1 }[event.key];
+    const to = {
+      ArrowDown: at + 1,
+      ArrowUp: at < 0 ? count - 1 : at - 1,
+      PageDown: at + PAGE,
+      PageUp: at - PAGE,
+      Home: 0,
+      End: count - 1,
+    }[event.key];
     if (to !== undefined) {
       event.preventDefault();
       onMove(Math.min(count - 1, Math.max(0, to)));
@@ -81,16 +103,34 @@ export function VirtualList({ count, rowHeight, row, current, onMove, onOpen, on
   const isTree = role === "tree";
   const rows = items.map(({ index, start }) => {
     const { id: rowId, key, class: rowClass = "", content, attributes = {} } = row(index);
-    return html`<div
-      key=${key} id=${rowId} role=${isTree ? "treeitem" : "option"} class=${`list-row ${rowClass} ${index === current ? "current" : ""}`}
-      aria-selected=${String(index === current)} aria-posinset=${index + 1} aria-setsize=${count} ...${attributes}
-      style=${{ transform: `translateY(${start}px)`, height: `${rowHeight}px` }}
-      onClick=${() => (onMove(index), onOpen(index))}
-    ><${Guard} instead="This entry can't be shown." version=${content}>${content}<//></div>`;
+    return html`
+      <div
+        key=${key}
+        id=${rowId}
+        role=${isTree ? "treeitem" : "option"}
+        class=${`list-row ${rowClass} ${index === current ? "current" : ""}`}
+        aria-selected=${String(index === current)}
+        aria-posinset=${index + 1}
+        aria-setsize=${count}
+        ...${attributes}
+        style=${{ transform: `translateY(${start}px)`, height: `${rowHeight}px` }}
+        onClick=${() => (onMove(index), onOpen(index))}>
+        <${Guard} instead="This entry can't be shown." version=${content}>${content}</${Guard}>
+      </div>
+    `;
   });
   const active = items.some(({ index }) => index === current) ? row(current).id : null;
   return html`
-    <div ref=${scroller} id=${id} class=${`list-scroller ${name}`} role=${role} aria-label=${label} tabindex="0" aria-activedescendant=${active} onKeyDown=${onKeyDown} onScroll=${onScroll}>
+    <div
+      ref=${scroller}
+      id=${id}
+      class=${`list-scroller ${name}`}
+      role=${role}
+      aria-label=${label}
+      tabindex="0"
+      aria-activedescendant=${active}
+      onKeyDown=${onKeyDown}
+      onScroll=${onScroll}>
       <div class="list-space" role="presentation" style=${{ height: `${virtualizer.getTotalSize()}px` }}>${rows}</div>
     </div>
   `;

@@ -26,8 +26,8 @@ function stretches(spans, now) {
 }
 
 /**
- * Return `{position, invert, pauses}` for spans: `position(time)` is between 0 and 1, `invert` its inverse, and `pauses`
- * lists what is cut short as `{at, width, seconds}`. `now` ends the spans that last.
+ * Return `{position, invert, pauses}` for spans: `position(time)` is between 0 and 1, `invert` its inverse, and
+ * `pauses` lists what is cut short as `{at, width, seconds}`. `now` ends the spans that last.
  */
 export function makeScale(spans, now) {
   const work = stretches(spans, now);
@@ -64,19 +64,26 @@ export function makeScale(spans, now) {
     const piece = mapped.findLast(({ x }) => at >= x) ?? mapped[0];
     return piece.width ? piece.from + ((at - piece.x) / piece.width) * (piece.to - piece.from) : piece.from;
   };
-  const pauses = mapped.filter(({ isCut }) => isCut).map(({ x, width, from, to }) => ({ at: x, width, seconds: (to - from) / 1000 }));
+  const pauses = mapped
+    .filter(({ isCut }) => isCut)
+    .map(({ x, width, from, to }) => ({ at: x, width, seconds: (to - from) / 1000 }));
   return { position, invert, pauses, begin, end };
 }
 
 const STEPS = [1, 2, 5];
 
-/** Return about `count` ticks `{at, seconds}` of an axis: round numbers of seconds after `zero`, none in or near a pause. */
+/**
+ * Return about `count` ticks `{at, seconds}` of an axis: round numbers of seconds after `zero`, none in or near a
+ * pause.
+ */
 export function ticksOf(scale, zero, count = 6) {
   if (scale.end <= scale.begin) return [];
   if (scale.pauses.length) {
     const edges = [0, ...scale.pauses.map(({ at, width }) => at + width)];
     let last = -1;
-    return edges.filter((at) => at <= 1 - 0.5 / count && at - last >= 0.9 / count && ((last = at), true)).map((at) => ({ at, seconds: (scale.invert(at + 1e-9) - zero) / 1000 }));
+    return edges
+      .filter((at) => at <= 1 - 0.5 / count && at - last >= 0.9 / count && ((last = at), true))
+      .map((at) => ({ at, seconds: (scale.invert(at + 1e-9) - zero) / 1000 }));
   }
   const length = (scale.end - scale.begin) / 1000;
   const rough = Math.max(0.001, length / count); // labels show whole milliseconds

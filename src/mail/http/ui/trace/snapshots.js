@@ -1,4 +1,5 @@
-// The snapshots of a task, to which its reader can go back: what it was after each group of events that was stored at once.
+// The snapshots of a task, to which its reader can go back: what it was after each group of events that was stored at
+// once.
 
 import { envelopeOf, isFromPerson } from "../api/messages.js";
 import { readEntries } from "./entries.js";
@@ -19,14 +20,25 @@ function commitsOf(events) {
   return commits;
 }
 
-/** Return the snapshots in order, each as `{first, last, at, who, text, hasFailed}`; `last` is the event that names it. */
+/**
+ * Return the snapshots in order, each as `{first, last, at, who, text, hasFailed}`; `last` is the event that names
+ * it.
+ */
 export function snapshotsOf(events) {
   return commitsOf(events).map(({ first, last, at, events: group }) => {
     const entries = readEntries(group);
     const asks = entries.find(({ kind }) => kind === "breakpoint_tool_call");
     const end = asks ?? entries.find(({ kind }) => kind === "task_complete" || kind === "task_error");
-    const shown = end ?? entries.find(({ message }) => message && message.message.sender.address_type !== "system") ?? entries[0];
-    return { first, last, at, who: shown.whom ? `${shown.who} → ${shown.whom}` : shown.who || (end ? shown.name : "the task"), text: shown.text, hasFailed: entries.some(({ tone }) => tone === "bad") };
+    const shown =
+      end ?? entries.find(({ message }) => message && message.message.sender.address_type !== "system") ?? entries[0];
+    return {
+      first,
+      last,
+      at,
+      who: shown.whom ? `${shown.who} → ${shown.whom}` : shown.who || (end ? shown.name : "the task"),
+      text: shown.text,
+      hasFailed: entries.some(({ tone }) => tone === "bad"),
+    };
   });
 }
 
@@ -38,8 +50,8 @@ export function indexOf(snapshots, seq) {
 }
 
 /**
- * Return the event after which a failed task was last in order: the last moment before the turns in a row that failed. Null
- * if there is none, so that only the whole task can be run again.
+ * Return the event after which a failed task was last in order: the last moment before the turns in a row that
+ * failed. Null if there is none, so that only the whole task can be run again.
  */
 export function lastGood(snapshots) {
   let index = snapshots.length - 1;
@@ -48,7 +60,9 @@ export function lastGood(snapshots) {
   return index < 0 ? null : snapshots[index].last;
 }
 
-/** Return the message of a person that an event is, `{body, subject, entrypoint, msg_type}`; null for any other event. */
+/**
+ * Return the message of a person that an event is, `{body, subject, entrypoint, msg_type}`; null for any other event.
+ */
 export function messageOf(event) {
   const message = envelopeOf(event);
   if (!message || !isFromPerson(message)) return null;

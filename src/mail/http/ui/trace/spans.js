@@ -7,13 +7,32 @@ const snippetOf = (text) => text.slice(0, 200).replace(/\s+/g, " ");
 
 /** What a row says, by the kind of its item. */
 const ROWS = {
-  message: ({ who, recipients, text }) => ({ name: `${who} writes to ${recipients.join(", ")}`, snippet: snippetOf(text) }),
-  turn: ({ did, state, last, queued, is_timed }) => ({ name: did, status: state, last, queued: queued && Date.parse(queued), isTimed: is_timed }),
+  message: ({ who, recipients, text }) => ({
+    name: `${who} writes to ${recipients.join(", ")}`,
+    snippet: snippetOf(text),
+  }),
+  turn: ({ did, state, last, queued, is_timed }) => ({
+    name: did,
+    status: state,
+    last,
+    queued: queued && Date.parse(queued),
+    isTimed: is_timed,
+  }),
   model_call: ({ model, attempts, seq }) => ({ kind: "model", name: model, attempts, last: seq, events: [] }),
   action: ({ name, has_failed, version }) => ({ name, status: has_failed ? "failed" : "ok", last: version }),
-  wait: ({ names, seconds }) => ({ name: `waits for ${names.join(", ") || "you"}`, status: seconds === null ? "waiting" : "ok", isForYou: !names.length, events: [] }),
+  wait: ({ names, seconds }) => ({
+    name: `waits for ${names.join(", ") || "you"}`,
+    status: seconds === null ? "waiting" : "ok",
+    isForYou: !names.length,
+    events: [],
+  }),
   answer: ({ text }) => ({ kind: "end", name: "the answer", snippet: snippetOf(text) }),
-  failed: ({ text }) => ({ kind: "end", name: "the task ends without an answer", status: "failed", snippet: snippetOf(text) }),
+  failed: ({ text }) => ({
+    kind: "end",
+    name: "the task ends without an answer",
+    status: "failed",
+    snippet: snippetOf(text),
+  }),
   cancelled: () => ({ kind: "end", name: "the task is cancelled", status: "discarded" }),
   fault: ({ agent, text }) => (agent ? null : { kind: "end", name: text, status: "failed" }),
 };
@@ -23,7 +42,18 @@ function rowOf(item, events, turns) {
   if (!facts) return null;
   const begin = Date.parse(item.time);
   const lasts = "seconds" in item;
-  const row = { id: item.id, kind: item.kind, agent: lasts ? item.agent : null, status: "ok", usage: item.usage ?? null, parent: item.turn ?? null, first: item.seq, last: item.seq, begin, ...facts };
+  const row = {
+    id: item.id,
+    kind: item.kind,
+    agent: lasts ? item.agent : null,
+    status: "ok",
+    usage: item.usage ?? null,
+    parent: item.turn ?? null,
+    first: item.seq,
+    last: item.seq,
+    begin,
+    ...facts,
+  };
   row.end = item.kind === "wait" && item.seconds === null ? null : begin + (item.seconds ?? 0) * 1000;
   row.events ??= events.slice(row.first - 1, row.last);
   if (row.parent) row.within = turns.get(row.parent);
@@ -34,8 +64,28 @@ function rowOf(item, events, turns) {
 function runningRows(live) {
   const open = { end: null, status: "running", usage: null, first: null, last: null, events: [] };
   return [...live].flatMap(([agent, { since, work }]) => {
-    const turn = { ...open, id: `live ${agent}`, kind: "turn", agent, name: "is working", begin: since, parent: null, queued: null, isTimed: true };
-    const inner = [...work].map(([key, { kind, name, since: begin, retry }]) => ({ ...open, id: `live ${agent} ${key}`, kind, agent, name, begin, parent: turn.id, attempts: retry?.attempt ?? 1, retry }));
+    const turn = {
+      ...open,
+      id: `live ${agent}`,
+      kind: "turn",
+      agent,
+      name: "is working",
+      begin: since,
+      parent: null,
+      queued: null,
+      isTimed: true,
+    };
+    const inner = [...work].map(([key, { kind, name, since: begin, retry }]) => ({
+      ...open,
+      id: `live ${agent} ${key}`,
+      kind,
+      agent,
+      name,
+      begin,
+      parent: turn.id,
+      attempts: retry?.attempt ?? 1,
+      retry,
+    }));
     return [turn, ...inner];
   });
 }
@@ -43,12 +93,14 @@ function runningRows(live) {
 /**
  * Return `{spans, begin, end, agents}`: the rows in their order, and the agents in the order in which they appear.
  *
- * A row has `id`, `kind` ("message", "turn", "model", "action", "wait" or "end"), `agent`, `name`, `begin`, `end` (null
- * while it lasts), `status` ("ok", "failed", "running", "waiting" or "discarded"), the `first` and `last` event, `usage`
- * (or null), `parent` (the id of a turn, or null), and the `events` that it comes from. A turn has `queued`: since when its
- * message had waited; `isTimed`: whether the record says when it began. What a turn does has it as `within`.
+ * A row has `id`, `kind` ("message", "turn", "model", "action", "wait" or "end"), `agent`, `name`, `begin`, `end`
+ * (null while it lasts), `status` ("ok", "failed", "running", "waiting" or "discarded"), the `first` and `last`
+ * event, `usage` (or null), `parent` (the id of a turn, or null), and the `events` that it comes from. A turn has
+ * `queued`: since when its message had waited; `isTimed`: whether the record says when it began. What a turn does has
+ * it as `within`.
  *
- * `items` are those of the task (items.js); `live` are the agents that work now, as `session.live.agents`; `status` is the task's.
+ * `items` are those of the task (items.js); `live` are the agents that work now, as `session.live.agents`; `status`
+ * is the task's.
  */
 export function readSpans(items, events, { live = new Map(), status = "completed" } = {}) {
   const turns = new Map();
@@ -61,8 +113,12 @@ export function readSpans(items, events, { live = new Map(), status = "completed
     if (!row.parent) rows.push(row);
     else inner.set(row.parent, [...(inner.get(row.parent) ?? []), row]);
   }
-  for (const row of rows) if (row.kind === "wait" && row.end === null && live.has(row.agent)) Object.assign(row, { end: Math.max(row.begin, live.get(row.agent).since), status: "ok" });
-  const isShown = ({ kind, begin, end, isForYou }) => kind !== "wait" || (end === null ? status === (isForYou ? "paused" : "running") : end - begin >= NOTABLE_WAIT || isForYou);
+  for (const row of rows)
+    if (row.kind === "wait" && row.end === null && live.has(row.agent))
+      Object.assign(row, { end: Math.max(row.begin, live.get(row.agent).since), status: "ok" });
+  const isShown = ({ kind, begin, end, isForYou }) =>
+    kind !== "wait" ||
+    (end === null ? status === (isForYou ? "paused" : "running") : end - begin >= NOTABLE_WAIT || isForYou);
   const spans = [...rows.filter(isShown).flatMap((row) => [row, ...(inner.get(row.id) ?? [])]), ...runningRows(live)];
   const begins = spans.map((span) => span.queued ?? span.begin);
   const begin = begins.length ? begins.reduce((a, b) => Math.min(a, b)) : 0;

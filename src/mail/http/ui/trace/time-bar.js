@@ -18,8 +18,12 @@ function stateOf(past) {
   return [
     waiting ? `${plural(waiting, "message waits", "messages wait")}` : "no mail waits",
     `step ${past.steps} of ${past.max_steps}`,
-    past.pending_tool_calls.length ? `${plural(past.pending_tool_calls.length, "call waits", "calls wait")} for you` : "",
-  ].filter(Boolean).join(" · ");
+    past.pending_tool_calls.length
+      ? `${plural(past.pending_tool_calls.length, "call waits", "calls wait")} for you`
+      : "",
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** For a failed task: run it again from where it was last in order, or process its dead letters again. */
@@ -35,18 +39,35 @@ function Repair({ session, snapshots, onFork, onProblem }) {
     }
   };
   return html`
-    ${good !== null && html`<${WorkButton} class="button small" onClick=${attempt(async () => onFork(await rerun(session, good)))}><${Icon} name="retry" />Run again from entry ${good}<//>`}
-    ${letters.length > 0 &&
-    html`<${WorkButton} class="button small" onClick=${attempt(async () => {
-      await api.redrive(session.id);
-      session.look();
-    })}><${Icon} name="mail" />Redrive ${letters.length === 1 ? `dead letter ${letters[0]}` : `${letters.length} dead letters`}<//>`}
+    ${
+      good !== null &&
+      html`
+        <${WorkButton} class="button small" onClick=${attempt(async () => onFork(await rerun(session, good)))}>
+          <${Icon} name="retry" />
+          Run again from entry ${good}
+        </${WorkButton}>
+      `
+    }
+    ${
+      letters.length > 0 &&
+      html`
+        <${WorkButton}
+          class="button small"
+          onClick=${attempt(async () => {
+            await api.redrive(session.id);
+            session.look();
+          })}>
+          <${Icon} name="mail" />
+          Redrive ${letters.length === 1 ? `dead letter ${letters[0]}` : `${letters.length} dead letters`}
+        </${WorkButton}>
+      `
+    }
   `;
 }
 
 /**
- * `onFork(task_id)` is called with a fork that was made here, `onForkFrom(seq)` asks how to fork. `origin` is the task that
- * this one is a fork of (or null); `onCompare` compares both.
+ * `onFork(task_id)` is called with a fork that was made here, `onForkFrom(seq)` asks how to fork. `origin` is the
+ * task that this one is a fork of (or null); `onCompare` compares both.
  */
 export function TimeBar({ session, navigate, origin, isComparing, onCompare, onFork, onForkFrom }) {
   const { events, at, past } = session;
@@ -65,35 +86,96 @@ export function TimeBar({ session, navigate, origin, isComparing, onCompare, onF
     navigate({ at });
   };
   const show = (n) => go(n === last ? null : snapshots[n].last);
-  const step = (n) => (n === 0 || n === last ? show(n) : navigate({ at: snapshots[n].last })); // at the ends, the button is disabled
+  // At the ends, the button is disabled.
+  const step = (n) => (n === 0 || n === last ? show(n) : navigate({ at: snapshots[n].last }));
   const onKeyDown = (event) => {
     if (event.key !== "Enter" || isShown) return;
     event.preventDefault();
     show(index);
   };
   const since = (chosen.at - snapshots[0].at) / 1000;
-  const words = `Entry ${chosen.last} of ${snapshots[last].last}, ${since ? `${formatSeconds(since)} after the beginning` : "the beginning"}: ${chosen.who}: ${chosen.text.slice(0, 80)}`;
+  const when = since ? `${formatSeconds(since)} after the beginning` : "the beginning";
+  const what = `${chosen.who}: ${chosen.text.slice(0, 80)}`;
+  const words = `Entry ${chosen.last} of ${snapshots[last].last}, ${when}: ${what}`;
   const isShown = index === now;
   return html`
     <section class="time-bar" aria-label="Time travel">
-      ${problem && html`<${Notice} tone="bad" action=${{ name: "Dismiss", onClick: () => setProblem(null) }}>${problem.message}<//>`}
+      ${
+        problem &&
+        html`
+          <${Notice} tone="bad" action=${{ name: "Dismiss", onClick: () => setProblem(null) }}>
+            ${problem.message}
+          </${Notice}>
+        `
+      }
       <div class="time-slider">
         <${IconButton} icon="back" label="The moment before" disabled=${index === 0} onClick=${() => step(index - 1)} />
-        <input ref=${slider} type="range" aria-label="Moment" onKeyDown=${onKeyDown} aria-valuetext=${words} min="0" max=${last} step="1" value=${index} onInput=${(event) => setIndex(Number(event.currentTarget.value))} />
-        <${IconButton} icon="right" label="The next moment" disabled=${index === last} onClick=${() => step(index + 1)} />
-        <span class="time-entry">Entry <strong>${chosen.last}</strong> of ${snapshots[last].last}</span>
+        <input
+          ref=${slider}
+          type="range"
+          aria-label="Moment"
+          onKeyDown=${onKeyDown}
+          aria-valuetext=${words}
+          min="0"
+          max=${last}
+          step="1"
+          value=${index}
+          onInput=${(event) => setIndex(Number(event.currentTarget.value))} />
+        <${IconButton}
+          icon="right"
+          label="The next moment"
+          disabled=${index === last}
+          onClick=${() => step(index + 1)} />
+        <span class="time-entry">
+          Entry${" "}
+          <strong>${chosen.last}</strong>
+          ${" "}of ${snapshots[last].last}
+        </span>
       </div>
       <div class="time-line">
-        <p class="time-words"><span class="quiet">${since ? `+${formatSeconds(since)}` : "Start"}</span> <strong>${chosen.who}</strong> ${chosen.text}</p>
+        <p class="time-words">
+          <span class="quiet">${since ? `+${formatSeconds(since)}` : "Start"}</span>
+          ${" "}
+          <strong>${chosen.who}</strong>
+          ${" "}${chosen.text}
+        </p>
         <div class="row time-actions">
-          ${!isShown && html`<button type="button" class="button small primary" onClick=${() => show(index)}>Show this moment</button>`}
-          ${at !== null && html`<button type="button" class="button small" onClick=${() => go(null)}>Back to now</button>`}
-          <button type="button" class="button small" onClick=${() => onForkFrom(chosen.last)}><${Icon} name="fork" />Fork from here…</button>
-          ${origin && html`<button type="button" class="button small" aria-pressed=${String(isComparing)} onClick=${onCompare}>Compare with the original</button>`}
+          ${
+            !isShown &&
+            html`
+              <button type="button" class="button small primary" onClick=${() => show(index)}>Show this moment</button>
+            `
+          }
+          ${
+            at !== null &&
+            html`<button type="button" class="button small" onClick=${() => go(null)}>Back to now</button>`
+          }
+          <button type="button" class="button small" onClick=${() => onForkFrom(chosen.last)}>
+            <${Icon} name="fork" />
+            Fork from here…
+          </button>
+          ${
+            origin &&
+            html`
+              <button type="button" class="button small" aria-pressed=${String(isComparing)} onClick=${onCompare}>
+                Compare with the original
+              </button>
+            `
+          }
           <${Repair} session=${session} snapshots=${snapshots} onFork=${onFork} onProblem=${setProblem} />
         </div>
       </div>
-      ${at !== null && past && html`<p class="row time-state"><strong>As of entry ${past.seq}</strong><${StatusChip} status=${past.status} /><span class="quiet">${stateOf(past)}</span></p>`}
+      ${
+        at !== null &&
+        past &&
+        html`
+          <p class="row time-state">
+            <strong>As of entry ${past.seq}</strong>
+            <${StatusChip} status=${past.status} />
+            <span class="quiet">${stateOf(past)}</span>
+          </p>
+        `
+      }
     </section>
   `;
 }

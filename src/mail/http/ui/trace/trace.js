@@ -1,5 +1,5 @@
-// The trace of a task: a waterfall of turns, model calls and actions, a tree of who asked whom, and all entries; with filters,
-// an inspector, and the time-travel bar below.
+// The trace of a task: a waterfall of turns, model calls and actions, a tree of who asked whom, and all entries; with
+// filters, an inspector, and the time-travel bar below.
 
 import { useClock } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
@@ -32,11 +32,28 @@ function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoome
   return html`
     <div class="trace-bar">
       <div class="segments" role="group" aria-label="View">
-        ${Object.entries(VIEWS).map(([id, name]) => html`<button key=${id} type="button" class="segment" aria-pressed=${String(id === view)} onClick=${() => onView(id)}>${name}</button>`)}
+        ${Object.entries(VIEWS).map(
+          ([id, name]) => html`
+            <button
+              key=${id}
+              type="button"
+              class="segment"
+              aria-pressed=${String(id === view)}
+              onClick=${() => onView(id)}>
+              ${name}
+            </button>
+          `,
+        )}
       </div>
       <div class="search-field">
         <${Icon} name="search" />
-        <input ref=${search} type="search" aria-label="Search the trace" placeholder="Search" value=${filter.text} onInput=${set("text")} />
+        <input
+          ref=${search}
+          type="search"
+          aria-label="Search the trace"
+          placeholder="Search"
+          value=${filter.text}
+          onInput=${set("text")} />
       </div>
       <select aria-label="Agent" value=${filter.agent} onChange=${set("agent")}>
         <option value="">All agents</option>
@@ -46,15 +63,26 @@ function Toolbar({ view, onView, filter, onFilter, agents, shown, total, isZoome
         <option value="">All kinds</option>
         ${Object.entries(KINDS).map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}
       </select>
-      ${view === "waterfall" && shown > MANY_ROWS && html`<button type="button" class="button small" aria-pressed=${String(isZoomed)} onClick=${onZoom}>Zoom to visible rows</button>`}
-      <span class="trace-count quiet small-text" role="status">${isFiltered(filter) ? `${shown.toLocaleString("en")} of ${total.toLocaleString("en")}` : ""}</span>
+      ${
+        view === "waterfall" &&
+        shown > MANY_ROWS &&
+        html`
+          <button type="button" class="button small" aria-pressed=${String(isZoomed)} onClick=${onZoom}>
+            Zoom to visible rows
+          </button>
+        `
+      }
+      <span class="trace-count quiet small-text" role="status">
+        ${isFiltered(filter) ? `${shown.toLocaleString("en")} of ${total.toLocaleString("en")}` : ""}
+      </span>
       ${isFiltered(filter) && html`<button type="button" class="button small" onClick=${clear}>Clear</button>`}
     </div>
   `;
 }
 
 /** What runs now, as text: it stays the same while models write. */
-const signatureOf = ({ agents }) => JSON.stringify([...agents].map(([agent, { since, work }]) => [agent, since, ...work]));
+const signatureOf = ({ agents }) =>
+  JSON.stringify([...agents].map(([agent, { since, work }]) => [agent, since, ...work]));
 
 /** What is selected, as the inspector takes it: `{span}`, or `{entry, turn}`. */
 function selectionOf(id, { spans, entries }) {
@@ -63,11 +91,21 @@ function selectionOf(id, { spans, entries }) {
     const span = spans.find((each) => each.id === id);
     if (!span) return null;
     if (span.kind === "turn") return { span };
-    if (span.first === null || span.kind === "model") return { span: spans.find((each) => each.id === span.parent) ?? span };
-    return { entry: entries[span.kind === "action" ? span.last - 1 : span.first - 1], turn: spans.find((each) => each.id === span.parent) ?? null };
+    if (span.first === null || span.kind === "model")
+      return { span: spans.find((each) => each.id === span.parent) ?? span };
+    return {
+      entry: entries[span.kind === "action" ? span.last - 1 : span.first - 1],
+      turn: spans.find((each) => each.id === span.parent) ?? null,
+    };
   }
   const entry = entries[id - 1];
-  return entry ? { entry, turn: spans.find(({ kind, first, last }) => kind === "turn" && first !== null && first <= id && id <= last) ?? null } : null;
+  return entry
+    ? {
+        entry,
+        turn:
+          spans.find(({ kind, first, last }) => kind === "turn" && first !== null && first <= id && id <= last) ?? null,
+      }
+    : null;
 }
 
 export function Trace({ session, caller, navigate, entry: linked = null }) {
@@ -82,19 +120,25 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const isRunning = session.isFollowing && !session.live.isIdle;
   const isPaused = record?.status === "paused";
   const clock = useClock(isRunning ? TICK : isPaused ? 1 : 60);
-  const found = useMemo(() => readSpans(session.items.all, events, { live: session.live.agents, status: record?.status }), [events.length, record?.status, signatureOf(session.live)]);
+  const found = useMemo(
+    () => readSpans(session.items.all, events, { live: session.live.agents, status: record?.status }),
+    [events.length, record?.status, signatureOf(session.live)],
+  );
   const entries = useMemo(() => readEntries(events), [events.length]);
   const spans = useMemo(() => filterSpans(found.spans, filter), [found, filter]);
   const lines = useMemo(() => (view === "entries" ? filterEntries(entries, filter) : entries), [entries, filter, view]);
   const matches = useMemo(() => {
     if (!isFiltered(filter)) return null;
-    const seqs = new Set(filterEntries(entries, { ...filter, kind: filter.kind === "problem" ? "problem" : "" }).map(({ seq }) => seq));
+    const seqs = new Set(
+      filterEntries(entries, { ...filter, kind: filter.kind === "problem" ? "problem" : "" }).map(({ seq }) => seq),
+    );
     const turns = new Set(spans.map(({ id }) => id));
     return (node) => seqs.has(node.seq) || (!filter.agent && node.turns.some(({ id }) => turns.has(id)));
   }, [entries, spans, filter]);
   const origin = useMemo(() => originOf(events) ?? originals.get(session.id) ?? null, [events.length > 0, session.id]);
 
-  if (session.isLoading) return session.problem ? html`<${Notice} tone="bad">${session.problem.message}<//>` : html`<${Loading} />`;
+  if (session.isLoading)
+    return session.problem ? html`<${Notice} tone="bad">${session.problem.message}</${Notice}>` : html`<${Loading} />`;
   if (!events.length) return html`<${Empty} title="Nothing has happened yet" />`;
 
   const now = isRunning || isPaused ? Math.max(clock, found.end) : found.end;
@@ -116,18 +160,50 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const labelEnd = isFiltered(filter) ? ", filtered" : "";
   const shared = { isRunning, labelEnd };
   const content = {
-    waterfall: () => html`<${Waterfall}
-      ...${shared} spans=${spans} all=${found.spans} agents=${found.agents} zero=${found.begin} now=${now} at=${session.at} current=${current} isZoomed=${isZoomed}
-      onMove=${(span) => setCurrent(span.id)} onOpen=${(span) => open(span.id)}
-    />`,
-    tree: () => html`<${TreeView} items=${session.items.all} spans=${found.spans} matches=${matches} now=${now} current=${current} onMove=${(node) => setCurrent(node.id)} onOpen=${(node) => openNode(node)} />`,
-    entries: () => html`<${EntriesView} ...${shared} entries=${lines} zero=${found.begin} at=${session.at} current=${current} onMove=${(entry) => setCurrent(entry.seq)} onOpen=${(entry) => open(entry.seq)} />`,
+    waterfall: () => html`
+      <${Waterfall}
+        ...${shared}
+        spans=${spans}
+        all=${found.spans}
+        agents=${found.agents}
+        zero=${found.begin}
+        now=${now}
+        at=${session.at}
+        current=${current}
+        isZoomed=${isZoomed}
+        onMove=${(span) => setCurrent(span.id)}
+        onOpen=${(span) => open(span.id)} />
+    `,
+    tree: () => html`
+      <${TreeView}
+        items=${session.items.all}
+        spans=${found.spans}
+        matches=${matches}
+        now=${now}
+        current=${current}
+        onMove=${(node) => setCurrent(node.id)}
+        onOpen=${(node) => openNode(node)} />
+    `,
+    entries: () => html`
+      <${EntriesView}
+        ...${shared}
+        entries=${lines}
+        zero=${found.begin}
+        at=${session.at}
+        current=${current}
+        onMove=${(entry) => setCurrent(entry.seq)}
+        onOpen=${(entry) => open(entry.seq)} />
+    `,
   };
   const openNode = (node) => {
     setCurrent(node.id);
     setOpen(true);
   };
-  const chosen = selected ?? (isOpen && typeof current === "string" && current.startsWith("message ") ? selectionOf(Number(current.slice(8)), { spans: found.spans, entries }) : null);
+  const chosen =
+    selected ??
+    (isOpen && typeof current === "string" && current.startsWith("message ")
+      ? selectionOf(Number(current.slice(8)), { spans: found.spans, entries })
+      : null);
   const onKeyDown = (event) => {
     if (event.key !== "Escape" || !isOpen) return;
     event.stopPropagation();
@@ -136,25 +212,59 @@ export function Trace({ session, caller, navigate, entry: linked = null }) {
   const isEmpty = isFiltered(filter) && !(view === "entries" ? lines.length : spans.length);
   return html`
     <div class="trace" onKeyDown=${onKeyDown}>
-      ${!isComparing && html`<${Toolbar}
-        view=${view} onView=${setView} filter=${filter} onFilter=${setFilter} agents=${found.agents} isZoomed=${isZoomed} onZoom=${() => setZoomed(!isZoomed)}
-        shown=${view === "entries" ? lines.length : spans.length} total=${view === "entries" ? entries.length : found.spans.length}
-      />`}
+      ${
+        !isComparing &&
+        html`
+          <${Toolbar}
+            view=${view}
+            onView=${setView}
+            filter=${filter}
+            onFilter=${setFilter}
+            agents=${found.agents}
+            isZoomed=${isZoomed}
+            onZoom=${() => setZoomed(!isZoomed)}
+            shown=${view === "entries" ? lines.length : spans.length}
+            total=${view === "entries" ? entries.length : found.spans.length} />
+        `
+      }
       <div class="with-inspector">
         <div class=${`trace-pane ${session.at === null ? "" : "is-past"}`}>
-          ${isComparing && origin
-            ? html`<${CompareView} session=${session} origin=${origin} onOpen=${(entry) => open(entry.seq)} />`
-            : isEmpty
-              ? html`<${Empty} title="Nothing matches" />`
-              : content[view]()}
+          ${
+            isComparing && origin
+              ? html`<${CompareView} session=${session} origin=${origin} onOpen=${(entry) => open(entry.seq)} />`
+              : isEmpty
+                ? html`<${Empty} title="Nothing matches" />`
+                : content[view]()
+          }
         </div>
-        ${chosen && html`<${Guard} version=${current}><${TraceInspector}
-          session=${session} selected=${chosen} caller=${caller} onClose=${close} onTurn=${(turn) => open(turn.id)}
-          onMoment=${(seq) => navigate({ at: seq === entries.length ? null : seq })} onFork=${setForkAt}
-        /><//>`}
+        ${
+          chosen &&
+          html`
+            <${Guard} version=${current}>
+              <${TraceInspector}
+                session=${session}
+                selected=${chosen}
+                caller=${caller}
+                onClose=${close}
+                onTurn=${(turn) => open(turn.id)}
+                onMoment=${(seq) => navigate({ at: seq === entries.length ? null : seq })}
+                onFork=${setForkAt} />
+            </${Guard}>
+          `
+        }
       </div>
-      <${TimeBar} session=${session} navigate=${navigate} origin=${origin} isComparing=${isComparing} onCompare=${() => setComparing(!isComparing)} onFork=${onFork} onForkFrom=${setForkAt} />
-      ${forkAt !== null && html`<${ForkDialog} session=${session} seq=${forkAt} onFork=${onFork} onClose=${() => setForkAt(null)} />`}
+      <${TimeBar}
+        session=${session}
+        navigate=${navigate}
+        origin=${origin}
+        isComparing=${isComparing}
+        onCompare=${() => setComparing(!isComparing)}
+        onFork=${onFork}
+        onForkFrom=${setForkAt} />
+      ${
+        forkAt !== null &&
+        html`<${ForkDialog} session=${session} seq=${forkAt} onFork=${onFork} onClose=${() => setForkAt(null)} />`
+      }
     </div>
   `;
 }

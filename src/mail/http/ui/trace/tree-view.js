@@ -21,14 +21,25 @@ function usageOf(turns) {
 function durations(turns, now) {
   const timed = turns.filter(({ isTimed }) => isTimed);
   if (!timed.length) return "";
-  return durationOf({ kind: "turn", isTimed: true, begin: 0, end: timed.reduce((sum, turn) => sum + (turn.end ?? now) - turn.begin, 0) }, now);
+  return durationOf(
+    {
+      kind: "turn",
+      isTimed: true,
+      begin: 0,
+      end: timed.reduce((sum, turn) => sum + (turn.end ?? now) - turn.begin, 0),
+    },
+    now,
+  );
 }
 
 /** `matches(node)` tells which nodes the filter shows; the ones above them stay. */
 export function TreeView({ items, spans, matches, now, current, onMove, onOpen }) {
   const roots = useMemo(() => readTree(items, spans), [items.length, spans]);
   const [closed, setClosed] = useState(() => new Set());
-  const nodes = useMemo(() => flatten(matches ? roots.map((root) => pruned(root, matches)).filter(Boolean) : roots, closed), [roots, closed, matches]);
+  const nodes = useMemo(
+    () => flatten(matches ? roots.map((root) => pruned(root, matches)).filter(Boolean) : roots, closed),
+    [roots, closed, matches],
+  );
   const index = nodes.findIndex(({ id }) => id === current);
   const toggle = (node, isOpen) => {
     const next = new Set(closed);
@@ -60,28 +71,81 @@ export function TreeView({ items, spans, matches, now, current, onMove, onOpen }
       id: `node-${n}`,
       key: node.id,
       class: `node ${node.status}`,
-      attributes: { "aria-level": node.level + 1, ...(node.children.length ? { "aria-expanded": String(isOpen) } : {}) },
+      attributes: {
+        "aria-level": node.level + 1,
+        ...(node.children.length ? { "aria-expanded": String(isOpen) } : {}),
+      },
       content: html`
-        <span class="span-number"><${Said}>Entry <//>${node.seq}<${Said}>: <//></span>
+        <span class="span-number">
+          <${Said}>Entry </${Said}>
+          ${node.seq}
+          <${Said}>: </${Said}>
+        </span>
         <span class="node-what" style=${{ paddingLeft: `${Math.min(node.level, 12) * 18}px` }}>
-          <button type="button" class="twist" tabindex="-1" aria-hidden="true" hidden=${!node.children.length} onClick=${(event) => (event.stopPropagation(), toggle(node, !isOpen))}><${Icon} name=${isOpen ? "down" : "right"} size=${12} /></button>
-          <span class=${`agent-name ${node.isFromOutside ? "" : `hue-${hueOf(node.who)}`}`}><span class="agent-dot" aria-hidden="true"></span>${node.who}<${Said}> <//></span>
-          <span class="quiet">${verb}<${Said}> <//></span>
-          <span class=${`agent-name hue-${hueOf(node.whom)}`}>${node.whom}<${Said}>, <//></span>
+          <button
+            type="button"
+            class="twist"
+            tabindex="-1"
+            aria-hidden="true"
+            hidden=${!node.children.length}
+            onClick=${(event) => (event.stopPropagation(), toggle(node, !isOpen))}>
+            <${Icon} name=${isOpen ? "down" : "right"} size=${12} />
+          </button>
+          <span class=${`agent-name ${node.isFromOutside ? "" : `hue-${hueOf(node.who)}`}`}>
+            <span class="agent-dot" aria-hidden="true"></span>
+            ${node.who}
+            <${Said}> </${Said}>
+          </span>
+          <span class="quiet">
+            ${verb}
+            <${Said}> </${Said}>
+          </span>
+          <span class=${`agent-name hue-${hueOf(node.whom)}`}>
+            ${node.whom}
+            <${Said}>, </${Said}>
+          </span>
           <span class="node-text">${node.text}</span>
         </span>
-        <span class="span-cost">${usage && html`<${Said}>, <//>${usage}`}</span>
-        <span class="span-took">${took && html`<${Said}>, <//>${took}`}${node.status !== "ok" && html`<${Said}>, ${node.status}<//>`}</span>
+        <span class="span-cost">
+          ${
+            usage &&
+            html`
+              <${Said}>, </${Said}>
+              ${usage}
+            `
+          }
+        </span>
+        <span class="span-took">
+          ${
+            took &&
+            html`
+              <${Said}>, </${Said}>
+              ${took}
+            `
+          }${node.status !== "ok" && html`<${Said}>, ${node.status}</${Said}>`}
+        </span>
       `,
     };
   };
   return html`
     <div class="tree">
-      <div class="axis" aria-hidden="true"><span class="span-number">#</span><span class="node-what">Who asks whom</span><span class="span-cost">Tokens, cost</span><span class="span-took">Duration</span></div>
+      <div class="axis" aria-hidden="true">
+        <span class="span-number">#</span>
+        <span class="node-what">Who asks whom</span>
+        <span class="span-cost">Tokens, cost</span>
+        <span class="span-took">Duration</span>
+      </div>
       <${VirtualList}
-        id="trace-rows" role="tree" label=${`Who asks whom, ${nodes.length} messages`} count=${nodes.length} rowHeight=${ROW} row=${row} onKey=${onKey}
-        current=${index < 0 ? null : index} onMove=${(n) => onMove(nodes[n] ?? n)} onOpen=${(n) => onOpen(nodes[n])}
-      />
+        id="trace-rows"
+        role="tree"
+        label=${`Who asks whom, ${nodes.length} messages`}
+        count=${nodes.length}
+        rowHeight=${ROW}
+        row=${row}
+        onKey=${onKey}
+        current=${index < 0 ? null : index}
+        onMove=${(n) => onMove(nodes[n] ?? n)}
+        onOpen=${(n) => onOpen(nodes[n])} />
     </div>
   `;
 }

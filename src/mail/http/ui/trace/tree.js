@@ -1,4 +1,5 @@
-// Who asked whom: each message of a person is a root; below a message stands what it led to, with the turns that read it.
+// Who asked whom: each message of a person is a root; below a message stands what it led to, with the turns that read
+// it.
 
 import { oneLine } from "./entries.js";
 
@@ -11,7 +12,8 @@ const WRITTEN = new Set(["message", "mail", "told", "answer"]);
 /**
  * Return the nodes of the tree in order: `{id, seq, level, kind, who, whom, text, turns, status, children}`.
  *
- * A node is a message between two participants, with the turns that read it. `items` are those of the task (items.js), `spans` their rows (spans.js).
+ * A node is a message between two participants, with the turns that read it. `items` are those of the task
+ * (items.js), `spans` their rows (spans.js).
  */
 export function readTree(items, spans) {
   const rows = new Map(spans.map((span) => [span.id, span]));

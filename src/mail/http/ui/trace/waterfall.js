@@ -29,7 +29,9 @@ const WORDS = { turn: "turn", model: "model call", action: "action", wait: "wait
 
 const percent = (part) => `${(part * 100).toFixed(3)}%`;
 
-/** Return how long a span took in words; "" for a moment. Without times in the record, it is how long it took at most. */
+/**
+ * Return how long a span took in words; "" for a moment. Without times in the record, it is how long it took at most.
+ */
 export function durationOf(span, now) {
   if (span.kind === "message" || span.kind === "end") return "";
   const took = formatTook(((span.end ?? now) - span.begin) / 1000);
@@ -57,11 +59,20 @@ function Bar({ span, scale, now }) {
   const right = scale.position(span.end ?? now);
   const queued = span.queued ? scale.position(span.queued) : left;
   // What a turn does ends with it, though both bars are wider than their times.
-  const within = span.within && `max(${percent(scale.position(span.within.begin))}, ${percent(scale.position(span.within.end))} - ${LEAST}px)`;
-  const style = { left: `min(${[percent(left), `100% - ${LEAST}px`, within].filter(Boolean).join(", ")})`, width: percent(right - left) };
+  const within =
+    span.within &&
+    `max(${percent(scale.position(span.within.begin))}, ${percent(scale.position(span.within.end))} - ${LEAST}px)`;
+  const style = {
+    left: `min(${[percent(left), `100% - ${LEAST}px`, within].filter(Boolean).join(", ")})`,
+    width: percent(right - left),
+  };
+  const kinds = [span.kind, span.status, span.isTimed === false && "untimed", span.agent && `hue-${hueOf(span.agent)}`];
   return html`
-    ${queued < left - 0.002 && html`<span class="queued" style=${{ left: percent(queued), width: percent(left - queued) }}></span>`}
-    <span class=${`span-bar ${span.kind} ${span.status} ${span.isTimed === false ? "untimed" : ""} ${span.agent ? `hue-${hueOf(span.agent)}` : ""}`} style=${style}></span>
+    ${
+      queued < left - 0.002 &&
+      html`<span class="queued" style=${{ left: percent(queued), width: percent(left - queued) }}></span>`
+    }
+    <span class=${["span-bar", ...kinds.filter(Boolean)].join(" ")} style=${style}></span>
   `;
 }
 
@@ -89,10 +100,13 @@ function Lanes({ agents, spans, scale, now, onSelect }) {
     return [...found.values()];
   }, [agents.length, spans]);
   const path = (each) =>
-    each.map((span) => {
-      const left = scale.position(span.begin) * 1000;
-      return `M${left.toFixed(1)} 0h${Math.max(2, scale.position(span.end ?? now) * 1000 - left).toFixed(1)}v10H${left.toFixed(1)}z`;
-    }).join("");
+    each
+      .map((span) => {
+        const left = scale.position(span.begin) * 1000;
+        const width = Math.max(2, scale.position(span.end ?? now) * 1000 - left);
+        return `M${left.toFixed(1)} 0h${width.toFixed(1)}v10H${left.toFixed(1)}z`;
+      })
+      .join("");
   const onClick = (lane) => (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     const time = scale.invert((event.clientX - box.left) / box.width);
@@ -100,23 +114,42 @@ function Lanes({ agents, spans, scale, now, onSelect }) {
     const nearest = lane.turns.toSorted((a, b) => distance(a) - distance(b))[0];
     if (nearest) onSelect(nearest);
   };
-  return html`<div class="lanes" role="presentation" aria-hidden="true">
-    ${lanes.map(
-      (lane) => html`<div key=${lane.agent} class=${`lane hue-${hueOf(lane.agent)}`} style=${{ height: `${LANE}px` }}>
-        <span class="lane-name">${lane.agent}</span>
-        <svg class="lane-line" viewBox="0 0 1000 10" preserveAspectRatio="none" onClick=${onClick(lane)}>
-          <path class="lane-turns" d=${path(lane.turns)} /><path class="lane-calls" d=${path(lane.calls)} />
-        </svg>
-      </div>`,
-    )}
-  </div>`;
+  return html`
+    <div class="lanes" role="presentation" aria-hidden="true">
+      ${lanes.map(
+        (lane) => html`
+          <div key=${lane.agent} class=${`lane hue-${hueOf(lane.agent)}`} style=${{ height: `${LANE}px` }}>
+            <span class="lane-name">${lane.agent}</span>
+            <svg class="lane-line" viewBox="0 0 1000 10" preserveAspectRatio="none" onClick=${onClick(lane)}>
+              <path class="lane-turns" d=${path(lane.turns)} />
+              <path class="lane-calls" d=${path(lane.calls)} />
+            </svg>
+          </div>
+        `,
+      )}
+    </div>
+  `;
 }
 
 /**
- * `spans` are those that match the filter, in the order of their rows; `all` those of the task, for the lanes. `zero` is when the task
- * began, `current` the id of the selected span, `at` the entry after which rows are dimmed (or null). `isZoomed` shows the time of the visible rows only.
+ * `spans` are those that match the filter, in the order of their rows; `all` those of the task, for the lanes. `zero`
+ * is when the task began, `current` the id of the selected span, `at` the entry after which rows are dimmed (or
+ * null). `isZoomed` shows the time of the visible rows only.
  */
-export function Waterfall({ spans, all, agents, zero, now, current, isRunning, isZoomed, at, onMove, onOpen, labelEnd }) {
+export function Waterfall({
+  spans,
+  all,
+  agents,
+  zero,
+  now,
+  current,
+  isRunning,
+  isZoomed,
+  at,
+  onMove,
+  onOpen,
+  labelEnd,
+}) {
   const [range, setRange] = useState([0, 0]);
   const seen = isZoomed ? spans.slice(range[0], range[1] + 1) : spans;
   const scale = makeScale(seen.length ? seen : all, now);
@@ -135,16 +168,58 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
       key: span.id,
       class: `span-row ${span.kind} ${span.status} ${at !== null && span.first > at ? "later" : ""}`,
       content: html`
-        <span class="span-number"><${Said}>${span.first === null ? "Now" : "Entry "}<//>${span.first ?? ""}<${Said}>, ${WORDS[span.kind]}: <//></span>
+        <span class="span-number">
+          <${Said}>${span.first === null ? "Now" : "Entry "}</${Said}>
+          ${span.first ?? ""}
+          <${Said}>, ${WORDS[span.kind]}: </${Said}>
+        </span>
         <span class=${`span-name ${span.parent ? "inner" : ""}`}>
           <${Icon} name=${span.status === "failed" ? "alert" : ICONS[span.kind]} size=${14} />
-          ${span.agent && (span.parent ? html`<${Said}>${span.agent} <//>` : html`<${AgentName} name=${span.agent} /><${Said}> <//>`)}
+          ${
+            span.agent &&
+            (span.parent
+              ? html`<${Said}>${span.agent} </${Said}>`
+              : html`
+                  <${AgentName} name=${span.agent} />
+                  <${Said}> </${Said}>
+                `)
+          }
           <span class="span-what">${span.name}</span>
-          ${span.snippet && html`<${Said}>: <//><span class="node-text">${span.snippet}</span>`}
+          ${
+            span.snippet &&
+            html`
+              <${Said}>: </${Said}>
+              <span class="node-text">${span.snippet}</span>
+            `
+          }
         </span>
-        <span class="span-cost">${tokens && html`<${Said}>, tokens <//>${tokens}`}</span>
-        <span class="span-price">${cost && html`<${Said}>, cost <//>${cost === "Price unknown" ? "unknown" : cost}`}</span>
-        <span class="span-took">${took && html`<${Said}>, <//>${took}`}${span.status !== "ok" && html`<${Said}>, ${span.status}<//>`}</span>
+        <span class="span-cost">
+          ${
+            tokens &&
+            html`
+              <${Said}>, tokens </${Said}>
+              ${tokens}
+            `
+          }
+        </span>
+        <span class="span-price">
+          ${
+            cost &&
+            html`
+              <${Said}>, cost </${Said}>
+              ${cost === "Price unknown" ? "unknown" : cost}
+            `
+          }
+        </span>
+        <span class="span-took">
+          ${
+            took &&
+            html`
+              <${Said}>, </${Said}>
+              ${took}
+            `
+          }${span.status !== "ok" && html`<${Said}>, ${span.status}</${Said}>`}
+        </span>
         <span class="span-track"><${Bar} span=${span} scale=${scale} now=${now} /></span>
       `,
     };
@@ -159,15 +234,35 @@ export function Waterfall({ spans, all, agents, zero, now, current, isRunning, i
         <span class="span-price">Cost</span>
         <span class="span-took">Duration</span>
         <span class="span-track" ref=${track}>
-          ${ticks.map(({ at, seconds }) => html`<span class="tick" style=${{ left: percent(at) }}>${formatTick(seconds, ticks)}</span>`)}
-          ${scale.pauses.map(({ at, width, seconds }) => html`<span class="pause" style=${{ left: percent(at), width: percent(width) }} title=${`${formatSeconds(seconds)} without work are cut short`}></span>`)}
+          ${ticks.map(
+            ({ at, seconds }) => html`
+              <span class="tick" style=${{ left: percent(at) }}>${formatTick(seconds, ticks)}</span>
+            `,
+          )}
+          ${scale.pauses.map(
+            ({ at, width, seconds }) => html`
+              <span
+                class="pause"
+                style=${{ left: percent(at), width: percent(width) }}
+                title=${`${formatSeconds(seconds)} without work are cut short`}></span>
+            `,
+          )}
         </span>
       </div>
-      ${agents.length > 1 && html`<${Lanes} agents=${agents} spans=${all} scale=${scale} now=${now} onSelect=${byId} />`}
+      ${
+        agents.length > 1 && html`<${Lanes} agents=${agents} spans=${all} scale=${scale} now=${now} onSelect=${byId} />`
+      }
       <${VirtualList}
-        id="trace-rows" label=${`Waterfall, ${spans.length} rows${labelEnd}`} count=${spans.length} rowHeight=${isNarrow ? TALL_ROW : ROW} row=${row} follows=${isRunning}
-        current=${index < 0 ? null : index} onMove=${(n) => onMove(spans[n])} onOpen=${(n) => onOpen(spans[n])} onRange=${(first, last) => setRange([first, last])}
-      />
+        id="trace-rows"
+        label=${`Waterfall, ${spans.length} rows${labelEnd}`}
+        count=${spans.length}
+        rowHeight=${isNarrow ? TALL_ROW : ROW}
+        row=${row}
+        follows=${isRunning}
+        current=${index < 0 ? null : index}
+        onMove=${(n) => onMove(spans[n])}
+        onOpen=${(n) => onOpen(spans[n])}
+        onRange=${(first, last) => setRange([first, last])} />
     </div>
   `;
 }

@@ -1,0 +1,249 @@
+"""What events say beside their texts: a typed value for each kind that says more. It is JSON only where it leaves core.
+
+In JSON, a field without a default always stands; any other only if it differs from its default.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, fields
+from typing import Any, Literal, NamedTuple
+
+from mail.core.protocol.values import value
+from mail.core.task.costs import Usage
+from mail.core.task.turn_state import TurnTiming
+
+
+@value(kw_only=True, slots=False)
+class Extra:
+    """What any event may say.
+
+    Attributes:
+        agent: the agent of this swarm that it concerns; empty for none.
+        usage, timing: the cost and the timing of the agent's turn, in the first event of that.
+        more: data of an event of another program or version, under names that its kind doesn't have here.
+    """
+
+    agent: str = ""
+    usage: Usage | None = None
+    timing: TurnTiming | None = None
+    more: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the data as clients receive it and stores keep it."""
+        data = dict(vars(self))
+        for name, default in shape_of(type(self)).defaults:
+            if data[name] == default:
+                del data[name]
+        if self.usage is not None:
+            data["usage"] = asdict(data.pop("usage"))
+        if self.timing is not None:
+            data["timing"] = data.pop("timing").as_json()
+        return data | data.pop("more") if self.more else data
+
+
+NO_EXTRA = Extra()
+
+
+@value(kw_only=True, slots=False)
+class MessageExtra(Extra):
+    """Of a message from the system or an admin.
+
+    Attributes:
+        out_of_steps: whether it is the notice of a reached limit.
+        redrives: the seq of its dead letter, if it is redriven.
+    """
+
+    out_of_steps: bool = False
+    redrives: int | None = None
+
+
+@value(kw_only=True, slots=False)
+class CallExtra(Extra):
+    """Of a tool call.
+
+    Attributes:
+        reasoning: the model's thoughts before it.
+        reasoning_ref: else the call of this turn that has them.
+        preamble: the text before it.
+    """
+
+    tool_name: str
+    tool_args: dict[str, Any]
+    tool_call_id: str
+    reasoning: str = ""
+    reasoning_ref: str | None = None
+    preamble: str = ""
+
+
+@value(kw_only=True, slots=False)
+class AwaitExtra(Extra):
+    """Of an agent that waits for mail, with the reason that it gives."""
+
+    reason: str | None
+
+
+@value(kw_only=True, slots=False)
+class ActionExtra(Extra):
+    """Of an action: when it began, in seconds `after` its turn, or how many `seconds` it took; None if unknown."""
+
+    after: float | None = None
+    seconds: float | None = None
+
+
+@value(kw_only=True, slots=False)
+class PauseExtra(Extra):
+    """Of a call that waits for the user; the id is that of a call of an action, or of one that has waited before."""
+
+    needs_approval: bool = False
+    tool_call_id: str = ""
+
+
+@value(kw_only=True, slots=False)
+class DecisionExtra(Extra):
+    """Of a person's decision on a call; see `mail.core.task.turn_state.Approval`."""
+
+    tool_call_id: str
+    decision: Literal["approve", "edit", "reject"]
+    by: str | None
+    reason: str
+    arguments: dict[str, Any] | None = None
+
+
+@value(kw_only=True, slots=False)
+class TextExtra(Extra):
+    """Of text without a tool call.
+
+    Attributes:
+        taken_as: the tool that the text stands for; None for a remark, which has its `content`.
+        target: the agent that it answers.
+    """
+
+    taken_as: str | None
+    target: str = ""
+    content: str = ""
+
+
+@value(kw_only=True, slots=False)
+class DeadLetterExtra(Extra):
+    """Of mail that left its mailbox unprocessed.
+
+    Attributes:
+        message_seq: the seq of the message, or of the first event that was not delivered; None if no event has
+            announced the message, which the dead letter's own then has.
+        message_id, msg_type, sender, subject: of the message; empty for a webhook's events.
+        upto: the seq of the last event that was not delivered.
+    """
+
+    mailbox: str
+    reason: str
+    attempts: int
+    message_seq: int | None
+    message_id: str = ""
+    msg_type: str = ""
+    sender: str = ""
+    subject: str = ""
+    upto: int | None = None
+
+
+@value(kw_only=True, slots=False)
+class RedriveExtra(Extra):
+    """Of a dead letter that is redriven, and the principal who does it."""
+
+    dead_letter: int
+    by: str
+
+
+@value(kw_only=True, slots=False)
+class DiscardExtra(Extra):
+    """Of dead letters that are discarded."""
+
+    dead_letters: Sequence[int]
+    by: str
+
+
+@value(kw_only=True, slots=False)
+class DeliveryExtra(Extra):
+    """Of events sent to a webhook, and the status of the response to the last."""
+
+    hook: str
+    from_: int  # `from` in JSON, which is a word of Python
+    to: int
+    status: int | None
+    attempts: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {"from" if name == "from_" else name: fact for name, fact in super().as_json().items()}
+
+
+@value(kw_only=True, slots=False)
+class FailedDeliveryExtra(Extra):
+    """Of an event that could not be sent to a webhook, which is retried after `retry` seconds, if at all."""
+
+    hook: str
+    seq: int
+    status: int | None
+    reason: str
+    attempts: int
+    retry: float | None
+
+
+@value(kw_only=True, slots=False)
+class RemovedWebhookExtra(Extra):
+    """Of a webhook that the task no longer has."""
+
+    hook: str
+    reason: str = ""
+
+
+@value(kw_only=True, slots=False)
+class ForkExtra(Extra):
+    """Of a fork: the task and its last event that the fork has inherited; what its actions do, unless they run."""
+
+    forked_from: str
+    at: int
+    actions: str = ""
+
+
+@value(kw_only=True, slots=False)
+class HistoryExtra(Extra):
+    """Of an agent that begins with an earlier history.
+
+    Attributes:
+        entries: how many entries it has, in an imported task.
+        portions: how many turns have written it, in a fork.
+    """
+
+    entries: int = 0
+    portions: int = 0
+
+
+@value(kw_only=True, slots=False)
+class EndExtra(Extra):
+    """Of the end of a generation.
+
+    Attributes:
+        unread_from: the seq of the first question that was not read before this answer.
+        question: what the task asks while it is paused, in words; None for another end.
+    """
+
+    unread_from: int | None = None
+    question: str | None = None
+
+
+class Shape(NamedTuple):
+    """The fields of a class, by their keys in JSON; those that may be absent have defaults."""
+
+    keys: Mapping[str, str]
+    defaults: Sequence[tuple[str, object]]
+    required: frozenset[str]
+
+
+_shapes: dict[type[Extra], Shape] = {}
+
+
+def shape_of(cls: type[Extra]) -> Shape:
+    """Return the fields of a class."""
+    if cls not in _shapes:
+        keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
+        defaults = tuple((each.name, each.default) for each in fields(cls) if each.default is not MISSING)
+        _shapes[cls] = Shape(keys, defaults, frozenset(keys).difference(name for name, _ in defaults))
+    return _shapes[cls]
