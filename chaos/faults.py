@@ -21,12 +21,14 @@ from support.faults import dynamodb as dynamodb_faults
 
 from chaos.invariants import Attempt
 from chaos.process import PROCESS
+from mail.core.engine.attempts import MAX_ATTEMPTS
 from mail.core.engine.heartbeat import SKEW
 from mail.core.task.change import TaskChange
+from mail.core.task.leases import Lease
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import PeerUnavailable, StoreUnavailable
-from mail.testing.faults import DIE, Plan, Points, Verdict
+from mail.testing.faults import DIE, Plan, Points, Verdict, never
 
 Kind = Literal["kill", "duplicate", "delay", "throttle", "skew"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -161,6 +163,20 @@ class Journal:
             attempt.is_acknowledged = True
 
         return noted
+
+
+def open_last_attempts_calmly(store: Store, points: Points) -> Any:
+    """Return the `open_turn` of a store after which a process meets no more faults if it is the turn's last attempt.
+
+    Otherwise the turn would rightly become a dead letter, and those who wait for its answer would complain.
+    """
+
+    async def open_turn(key: TaskKey, mailbox: str, lease: Lease, **options: Any) -> Any:
+        if lease.attempt >= MAX_ATTEMPTS:
+            points.plan = never
+        return await store.open_turn(key, mailbox, lease, **options)
+
+    return open_turn
 
 
 class LossyQueue:

@@ -14,7 +14,14 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.events import TERMINAL, Event, EventKind
-from mail.core.task.extras import CallExtra, DeadLetterExtra, DiscardExtra, RedriveExtra
+from mail.core.task.extras import (
+    CallExtra,
+    DeadLetterExtra,
+    DiscardExtra,
+    ForkExtra,
+    HistoryExtra,
+    RedriveExtra,
+)
 from mail.core.task.leases import Lease
 from mail.core.task.limits import DEAD_LETTERS
 from mail.core.task.mailboxes import hook_of, peer_of
@@ -73,6 +80,7 @@ class Found:
         cancelled: whether somebody asked for that.
         got: by webhook, what has arrived there, in order.
         abandoned: whether nobody knows of it who could go on with it: the answer that named it was lost.
+        inherited: the histories that it began with, as the task has them of which it is a fork.
     """
 
     task: Task
@@ -88,6 +96,7 @@ class Found:
     cancelled: bool = False
     got: Mapping[str, Sequence[Arrival]] = field(default_factory=dict)
     abandoned: bool = False
+    inherited: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
 
     def wrong(self, invariant: str | int, text: str) -> Violation:
         """That the task breaks an invariant."""
@@ -98,13 +107,24 @@ async def read(store: Store, key: TaskKey, *, now: float) -> tuple[Task, dict[st
     """A task, and what else a store has of it, as the fields of `Found`."""
     task = await store.load(key)
     assert task is not None, key
+    events = await store.read_events(key)
     return task, {
         "inbox": await store.read_inbox(key),
-        "events": await store.read_events(key),
+        "events": events,
         "histories": {name: await store.read_history(key, name) for name in task.histories},
         "responses": [await store.read_response(key, n) for n in range(1, task.generation.number + 1)],
         "leases": await store.read_leases(key, now=now),
+        "inherited": await _inherited(store, key, events),
     }
+
+
+async def _inherited(store: Store, key: TaskKey, events: Sequence[Event]) -> dict[str, object]:
+    """Read the histories that a fork has inherited, from the task that it was made of."""
+    if not events or not isinstance(events[0].extra, ForkExtra):
+        return {}
+    first = TaskKey(key.instance, events[0].extra.forked_from)
+    extras = [event.extra for event in events if isinstance(event.extra, HistoryExtra)]
+    return {each.agent: await store.read_history(first, each.agent, upto=each.portions) for each in extras}
 
 
 def check(found: Found) -> list[Violation]:
@@ -320,6 +340,7 @@ def webhooks(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]
 def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
     """2. What a turn has read, said and caused is there together, and a reader's history holds it once."""
     joined: defaultdict[str, list[Mapping[str, object]]] = defaultdict(list)
+    joined |= {agent: [*history] for agent, history in found.inherited.items()}
     for change in commits:
         prompts = [entry.prompt for entry in _consumed(change) if peer_of(entry.mailbox) is None]
         if isinstance(change.turn, Turn) and not change.turn.prompts:  # resumed at a breakpoint
@@ -347,12 +368,6 @@ def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation
 
     A fork begins with what its agents have read elsewhere.
     """
-    inherited = {
-        record.agent: Counter(
-            str(entry["content"]) for entry in record.entries if entry.get("role") == "user"
-        )
-        for record in (commits[0].histories if commits else ())
-    }
     sent = Counter(
         build_mail_xml(event.message)["content"] for event in found.events if event.message is not None
     )
@@ -360,13 +375,12 @@ def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation
     waits = (*found.task.approved_calls, *(() if paused_at is None else (paused_at,)))
     waiting = {call.call_id for each in waits for call in each.calls}
     for agent, history in found.histories.items():
-        letters = Counter(str(entry["content"]) for entry in history if entry.get("role") == "user")
+        letters = _letters(history) - _letters(found.inherited.get(agent, ()))
         results = Counter(str(result) for entry in history if (result := _result_of(entry)))
         calls = {call: tool for entry in history for call, tool in _calls_of(entry)}
         due = {call for call, tool in calls.items() if tool not in RUN_BY_PROVIDER} - waiting
         if missing := due - results.keys():
             yield found.wrong(2, f"{agent} has no results of calls {sorted(missing)}")
-        letters -= inherited.get(agent, Counter())
         if repeated := [letter for letter, times in letters.items() if times > sent[letter]]:
             yield found.wrong(2, f"{agent} has read a message more often than it was sent: {repeated[0]}")
         if repeated := [call for call, times in results.items() if times > 1]:
@@ -479,6 +493,10 @@ def _consumed(change: TaskChange) -> tuple[InboxEntry, ...]:
 def _identity(event: Event) -> tuple[int, str, str, str, str]:
     message = "" if event.message is None else event.message.id
     return event.seq, str(event.kind), event.timestamp, event.text, message
+
+
+def _letters(history: Sequence[Mapping[str, object]]) -> Counter[str]:
+    return Counter(str(entry["content"]) for entry in history if entry.get("role") == "user")
 
 
 def _result_of(entry: Mapping[str, object]) -> object:

@@ -3,8 +3,9 @@
 import asyncio
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -40,12 +41,15 @@ class LeapingSelector(selectors.DefaultSelector):
     Attributes:
         leapt: seconds that were skipped so far.
         under_way: how many pieces of work are, such as requests to a database.
+        ends: functions that wait for a thread and set its result; they are called in order, each when nothing else is
+            ready, so that a result comes at the same place in each run.
     """
 
     def __init__(self, grace: float) -> None:
         super().__init__()
         self.leapt = 0.0
         self.under_way = 0
+        self.ends: deque[Callable[[], None]] = deque()
         self._grace = grace
         self._busy = 0
 
@@ -56,6 +60,9 @@ class LeapingSelector(selectors.DefaultSelector):
             if self._busy > MOMENTS and not self._grace:
                 self._busy = 0
                 raise Stuck("somebody is busy for ever")
+            if self.ends and (timeout is None or timeout > 0):
+                self.ends.popleft()()
+                timeout = 0
             return super().select(timeout)
         self._busy = 0
         if timeout is None:
@@ -72,16 +79,18 @@ class LeapingLoop(asyncio.SelectorEventLoop):
     """The loop of a round.
 
     Its time stands still but for leaps where `real` is false: then a run is the same each time, if all that it waits
-    for is timers. Else it passes as usual, and leaps besides.
+    for is timers and threads. Else it passes as usual, and leaps besides.
     """
 
     def __init__(self, *, real: bool) -> None:
+        self._is_real = real
         self._leaping = LeapingSelector(GRACE if real else 0.0)
         self._clock: Callable[[], float] = time.monotonic if real else lambda: 0.0
         self._futures = count()
         super().__init__(self._leaping)
-        self._threads = ThreadPoolExecutor()
-        self.set_default_executor(self._threads)
+        self._threads = (
+            ThreadPoolExecutor()
+        )  # not the loop's default, whose end is awaited for a time that would leap
 
     @property
     def under_way(self) -> int:
@@ -95,15 +104,33 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return NumberedFuture(next(self._futures), loop=self)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """As usual; what a thread does is under way until it is done, or cancelled before a thread has begun it."""
+        """As usual; what a thread does is under way until its result is set, or it is cancelled before it has begun."""
+        work: Future[Any] = (executor or self._threads).submit(func, *args)
         self._leaping.under_way += 1
-        try:
-            work = (executor or self._threads).submit(func, *args)
-        except BaseException:
-            self._done()
-            raise
-        work.add_done_callback(lambda _: self.call_soon_threadsafe(self._done))
-        return asyncio.wrap_future(work, loop=self)
+        if self._is_real:
+            result = asyncio.wrap_future(work, loop=self)
+            work.add_done_callback(lambda _: self.call_soon_threadsafe(self._done))  # after the result
+            return result
+        result = self.create_future()
+        self._leaping.ends.append(lambda: self._end(work, result))
+        return result
+
+    def close(self) -> None:
+        """As usual, after the end of all threads."""
+        self._threads.shutdown()
+        super().close()
+
+    def _end(self, work: Future[Any], result: asyncio.Future[Any]) -> None:
+        """Wait for a thread, and set its result unless that was cancelled."""
+        wait([work])
+        self._done()
+        if result.done():
+            return
+        error = work.exception()
+        if error is None:
+            result.set_result(work.result())
+        else:
+            result.set_exception(error)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from chaos.faults import DOWN_SECONDS, Faults, Journal, LossyQueue, RoundClock
+from chaos.faults import DOWN_SECONDS, Faults, Journal, LossyQueue, RoundClock, open_last_attempts_calmly
 from chaos.process import ConnectionLost, Process
 from chaos.receivers import Receivers, Sender
 from chaos.swarm import Swarms
@@ -105,7 +105,12 @@ class Servers:
             place = await self._world.enter(process, swarm, clock)
             self._places[process] = place
             port = partial(FaultyPort, points=process.points)
-            store: Any = port(place.store, "store", commit=self._journal.commit_to(place.store))
+            store: Any = port(
+                place.store,
+                "store",
+                commit=self._journal.commit_to(place.store),
+                open_turn=open_last_attempts_calmly(place.store, process.points),
+            )
             queue: Any = port(LossyQueue(place.queue, process.points, self.faults, chance), "queue")
             peers: Any = port(Wire(self, swarm, chance), "wire")
             webhooks: Any = port(Sender(self.receivers, self.faults, chance), "webhooks")

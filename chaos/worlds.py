@@ -92,6 +92,7 @@ class SQLiteWorld:
 
     async def enter(self, process: Process, swarm: str, clock: Clock) -> Place:
         database = SQLiteDatabase(self._folder / f"{swarm}.db")
+        SQLiteStore(database).discard_incomplete()
         database.connection = FaultyConnection(database.connection, process.points)  # type: ignore[assignment]
         return Place(SQLiteStore(database), LocalQueue(lambda: clock.now().timestamp()), database.close)
 

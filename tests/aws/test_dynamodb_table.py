@@ -17,9 +17,9 @@ from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.core.protocol.message import Tier
-from mail.core.task.change import TaskChange
+from mail.core.task.change import Inheritance, TaskChange
 from mail.core.task.task import TaskKey, TaskStatus, Transition
-from mail.errors import BadRequest, StoreUnavailable
+from mail.errors import BadRequest, StoreUnavailable, TaskNotFound
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import everything, open_turn
 
@@ -135,7 +135,10 @@ class TestDeletion:
     ) -> None:
         begun = make.begin(KEY, Mail("alpha"))
         await table.store.commit(begun)
-        dying = table.another(table.client)
+        turn = await open_turn(table.store, KEY, "alpha", make)
+        begun = make.change(turn.task, turn=turn, history=[{"role": "user"}], transition=Transition.COMPLETE)
+        await table.store.commit(begun)
+        dying = table.another(table.client, clock=make.clock)
         with monkeypatch.context() as patch:
             patch.setattr(DynamoDBTable, "delete_many", lost_request)
             with pytest.raises(Exception):  # noqa: B017, PT011
@@ -144,7 +147,12 @@ class TestDeletion:
         assert (await table.store.list_tasks(ANN)).tasks == []
         with pytest.raises(StoreUnavailable, match="is being deleted; try again"):
             await table.store.commit(make.begin(KEY))
-        assert await table.store.list_overdue(NOW) == []
+        fork = make.begin(TaskKey(ANN, "fork"))
+        with pytest.raises(TaskNotFound):
+            await table.store.commit(replace(fork, inherits=Inheritance(KEY, {"alpha": 1}, 10)))
+        await table.store.list_overdue(NOW + 30)
+        assert table.items() != [], "its process may still be alive"
+        assert await table.store.list_overdue(NOW + 90) == []
         assert table.items() == []
         await table.store.commit(make.begin(KEY))
 

@@ -224,6 +224,18 @@ class TestTrouble:
             end.set()
             await long
 
+    async def test_a_deletion_whose_caller_goes_away_is_finished(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            begun = make.begin(KEY, LARGE)
+            await store.commit(begun)
+            deletion = asyncio.create_task(store.delete(begun.task))
+            await asyncio.sleep(0)
+            deletion.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await deletion
+            assert await store.load(KEY) == await SQLiteStore(database).load(KEY)
+
     async def test_documents_on_a_full_disk(self, path: Path) -> None:
         with SQLiteDatabase(path) as database:
             documents = ServerDocuments(SQLiteDocuments(database))
@@ -470,3 +482,28 @@ class TestLargeCommits:
                 assert await store.load(KEY) == begun.task
             await store.commit(change)
             assert await store.load(KEY) == change.task
+
+
+class TestDeletion:
+    async def test_failed_attempts_are_not_those_of_the_next_task(self, path: Path, make: Maker) -> None:
+        """SQLite gives its row to the next task."""
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY))
+            turn = await open_turn(store, KEY, "alpha", make)
+            await store.release(turn, left=turn.lease.ended(4, turn.entry.seq))
+            await store.delete(turn.task)
+            await store.commit(make.begin(KEY))
+            store.close()
+        with SQLiteDatabase(path) as database:
+            assert (await open_turn(SQLiteStore(database), KEY, "alpha", make)).replaced is None
+
+    async def test_a_file_that_can_give_no_space_back(self, path: Path, make: Maker) -> None:
+        with closing(sqlite3.connect(path)) as made:
+            made.execute("CREATE TABLE other (x)")
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            begun = make.begin(KEY, Mail("alpha", body="x" * 100_000))
+            await store.commit(begun)
+            await store.delete(begun.task)
+            assert await store.load(KEY) is None

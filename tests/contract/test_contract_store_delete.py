@@ -1,11 +1,14 @@
 """Store: deleting a task, and how much an instance stores."""
 
+from dataclasses import replace
+
 import pytest
 from support.engines.adapters import StoreAdapter
 
+from mail.core.task.change import Inheritance
 from mail.core.task.ports import Idle, Store
 from mail.core.task.task import Task, TaskKey, Transition
-from mail.errors import LeaseLost, VersionConflict
+from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import everything, open_turn
 
@@ -68,6 +71,14 @@ async def test_a_turn_of_a_deleted_task_has_lost_its_lease(store: Store, make: M
     with pytest.raises(LeaseLost):
         await store.commit(make.change(turn.task, turn=turn))
     await store.release(turn)
+
+
+async def test_nothing_is_inherited_from_a_task_that_is_gone(store: Store, make: Maker) -> None:
+    task, fork = await stopped(store, make), make.begin(OTHER)
+    await store.delete(task)
+    with pytest.raises(TaskNotFound):
+        await store.commit(replace(fork, inherits=Inheritance(KEY, {"alpha": 1}, 10)))
+    assert await store.load(OTHER) is None
 
 
 async def test_the_bytes_of_an_instance_are_those_of_its_tasks(durable: StoreAdapter, make: Maker) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +14,16 @@ from support.plugins.tiers import sized
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.fork import fork
 from mail.core.decisions.submit import Submission
 from mail.core.engine.admission import Forked
 from mail.core.engine.past_turn import read_turn
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
-from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
+from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange
 from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
 from mail.core.task.swarm import History, SwarmCore
@@ -401,3 +404,46 @@ class TestHistoriesOfANewTask:
         assert await store.load(KEY) is None
         with suppress(TaskNotFound):
             assert await store.read_events(KEY) == []
+
+
+async def test_sqlite_shows_no_fork_before_it_is_complete(make: Maker, tmp_path: Path) -> None:
+    """What a cancelled or killed copy has written is deleted."""
+    with SQLiteDatabase(tmp_path / "mail.db") as database:
+        store = SQLiteStore(database)
+        first = make.begin(KEY, *(Mail("alpha") for _ in range(4)))
+        await store.commit(first)
+        task = first.task
+        for n in range(4):
+            change = make.change(
+                task, Mail("alpha"), history=[{"n": n, "text": "x" * 300_000}], agent="alpha"
+            )
+            await store.commit(change)
+            task = change.task
+        size = await store.measure_histories(KEY, {"alpha": 3})
+        assert 900_000 < size < 901_000
+        snapshot = replace(await store.read_snapshot(KEY, task.seq), mail=[])
+        swarm = build_swarm({"alpha": answer})
+        made = fork(snapshot, Inheritance(KEY, {"alpha": 3}, size), swarm, PERSON, "second", make.clock)
+
+        def rows() -> list[int]:
+            return [database.execute(f"SELECT count(*) FROM {table}")[0][0] for table in ("tasks", "commits")]
+
+        before = rows()
+        copying = asyncio.create_task(store.commit(made))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert rows() == [2, before[1] + 1]
+        assert await store.load(made.key) is None
+        assert [each.task_id for each in (await store.list_tasks(None)).tasks] == [KEY.task_id]
+        copying.cancel()
+        with suppress(asyncio.CancelledError):
+            await copying
+        assert rows() == before
+        store._reserve_row()
+        store.discard_incomplete()
+        assert rows() == before
+        await store.commit(made)
+        assert await store.read_history(made.key, "alpha") == await store.read_history(KEY, "alpha", upto=3)
+        assert await store.read_history(made.key, "alpha", after=2) == await store.read_history(
+            KEY, "alpha", after=2, upto=3
+        )

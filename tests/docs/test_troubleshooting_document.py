@@ -12,7 +12,10 @@ from support.processes.server import ServerProcess, run_mail
 TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 
 
-TOO_MUCH = {"requests a second", "of your tasks are running", "messages or more wait for", "has stored"}
+TOO_MUCH = {
+    *("requests a second", "of your tasks are running", "messages or more wait for", "has stored"),
+    *("the tasks of", "your requests hold", "you are reading"),
+}
 
 
 def quoted(section: str) -> list[str]:
@@ -137,9 +140,12 @@ def test_what_is_too_much(tmp_path: Path) -> None:
     source = [
         (core / room / "caller_limits.py").read_text(encoding="utf-8") for room in ("decisions", "engine")
     ]
+    source.append((ROOT / "src" / "mail" / "http" / "account.py").read_text(encoding="utf-8"))
     said = "".join([refused.json()["detail"], *source])
     assert set(quoted("A message is refused")) >= TOO_MUCH
-    for quote in TOO_MUCH:  # tests/unit/test_caller_limits.py and test_task_size.py bring the others about
+    for (
+        quote
+    ) in TOO_MUCH:  # test_caller_limits.py, test_task_size.py and test_http_limits.py bring the others about
         assert quote in said
 
 

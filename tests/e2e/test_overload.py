@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support.processes.server import ServerProcess
+from support.processes.server import ServerProcess, run_mail
 
 pytestmark = [
     pytest.mark.soak,
@@ -123,6 +123,8 @@ class Server:
         self.process = process
         self.at = urlsplit(process.url)
         self.key = process.tokens["user"]
+        made = run_mail("token", "create", "--role", "user", "--id", "bob", cwd=process.folder)
+        self.other = made.stdout.strip()
 
     def request(self, method: str, path: str, body: bytes = b"", *, length: int | None = None) -> bytes:
         lines = (
@@ -295,7 +297,7 @@ async def test_others_notice_little(server: Server, name: str, capsys: pytest.Ca
         PROBE,
         str(server.at.hostname),
         str(server.at.port),
-        server.process.tokens["admin"],
+        server.other,
     ]
     server.reset_memory()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as probe:  # noqa: ASYNC220

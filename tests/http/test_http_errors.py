@@ -185,6 +185,7 @@ async def test_a_body_that_ends_early_is_no_error_of_the_server(
         ("http://mail.example", 200, ""),
         ("http://mail.example/no%2Fwhere", 404, ""),
         ("ftp://mail.example/swarms", 404, ""),
+        ("http://[/swarms", 404, ""),
         ("*", 404, ""),
     ],
 )

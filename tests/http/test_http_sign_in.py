@@ -274,9 +274,10 @@ async def test_strangers_may_not_ask_too_often_nor_too_much() -> None:
     for _ in range(2):
         rates.admit_stranger("203.0.113.7")
         rates.admit_stranger("2001:db8:1:2::a")
-    for address in ("203.0.113.7", "2001:db8:1:2:ffff::b"):
+    for address in ("203.0.113.7", "::ffff:203.0.113.7", "2001:db8:1:2:ffff::b"):
         with pytest.raises(RateLimited):
             rates.admit_stranger(address)
+    rates.admit_stranger("::ffff:203.0.113.8")
     async with HTTPServer(swarm(), rates=rates) as server:
         large = await server.client.post("/sign-in", json={"code": "x" * 5000})
         statuses = [(await exchange(server, "x"))[0] for _ in range(2)]

@@ -9,10 +9,12 @@ import pytest
 
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.decisions.submit import Submission, admit
+from mail.core.engine.caller_limits import LimitGuard
 from mail.core.protocol.address import Principal
-from mail.core.task.task import TaskKey, TaskStatus
+from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import MailboxFull, RateLimited, StorageFull, TooManyTasks
 from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
+from mail.testing.changes import Mail, Maker
 from mail.testing.rig import Rig
 
 
@@ -132,6 +134,18 @@ class TestStoredBytes:
             await rig.submit(task_id="2")
         await rig.runtime.delete(str(rig.user), "1")
         assert (await rig.ask(task_id="2")).answer == "done"
+
+    async def test_a_task_may_always_be_cancelled(self, rig: Rig) -> None:
+        make = Maker()
+        begun = make.begin(TaskKey(str(rig.user), "1"), Mail("alpha", body="x" * 5_000))
+        await rig.store.commit(begun)
+        limits, guard = CallerLimits(caller_bytes=5_000), LimitGuard(rig.store)
+        with pytest.raises(StorageFull):
+            async with guard.enforce(limits, begun.task, make.change(begun.task, Mail("@beta"))):
+                pass
+        ended = make.change(begun.task, Mail("@beta"), transition=Transition.CANCEL)
+        async with guard.enforce(limits, begun.task, ended):
+            await rig.store.commit(ended)
 
     async def test_few_messages_ask_the_store_once(
         self, rig: Rig, desk: FormContext, monkeypatch: pytest.MonkeyPatch

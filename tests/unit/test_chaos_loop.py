@@ -4,6 +4,8 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from chaos.loop import LeapingLoop
 
 
@@ -24,3 +26,32 @@ async def close_with_a_call_in_the_queue() -> int:
 def test_a_call_that_is_cancelled_before_a_thread_begins_it_is_not_under_way() -> None:
     with asyncio.Runner(loop_factory=lambda: LeapingLoop(real=True)) as runner:
         assert runner.run(close_with_a_call_in_the_queue()) == 0
+
+
+def test_a_thread_ends_when_nothing_else_is_ready_and_before_time_leaps() -> None:
+    order = []
+
+    async def use_a_thread() -> None:
+        done = threading.Event()
+        thread = asyncio.create_task(asyncio.to_thread(done.set))
+        thread.add_done_callback(lambda _: order.append("thread"))
+        asyncio.get_running_loop().call_later(5, order.append, "timer")
+        await asyncio.sleep(0)
+        assert done.wait(60)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        order.append("others")
+        await thread
+        await asyncio.sleep(10)
+
+    with asyncio.Runner(loop_factory=lambda: LeapingLoop(real=False)) as runner:
+        runner.run(use_a_thread())
+    assert order == ["others", "thread", "timer"]
+
+
+def test_the_error_of_a_thread_is_raised_where_it_is_awaited() -> None:
+    with (
+        asyncio.Runner(loop_factory=lambda: LeapingLoop(real=False)) as runner,
+        pytest.raises(ZeroDivisionError),
+    ):
+        runner.run(asyncio.to_thread(divmod, 1, 0))

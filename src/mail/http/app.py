@@ -32,7 +32,7 @@ class MAILApp(FastAPI):
         One in absolute form (RFC 9112, section 3.2.2), as for a proxy, is handled like one for its path.
         """
         if scope["type"] == "http" and not scope["path"].startswith("/"):
-            scope = _in_origin_form(scope)
+            _to_origin_form(scope)
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -55,16 +55,23 @@ class MAILApp(FastAPI):
         return super().openapi()
 
 
-def _in_origin_form(scope: Scope) -> Scope:
-    """Return the scope of a request for `http://host/path` as one for `/path` at this host; others as they are."""
+def _to_origin_form(scope: Scope) -> None:
+    """Change the scope of a request for `http://host/path` to one for `/path` at this host; leave others as they are.
+
+    The scope stays the same dictionary, in which the server's connection finds the caller.
+    """
     target: bytes = scope.get("raw_path") or b""
-    url = urlsplit(target)
+    try:
+        url = urlsplit(target)
+    except ValueError:  # such as http://[
+        return
     if url.scheme.lower() not in (b"http", b"https") or not url.netloc:
-        return scope
+        return
     path = url.path or b"/"
     headers = [(name, text) for name, text in scope["headers"] if name != b"host"]
-    origin = {"path": unquote(path.decode("latin-1")), "raw_path": path}
-    return {**scope, **origin, "headers": [(b"host", url.netloc), *headers]}
+    scope.update(
+        path=unquote(path.decode("latin-1")), raw_path=path, headers=[(b"host", url.netloc), *headers]
+    )
 
 
 def create_app(

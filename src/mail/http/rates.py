@@ -35,10 +35,12 @@ class RateLimiter:
     def admit_stranger(self, address: str) -> None:
         """Count a request without a key by its address; an IPv6 address by its network. Raises RateLimited."""
         try:
-            if isinstance(ip_address(address), IPv6Address):
-                address = str(ip_network(f"{address}/{NETWORK_BITS}", strict=False))
+            ip = ip_address(address)
         except ValueError:
             address = ""
+        else:
+            if isinstance(ip, IPv6Address):
+                address = str(ip.ipv4_mapped or ip_network((ip.packed, NETWORK_BITS), strict=False))
         self.admit(address)
 
     def admit(self, caller: Caller | str) -> None:

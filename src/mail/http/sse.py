@@ -192,7 +192,11 @@ async def _batches(
                 if size > SMALL_BYTES:
                     holding.take(0)
         events = None
-        await holding.wait(size)
+        try:
+            async with service.stopping.cuts_short(), asyncio.timeout_at(end):
+                await holding.wait(size)
+        except TimeoutError:
+            return
 
 
 def encode(event: str, data: dict[str, Any] | Item, seq: str | None = None) -> bytes:

@@ -170,8 +170,7 @@ class Discovery(Value):
         return "\n".join(lines) or "no swarms were found"
 
 
-# --------------------------------------------------------------------------------- answers, as `MAILClient` returns
-# them
+# ------------------------------------------------------------------------ answers, as `MAILClient` returns them
 
 
 class GetRootResponse(TypedDict):

@@ -67,8 +67,8 @@ NEVER = 9e15
 DELETING = "deleting"
 """The attribute of a task's item while its other items are deleted; the task counts as gone."""
 
-DELETED_FIRST = 0.0
-"""The deadline in the index of a task that is being deleted."""
+DELETION_SECONDS = 60.0
+"""How long a deletion may take until a sweep assumes that its process has ended, and resumes it."""
 
 _ATTRIBUTE = re.compile(r"#(\w+)")
 

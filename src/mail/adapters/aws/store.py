@@ -17,8 +17,8 @@ from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.commit import CommitPlan
 from mail.adapters.aws.index import TaskIndex
 from mail.adapters.aws.items import (
-    DELETED_FIRST,
     DELETING,
+    DELETION_SECONDS,
     META,
     Item,
     blobs_of,
@@ -126,6 +126,9 @@ class DynamoDBStore:
             await self._check_version(change)
         if change.inherits is not None:  # DynamoDB can't copy items
             joined = await self._joined(change.inherits.key, change.inherits.portions)
+            await self._reader.seq(
+                change.inherits.key
+            )  # if it was deleted meanwhile, parts of them are missing
             change = replace(change, histories=(*joined, *change.histories), inherits=None)
         plan = self._plan(change)
         await self._write(change, plan)
@@ -229,9 +232,9 @@ class DynamoDBStore:
             ":version": number(task.version),
             ":yes": string("yes"),
             ":shard": string(shard(name)),
-            ":first": number(DELETED_FIRST),
+            ":resumed": number(self._reader.now() + DELETION_SECONDS),
         }
-        update = f"SET #{DELETING} = :yes, #running = :shard, #due = :first REMOVE #dead, #dead_place"
+        update = f"SET #{DELETING} = :yes, #running = :shard, #due = :resumed REMOVE #dead, #dead_place"
         try:
             await self._table.update((name, META), update, condition, values)
         except ConditionFailed as refusal:
@@ -249,7 +252,7 @@ class DynamoDBStore:
                     await self._blobs.discard(blob for item in page for blob in blobs_of(item))
                 keys = [(name, item["SK"]["S"]) for item in page]
                 await self._table.delete_many(key for key in keys if key != (name, META))
-        await self._table.delete_many([(name, META)])
+        await self._table.delete((name, META), f"attribute_exists(#{DELETING})", {})
 
     async def _seq(self, key: TaskKey) -> int:
         """Return the task's seq; deliver the live events of a task that is watched here."""

@@ -26,8 +26,8 @@ Waiting = dict[tuple[str, int], Tier]
 def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]:
     """Split a commit into rows with at most one agent's history each: seq, history and encoded events.
 
-    A commit is one row, except for a fork or an import: a new task with the histories of several agents has a row for
-    each, and all but the last row have one of the first events.
+    A commit is one row, except for an import: a new task with the histories of several agents has a row for each, and
+    all but the last row have one of the first events. What a fork inherits is copied to further rows.
     """
     if len(change.histories) < 2:
         return [(change.task.seq, change.histories[0] if change.histories else None, change.encoded_events)]

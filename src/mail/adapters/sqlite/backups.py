@@ -1,5 +1,6 @@
 """Copies of an SQLite file: made while a server runs on it, and restored while none does."""
 
+import logging
 import os
 import sqlite3
 import time
@@ -11,6 +12,8 @@ from urllib.parse import quote
 from mail.adapters.sqlite.database import SCHEMA_VERSION, claim, copy_into
 from mail.core.task.documents import IN_MEMORY
 from mail.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 
 def back_up(database: str, target: Path) -> None:
@@ -68,12 +71,12 @@ def _set_aside(path: Path) -> Path:
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log must never meet another file
-    except sqlite3.DatabaseError:  # damaged: keep all of it as it is
-        for end in ("-wal", "-shm"):
-            part = path.with_name(path.name + end)
-            if part.exists():
-                part.replace(aside.with_name(aside.name + end))
-    path.with_name(f"{path.name}-turns").unlink(missing_ok=True)  # of that file's tasks only
+    except sqlite3.DatabaseError:
+        logger.warning("%s is damaged; it is kept as it is", path)
+    for end in ("-wal", "-shm", "-turns"):
+        part = path.with_name(path.name + end)
+        if part.exists():
+            part.replace(aside.with_name(aside.name + end))
     path.replace(aside)
     return aside
 

@@ -19,13 +19,14 @@ logger = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
-# after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
-# events. `tasks` has only the columns that tasks are looked up by; it changes when a task starts, stops or gets another
-# deadline. `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq`
-# the mail that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if
-# several messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound
-# mail waits, `dead` while there are dead letters; `bytes` is what a task that has stopped stores. Short columns come
-# first, as long ones may spill to overflow pages.
+# after any commit. Only an imported task, with the histories of several agents, has a row for each, with the first
+# events; and a fork has a row, with a negative seq, for each portion of a history that it has inherited. `tasks` has
+# only the columns that tasks are looked up by; it changes when a task starts, stops or gets another deadline.
+# `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq` the mail
+# that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if several
+# messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound mail
+# waits, `dead` while there are dead letters; `bytes` is what a task that has stopped stores. Short columns come first,
+# as long ones may spill to overflow pages.
 SCHEMA = """
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,

@@ -12,7 +12,7 @@ import asyncio
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -294,25 +294,19 @@ class SQLiteStore:
         self._apply(change, cached, columns, encoder, row)
 
     async def _commit_in_thread(self, change: TaskChange) -> None:
-        """Commit a change in a thread. A caller that is cancelled meanwhile is cancelled after it."""
+        """Commit a change in a thread."""
         cached, columns = self._target(change), index_columns(change.task)
         encoder = TaskEncoder() if cached is None else cached.encoder
         writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns, encoder))
         if cached is not None:
             cached.committing = change
-        cancelled: asyncio.CancelledError | None = None
-        while not writing.done():
-            try:
-                await asyncio.wait([writing])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cached is not None:
-            cached.committing = None
-        try:
+
+        def apply() -> None:
+            if cached is not None:
+                cached.committing = None
             self._apply(change, cached, columns, encoder, writing.result())
-        finally:
-            if cancelled is not None:
-                raise cancelled
+
+        await _until_done(writing, apply)
 
     def _target(self, change: TaskChange) -> CachedTask | None:
         """Return the task that a change is for; None for a new one. Raises LeaseLost and VersionConflict."""
@@ -492,7 +486,12 @@ class SQLiteStore:
 
     async def delete(self, task: Task) -> None:
         await self._database.write_in_turn(partial(self._delete, task))
-        while self._database.path != IN_MEMORY and self._read("PRAGMA freelist_count") != [(0,)]:
+        before = 0
+        while self._database.path != IN_MEMORY:
+            ((unused,),) = self._read("PRAGMA freelist_count")
+            if unused in (0, before):  # a file that was made without `auto_vacuum` keeps its space
+                break
+            before = unused
             await self._database.write_in_turn(partial(self._database.in_thread, _give_space_back))
 
     async def _delete(self, task: Task) -> None:
@@ -505,10 +504,23 @@ class SQLiteStore:
             work(self._sql)
         else:
             await self._log.settle()
-            await asyncio.shield(self._database.in_thread(work))
-        self._cached_bytes -= cached.size
-        self._cache.pop(task.key, None)
-        self._changes.notify(task.key)
+            deleting = self._database.in_thread(work)
+
+            def forget() -> None:
+                deleting.result()
+                self._forget(cached)
+
+            await _until_done(deleting, forget)
+            return
+        self._forget(cached)
+
+    def _forget(self, cached: CachedTask) -> None:
+        """Remove a task that was deleted from memory."""
+        for mailbox in list(cached.leases):
+            self._open_turns.end(cached, mailbox)
+        if self._cache.pop(cached.task.key, None) is not None:
+            self._cached_bytes -= cached.size
+        self._changes.notify(cached.task.key)
 
     def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [self._state(row) for (row,) in rows[:limit]]
@@ -787,6 +799,21 @@ def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, in
     if isinstance(seqs, int):
         return [(mailbox, seqs)]
     return decode_read(f"[{to_json(mailbox).decode()},{seqs[1:]}")
+
+
+async def _until_done(writing: asyncio.Future[Any], apply: Callable[[], None]) -> None:
+    """Wait for what a thread writes, then apply it. A caller that is cancelled meanwhile is cancelled after that."""
+    cancelled: asyncio.CancelledError | None = None
+    while not writing.done():
+        try:
+            await asyncio.wait([writing])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    try:
+        apply()
+    finally:
+        if cancelled is not None:
+            raise cancelled
 
 
 def _delete_rows(sql: sqlite3.Connection, row: int) -> None:

@@ -92,9 +92,7 @@ class ActionRunner:
                     checkpoint = self._with(checkpoint, index, refusal)
                     continue
             is_changed = True
-            if action is None or (
-                is_begun and not (action.idempotent or action.read_only)
-            ):  # None: its provider lacks it now
+            if action is None or (is_begun and not action.may_repeat):  # None: its provider lacks it now
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
                 checkpoint = self._with(checkpoint, index, unknown)
             elif self._sequential or action.sequential:
@@ -136,7 +134,7 @@ class ActionRunner:
             return checkpoint
         for index, _ in group:
             checkpoint = self._with(checkpoint, index, Receipt(state=Receipt.State.STARTED))
-        await self._keep(checkpoint, on_disk=not all(action.idempotent for _, action in group))
+        await self._keep(checkpoint, on_disk=not all(action.may_repeat for _, action in group))
         if len(group) == 1:
             ((index, action),) = group
             receipt = await self._run_action(action, checkpoint, index)

@@ -60,7 +60,8 @@ class LimitGuard:
         if not change.task.is_running or (before is not None and before.is_running):
             limit = None
         usage = None
-        if limits.caller_bytes is not None and (change.deliveries or change.histories):
+        is_addition = change.task.is_running and change.deliveries  # a task may always be cancelled
+        if limits.caller_bytes is not None and (is_addition or change.histories or change.inherits):
             known = self._usage_of(instance)
             added = change.task.stored_bytes - (0 if before is None else before.stored_bytes)
             usage = known if known.is_due(added) else None

@@ -37,6 +37,7 @@ class Pacer:
         """Wait for the turn of a piece of work on so many bytes; after little work it begins immediately."""
         self._done += size
         if self._done > PIECE_BYTES:
+            self._done = 0
             async with self._lock:
                 loop = asyncio.get_running_loop()
                 for _ in range(PAUSES):
@@ -44,4 +45,3 @@ class Pacer:
                     await asyncio.sleep(PAUSE_SECONDS)
                     if loop.time() - begun < 2 * PAUSE_SECONDS:
                         break
-                self._done = size

@@ -145,6 +145,11 @@ class ActionCore:
     approval_timeout: float | None = None
     model: type[BaseModel] | None = None
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it may run again if a crash leaves its outcome unknown."""
+        return self.idempotent or self.read_only
+
     def find_problem(self, arguments: Mapping[str, Any]) -> str:
         """Return why the model or the schema refuses these arguments; empty if it takes them."""
         try:
