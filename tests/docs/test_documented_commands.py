@@ -42,6 +42,7 @@ _VARIES = [
     (re.compile(r"127\.0\.0\.1:\d+"), "…"),
     (re.compile(r" +"), " "),
     (re.compile(r"^admin \(not shown in a log;.*"), "admin mail_admin_…"),  # as a terminal shows it
+    (re.compile(r"/ui#sign-in=\S+$"), "/ui"),  # the same
 ]
 
 DEV = ["python3", "scripts/dev.py"]
