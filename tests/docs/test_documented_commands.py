@@ -43,6 +43,7 @@ _VARIES = [
     (re.compile(r" +"), " "),
     (re.compile(r"^admin \(not shown in a log;.*"), "admin mail_admin_…"),  # as a terminal shows it
     (re.compile(r"/ui#sign-in=\S+$"), "/ui"),  # the same
+    (re.compile(r"^\(the link works once, .*\)"), "(mail ui makes a link that signs you in)"),  # the same
 ]
 
 DEV = ["python3", "scripts/dev.py"]
