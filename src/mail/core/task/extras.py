@@ -5,6 +5,7 @@ In JSON, a field without a default always stands; any other only if it differs f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from mail.core.protocol.values import value
@@ -29,8 +30,6 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        if self is NO_EXTRA:
-            return {}
         defaults = shape_of(type(self)).defaults
         data = {
             name: fact
@@ -241,13 +240,9 @@ class Shape(NamedTuple):
     required: frozenset[str]
 
 
-_shapes: dict[type[Extra], Shape] = {}
-
-
+@cache
 def shape_of(cls: type[Extra]) -> Shape:
     """Return the fields of a class."""
-    if cls not in _shapes:
-        keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
-        defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-        _shapes[cls] = Shape(keys, defaults, frozenset(keys).difference(defaults))
-    return _shapes[cls]
+    keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
+    defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
+    return Shape(keys, defaults, frozenset(keys).difference(defaults))
