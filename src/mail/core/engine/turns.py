@@ -345,9 +345,8 @@ class Turns:
             except BaseException as error:
                 change = await abandon_last(leased, error)
                 if change is None:
-                    with suppress(
-                        StoreUnavailable
-                    ):  # the first error says more, and the lease expires anyway
+                    # the first error says more, and the lease expires anyway
+                    with suppress(StoreUnavailable):
                         await wiring.store.release(turn, left=left_by(turn, error))
                     raise
             finally:
