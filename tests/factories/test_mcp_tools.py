@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,15 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
         return
     async with mcp_desk.serving(mcp_desk.desk()) as url:
         yield url
+
+
+async def until(check: Callable[[], bool]) -> None:
+    """Wait until the check holds."""
+
+    async def holds() -> bool:
+        return check()
+
+    await eventually(holds)
 
 
 def tools_of(mcp: Any, *taken: str, approve: bool | Sequence[str] = False) -> MCPTools:
@@ -280,6 +289,50 @@ async def test_a_program_that_ends() -> None:
     actions = (await tools.tools()).actions
     with pytest.raises(ActionFailed, match=r"connection was lost\. The outcome of the call is unknown"):
         await actions["leave"].function({})
+    assert json.loads(await actions["add"].function({"a": 1, "b": 2})) == {"total": 3}
+    await tools.aclose()
+
+
+async def test_a_program_that_answers_neither_a_call_nor_a_ping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PING_SECONDS", 0.5)
+    tools = tools_of({"stuck": {"command": sys.executable, "args": COMMAND["args"], "timeout": 20}})
+    actions = (await tools.tools()).actions
+    before = await actions["process"].function({})
+    waiting = asyncio.create_task(actions["slow"].function({"seconds": 60}))
+    session = tools._sessions.get(tools._servers[0])
+    connection = session._connection
+    assert connection is not None
+    await until(lambda: len(connection._requests) == 1)
+    TURN.set(TurnContext(deadline=asyncio.get_running_loop().time() + 1))  # little of the turn's time is left
+    with pytest.raises(ActionFailed, match="no answer within"):
+        await actions["freeze"].function({})
+    TURN.set(TurnContext())
+    with pytest.raises(ActionFailed, match=r"neither a call nor a ping, and was ended\. The outcome"):
+        await waiting
+    assert await actions["process"].function({}) != before
+    assert (await tools.tools()).problems == ()
+    await tools.aclose()
+
+
+async def test_a_program_that_can_not_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tools stay listed and answer with the reason; it is started in the background until it lists them."""
+    monkeypatch.setattr(sessions, "RESTART_SECONDS", 0.05)
+    gate = tmp_path / "gate"
+    command = f'test -e "{gate}" && exit 1; exec "$@"'
+    tools = tools_of({"desk": {"command": "sh", "args": ["-c", command, "sh", *program()], "timeout": 20}})
+    actions = (await tools.tools()).actions
+    gate.touch()
+    with pytest.raises(ActionFailed, match="The outcome of the call is unknown"):
+        await actions["leave"].function({})
+    with pytest.raises(ActionFailed, match="MCP server desk is unavailable"):
+        await actions["add"].function({"a": 1, "b": 2})
+    provided = await tools.tools()
+    assert provided.actions.keys() == actions.keys()
+    session = tools._sessions.get(tools._servers[0])
+    await until(lambda: session._failures > 2)
+    gate.unlink()
+    await until(lambda: session._failures == 0)
+    assert (await tools.tools()).problems == ()
     assert json.loads(await actions["add"].function({"a": 1, "b": 2})) == {"total": 3}
     await tools.aclose()
 

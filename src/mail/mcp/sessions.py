@@ -6,8 +6,9 @@ closed by the same task, so each is held by a task of its own. This module impor
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from mail.core.protocol.values import value
@@ -25,7 +26,18 @@ LISTING_SECONDS = 300.0
 """Maximum age of a list of tools; a server may also report that its list has changed."""
 
 RETRY_SECONDS = 15.0
-"""Seconds after a failure during which turns don't wait for a server."""
+"""Seconds after a failure during which turns don't wait for a server; the longest pause between starts of a program."""
+
+RESTART_SECONDS = 0.5
+"""The first pause between the starts of a program that fails; each further one is twice as long."""
+
+PING_SECONDS = 5.0
+"""Seconds for the answer to a ping, which a server gets that has not answered a call in time.
+
+It is a request for the list of tools, as version 2026-07-28 of the protocol removed `ping`.
+"""
+
+HUNG = "it answered neither a call nor a ping, and was ended"
 
 FRESH_SECONDS = 10.0
 """Seconds for which an unused connection is trusted; a call that must not be repeated tests an older one first."""
@@ -81,31 +93,46 @@ class Session:
     def __init__(self, server: ToolServer) -> None:
         self._server = server
         self._connection: _Connection | None = None
+        self._connections: list[_Connection] = []  # with those that are ending
         self._lock = asyncio.Lock()
         self._listing = Listing()
         self._listed: float | None = None
         self._retry_at = 0.0
         self._failure: tuple[float, ServerFailed] | None = None
+        self._failures = 0
+        self._used = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._restarting: asyncio.Task[None] | None = None
 
     def serves(self, server: ToolServer) -> bool:
         """Return whether this is the session with a server: which tools an agent gets of it makes no difference."""
         return _connects_to(self._server) == _connects_to(server)
 
     async def listing(self) -> Listing:
-        """Return the server's tools. Never raises; waits for at most half of what is left of the turn."""
+        """Return the server's tools. Never raises; waits for at most half of what is left of the turn.
+
+        It doesn't wait for a program that is being restarted: the tools that it had stay listed.
+        """
+        self._used = _now()
+        if self._is_restarting and self._listing.tools:
+            return self._listing
+        await self._refresh()
+        return self._listing
+
+    async def _refresh(self) -> None:
+        """List the tools if that is due."""
         until = _now() + seconds_left(self._server.settings.timeout * 2) / 2
         try:
             async with asyncio.timeout_at(until):
                 await self._lock.acquire()
         except TimeoutError:  # others wait for the server already
-            return self._listing
+            return
         try:
             now = _now()
             is_stale = self._listed is None or now - self._listed > LISTING_SECONDS
             if is_stale and now >= self._retry_at:
                 with suppress(ActionFailed):
                     await self._list(until - now)
-            return self._listing
         finally:
             self._lock.release()
 
@@ -118,6 +145,7 @@ class Session:
         """
         from mail.mcp.results import show_tool_error, tool_text
 
+        self._used = _now()
         seconds = seconds_left(self._server.settings.timeout)
         connection = await self._shared(seconds, is_tested=not idempotent)
 
@@ -127,6 +155,8 @@ class Session:
                     connection, lambda client: client.call_tool(tool, arguments), seconds
                 )
             except ServerFailed as error:
+                if isinstance(error, NoAnswer):
+                    _ = self._spawn(self._check(connection))
                 if not error.was_sent or idempotent:
                     raise
                 raise ActionFailed(
@@ -145,10 +175,10 @@ class Session:
 
     async def aclose(self) -> None:
         """Close the connection; the next call opens another one."""
-        connection, self._connection = self._connection, None
-        self._listed = None
-        if connection is not None:
-            await connection.aclose()
+        for task in [*self._tasks]:
+            await _end(task)
+        self._connection = self._listed = None
+        await asyncio.gather(*(connection.aclose() for connection in self._connections))
 
     async def _shared(self, seconds: float, *, is_tested: bool) -> "_Connection":
         """Return an open connection, for which calls wait together: an attempt that fails fails for all of them."""
@@ -160,7 +190,9 @@ class Session:
             raise _unavailable(self._server, f"no answer within {seconds:.3g} seconds") from error
         try:
             is_open = self._connection is not None and not self._connection.is_over
-            if not is_open and self._failure is not None and self._failure[0] > begin:
+            failed = None if is_open or self._failure is None else self._failure[0]
+            if failed is not None and (failed > begin or self._waits()):
+                assert self._failure is not None
                 raise ServerFailed(self._failure[1].detail, self._failure[1].reason)
             return await self._usable(begin + seconds - _now(), is_tested=is_tested)
         finally:
@@ -185,6 +217,7 @@ class Session:
             self._report(error)
             raise
         self._connection, self._listed = connection, None
+        self._connections = [each for each in self._connections if not each.has_ended] + [connection]
         return connection
 
     async def _list(self, seconds: float) -> None:
@@ -208,7 +241,7 @@ class Session:
             raise
         if self._listing.problem is not None:
             logger.info("MCP server %s is available again", self._server.name)
-        self._listing, self._listed, self._retry_at = Listing(tools), _now(), 0.0
+        self._listing, self._listed, self._retry_at, self._failures = Listing(tools), _now(), 0.0, 0
 
     async def _request[Result](
         self,
@@ -223,7 +256,54 @@ class Session:
             if self._connection is connection:
                 self._connection = None
                 connection.stop()
+                self._restart()
             raise
+
+    async def _check(self, connection: "_Connection") -> None:
+        """Ping a server that has not answered a call in time; without an answer, end the connection and its program."""
+        if connection.is_checked:
+            return
+        connection.is_checked = True
+        try:
+            await connection.run(lambda client: client.list_tools(), PING_SECONDS)
+        except NoAnswer:
+            logger.warning("MCP server %s: %s", self._server.name, HUNG)
+            connection.stop(HUNG)
+            if self._connection is connection:
+                self._connection = None
+            self._restart()
+        except ServerFailed:  # an answer, or the end of the connection
+            pass
+        finally:
+            connection.is_checked = False
+
+    @property
+    def _is_restarting(self) -> bool:
+        return self._restarting is not None and not self._restarting.done()
+
+    def _waits(self) -> bool:
+        """Return whether a program that has failed is not to be started yet."""
+        return self._server.settings.command is not None and _now() < self._retry_at
+
+    def _restart(self) -> None:
+        """Start a program again in the background, until it lists its tools or nobody has asked for a while."""
+        if self._server.settings.command is None or self._is_restarting:
+            return
+        self._listed = None
+        self._restarting = self._spawn(self._start_again())
+
+    async def _start_again(self) -> None:
+        while self._listed is None and _now() - self._used < IDLE_SECONDS:
+            await asyncio.sleep(max(0.0, self._retry_at - _now()))
+            await self._refresh()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(
+            work, name=f"mcp-{self._server.name}-restart", context=Context()
+        )  # of no turn
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _report(self, error: ServerFailed) -> None:
         """Note that the server is unavailable; the tools that it had stay offered, as calls try again."""
@@ -233,7 +313,12 @@ class Session:
             self._listing.tools, f"MCP server {self._server.name} is unavailable: {error.reason}"
         )
         self._failure = _now(), error
-        self._listed, self._retry_at = None, _now() + RETRY_SECONDS
+        pause = RETRY_SECONDS
+        if self._server.settings.command is not None:
+            pause = min(RETRY_SECONDS, RESTART_SECONDS * 2 ** min(self._failures, 10))
+        self._failures += 1
+        self._listed, self._retry_at = None, _now() + pause
+        self._restart()
 
     def _forget(self) -> None:
         """Note that the list of tools has changed."""
@@ -248,7 +333,9 @@ class _Connection:
         self._on_change = on_change
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
-        self._requests = 0
+        self._requests: set[asyncio.Future[Any]] = set()
+        self._why = "the connection was lost"
+        self.is_checked = False
         self.used = _now()
         self._holder = asyncio.create_task(self._hold(), name=f"mcp-{server.name}")
 
@@ -268,8 +355,13 @@ class _Connection:
         return connection
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is left, not even a program."""
+        return self._holder.done()
+
+    @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether it takes no further request."""
         return self._stop.is_set() or self._holder.done()
 
     async def run[Result](self, work: "Callable[[Client], Awaitable[Result]]", seconds: float) -> Result:
@@ -277,14 +369,14 @@ class _Connection:
         from mail.mcp.connection import CONNECTION_ERRORS, is_over, is_rejected, own_reason, reason_of
 
         if self.is_over:
-            raise _lost(self._server, was_sent=False)
+            raise _lost(self._server, self._why, was_sent=False)
         request = asyncio.ensure_future(work(self._opened.result()))
-        self._requests += 1
+        self._requests.add(request)
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.wait({request, self._holder}, return_when=asyncio.FIRST_COMPLETED)
-            if not request.done():
-                raise _lost(self._server)
+            if not request.done() or request.cancelled():
+                raise _lost(self._server, self._why)
             return request.result()
         except TimeoutError as error:
             reason = own_reason(error, seconds)
@@ -292,18 +384,22 @@ class _Connection:
         except CONNECTION_ERRORS as error:
             if is_over(error):
                 self._stop.set()
-                raise _lost(self._server) from error
+                raise _lost(self._server, self._why) from error
             failed = SessionExpired if is_rejected(error) else ServerFailed
             detail = f"MCP server {self._server.name}: {reason_of(error, None, seconds)}"
             raise failed(detail, own_reason(error, seconds)) from error
         finally:
             await _end(request)
-            self._requests -= 1
+            self._requests.discard(request)
             self.used = _now()
 
-    def stop(self) -> None:
-        """Let it end."""
+    def stop(self, why: str | None = None) -> None:
+        """Let it end; with `why`, the requests that wait are cut off at once, and say so."""
         self._stop.set()
+        if why is not None:
+            self._why = why
+            for request in self._requests:
+                request.cancel()
 
     async def aclose(self) -> None:
         """Close it, and end the program if the server is one."""
@@ -451,8 +547,7 @@ def _unavailable(server: ToolServer, reason: str, own: str | None = None) -> Ser
     return ServerFailed(f"MCP server {server.name} is unavailable: {reason}", own or reason)
 
 
-def _lost(server: ToolServer, *, was_sent: bool = True) -> ConnectionLost:
-    reason = "the connection was lost"
+def _lost(server: ToolServer, reason: str, *, was_sent: bool = True) -> ConnectionLost:
     error = ConnectionLost(f"MCP server {server.name} is unavailable: {reason}", reason)
     error.was_sent = was_sent
     return error

@@ -7,6 +7,7 @@ does.
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -50,6 +51,13 @@ def leave(cancelled: threading.Event) -> str:
     os._exit(1)
 
 
+def freeze(cancelled: threading.Event) -> str:
+    """Answer nothing any more."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(60)  # other threads may run on for a moment
+    return "thawed"
+
+
 def hang(cancelled: threading.Event, text: str) -> str:
     """Wait for a minute at the first call."""
     assert JOURNAL is not None
@@ -63,7 +71,7 @@ def hang(cancelled: threading.Event, text: str) -> str:
 
 
 TOOLS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (add, variable, process, slow, fail, leave, hang)
+    each.__name__: each for each in (add, variable, process, slow, fail, leave, freeze, hang)
 }
 TOOLS["hang_again"] = hang
 
