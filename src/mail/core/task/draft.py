@@ -88,11 +88,11 @@ class Draft:
     _also_read: tuple[InboxEntry, ...] = ()
 
     def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
+        vars(self).update(vars(task))  # at once, and first: one by one, they cost 1 % of a turn
         self.before = task
         self.swarm = swarm
         self.clock = clock
         self.timestamp = clock.now().isoformat()
-        vars(self).update(vars(task))  # at once: one by one, they cost 1 % of a turn
         self.peers, self.webhooks = dict(task.peers), dict(task.webhooks)
         self._is_new = is_new
         self._seq = task.seq
@@ -473,16 +473,14 @@ class Draft:
             added += self._inherits.size
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
-        facts = vars(self)
-        changes = {
-            **{name: facts[name] for name in CHANGED},
-            "updated": self.timestamp,
-            "seq": self._seq,
-            "version": version + 1,
-            "pending": self._pending,
-            "histories": self._histories,
-            "stored_bytes": before.stored_bytes + added,
-        }
+        old, new = vars(before), vars(self)
+        changes = {name: new[name] for name in CHANGED if new[name] is not old[name]}
+        changes["updated"] = self.timestamp
+        changes["seq"] = self._seq
+        changes["version"] = version + 1
+        changes["pending"] = self._pending
+        changes["histories"] = self._histories
+        changes["stored_bytes"] = before.stored_bytes + added
         return TaskChange(
             task=copy_with(before, changes),
             expected_version=version,
