@@ -14,13 +14,13 @@ from support.engines.lambda_runtime import ROOT
 from bench.imports import HANDLER_FLOOR
 from mail.local_aws.processes import system_environment
 
-MORE_THAN_FLOOR = 290
+MORE_THAN_FLOOR = 300
 """Modules of all these handlers beside those of one with a single route.
 
-At the time of writing, 270 are of MAIL and Powertools.
+At the time of writing, 280 are of MAIL and Powertools.
 """
 
-OURS_ALONE = 692
+OURS_ALONE = 700
 """Modules of all handlers without FastAPI."""
 
 NEVER = {

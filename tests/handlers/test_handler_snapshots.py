@@ -20,7 +20,7 @@ from handlers import wiring
 
 systems = []
 make_system = wiring.make_system
-wiring.make_system = lambda: systems.append(make_system()) or systems[-1]
+wiring.make_system = lambda *given: systems.append(make_system(*given)) or systems[-1]
 import handlers.{handler}
 
 [system] = systems

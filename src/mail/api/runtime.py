@@ -582,5 +582,5 @@ def _frame(event: str, data: Mapping[str, Any], seq: int | None = None) -> "Serv
     from sse_starlette import ServerSentEvent
 
     return ServerSentEvent(
-        to_json(data, ensure_ascii=True).decode(), event=event, id=None if seq is None else str(seq)
+        to_json(data, ensure_ascii=True).decode(), event=str(event), id=None if seq is None else str(seq)
     )

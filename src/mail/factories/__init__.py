@@ -22,20 +22,31 @@ Creating one is cheap; litellm is imported on the first call of a model (`mail.f
     rules                      agents that follow rules, without a model
 """
 
-from mail.factories.action import ActionAgentFunction, LiteLLMActionAgentFunction, action_agent_factory
-from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction, base_agent_factory
-from mail.factories.models import preload
-from mail.factories.supervisor import LiteLLMSupervisorFunction, SupervisorFunction, supervisor_factory
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ActionAgentFunction",
-    "LiteLLMActionAgentFunction",
-    "LiteLLMAgentFunction",
-    "LiteLLMSupervisorFunction",
-    "MAILAgentFunction",
-    "SupervisorFunction",
-    "action_agent_factory",
-    "base_agent_factory",
-    "preload",
-    "supervisor_factory",
-]
+from mail.startup import homes_of, lazy_exports
+
+if TYPE_CHECKING:
+    from mail.factories.action import ActionAgentFunction as ActionAgentFunction
+    from mail.factories.action import LiteLLMActionAgentFunction as LiteLLMActionAgentFunction
+    from mail.factories.action import action_agent_factory as action_agent_factory
+    from mail.factories.base import LiteLLMAgentFunction as LiteLLMAgentFunction
+    from mail.factories.base import MAILAgentFunction as MAILAgentFunction
+    from mail.factories.base import base_agent_factory as base_agent_factory
+    from mail.factories.models import preload as preload
+    from mail.factories.supervisor import LiteLLMSupervisorFunction as LiteLLMSupervisorFunction
+    from mail.factories.supervisor import SupervisorFunction as SupervisorFunction
+    from mail.factories.supervisor import supervisor_factory as supervisor_factory
+
+_HOMES = homes_of(
+    {
+        "mail.factories.action": "ActionAgentFunction LiteLLMActionAgentFunction action_agent_factory",
+        "mail.factories.base": "LiteLLMAgentFunction MAILAgentFunction base_agent_factory",
+        "mail.factories.models": "preload",
+        "mail.factories.supervisor": "LiteLLMSupervisorFunction SupervisorFunction supervisor_factory",
+    }
+)
+
+__all__ = list(_HOMES)
+
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

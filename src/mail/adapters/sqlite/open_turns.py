@@ -44,8 +44,8 @@ class OpenTurns:
             self._grow()
         self._read()
 
-    def begin(self, cached: CachedTask, mailbox: str, seq: int, lease: Lease) -> None:
-        """Lease a mailbox, and note the turn of a message if its end counts."""
+    def begin(self, cached: CachedTask, mailbox: str, seq: int, lease: Lease, since: float) -> None:
+        """Lease a mailbox, and note the turn of a message, and since when it runs, if its end counts."""
         cached.leases[mailbox] = lease
         place = cached.open_turns.get(mailbox)
         if not lease.attempt or self._map is None:
@@ -58,9 +58,7 @@ class OpenTurns:
                 if not self._free:
                     return
             place = cached.open_turns[mailbox] = self._free.pop()
-        _PLACE.pack_into(
-            self._map, place, lease.attempt, crc32(mailbox.encode()), cached.row, seq, lease.since or 0.0
-        )
+        _PLACE.pack_into(self._map, place, lease.attempt, crc32(mailbox.encode()), cached.row, seq, since)
 
     def end(self, cached: CachedTask, mailbox: str) -> None:
         """Remove the lease of a mailbox, whose turn has ended."""

@@ -131,7 +131,7 @@ class SQLiteStore:
         running_turns, replaced = 0, None
         if cached.leases:
             running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
-        self._open_turns.begin(cached, mailbox, entry.seq, lease)
+        self._open_turns.begin(cached, mailbox, entry.seq, lease, now)
         checkpoint = self._checkpoint(cached, mailbox, entry.seq) if cached.checkpoints else None
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
 
@@ -146,7 +146,7 @@ class SQLiteStore:
         if cached.task.head_tier(mailbox) is None:
             return Idle(cached.task)
         replaced = cached.leases.get(mailbox)
-        self._open_turns.begin(cached, mailbox, 0, lease)
+        self._open_turns.begin(cached, mailbox, 0, lease, now)
         return WebhookClaim(cached.task, mailbox, lease, replaced)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
@@ -190,7 +190,7 @@ class SQLiteStore:
         if cached is not None and cached.has_lease(turn):
             self._open_turns.end(cached, turn.mailbox)
             if left is not None:
-                self._open_turns.begin(cached, turn.mailbox, left.seq, left)
+                self._open_turns.begin(cached, turn.mailbox, left.seq, left, left.since or 0.0)
 
     async def commit(self, change: TaskChange) -> None:
         if change.inherits is not None:

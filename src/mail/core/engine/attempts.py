@@ -19,7 +19,7 @@ from itertools import count
 
 from mail.core.engine.leased_turn import LeasedTurn, conceal
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.leases import Claim, Lease, WebhookClaim
+from mail.core.task.leases import Lease, WebhookClaim
 from mail.errors import MAILError
 
 logger = logging.getLogger(__name__)
@@ -44,14 +44,14 @@ ENDED = "the process ended during this turn, five times"
 """The reason of a dead letter."""
 
 
-def counted_attempts(turn: Claim) -> int:
+def counted_attempts(turn: Turn | WebhookClaim) -> int:
     """Return how many attempts at a turn had failed when it was opened, those before its last progress included."""
-    if not isinstance(turn, Turn | WebhookClaim) or turn.replaced is None:
+    if turn.replaced is None:
         return 0
     return turn.replaced.attempt if turn.replaced.seq in (0, seq_of(turn)) else 0
 
 
-def failed_attempts(turn: Claim) -> int:
+def failed_attempts(turn: Turn | WebhookClaim) -> int:
     """Return how many attempts at a turn have failed in a row, without any progress."""
     progress = 0
     if isinstance(turn, Turn) and turn.checkpoint is not None and turn.checkpoint.ended:
@@ -59,12 +59,12 @@ def failed_attempts(turn: Claim) -> int:
     return max(0, counted_attempts(turn) - progress)
 
 
-def seq_of(turn: Claim) -> int:
+def seq_of(turn: Turn | WebhookClaim) -> int:
     """Return the seq of the message of a turn; 0 for a webhook's turn, which has none."""
     return turn.entry.seq if isinstance(turn, Turn) else 0
 
 
-def left_by(turn: Claim, error: BaseException) -> Lease:
+def left_by(turn: Turn | WebhookClaim, error: BaseException) -> Lease:
     """Return the lease that a turn leaves which an error has ended.
 
     A store that can't be reached or is busy doesn't count, nor does any other MAILError: a retry may succeed.

@@ -11,7 +11,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_USAGE, Usage
-from mail.core.task.leases import Claim
+from mail.core.task.leases import WebhookClaim
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
@@ -73,7 +73,7 @@ class LeasedTurn(ABC):
     activity: TurnActivity | None = None
     _end: OutboundResult | None = None
 
-    def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
+    def __init__(self, turn: Turn | WebhookClaim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
         self.turn = turn
         self._swarm = swarm
         self._store = store

@@ -5,14 +5,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
-from mail.core.engine.leased_turn import TurnReport
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.ports import LiveLink
 from mail.core.task.task import TaskKey
-from mail.core.turns.activity import Activities, TurnActivity
+from mail.core.turns.activity import Activities
 
 WATCH_SECONDS = 60.0
 """Seconds for which other processes publish a task's events after an announcement."""
@@ -196,29 +193,3 @@ class LiveHub:
     def _forget(self, key: TaskKey, watched: _Watched) -> None:
         if not watched.here and watched.elsewhere_until <= self._now():
             self.watched.pop(key, None)
-
-
-class LiveTurn:
-    """Shows a turn to those who watch its task, from its begin to its end, as an asynchronous context manager.
-
-    Attributes:
-        outcome: what became of the turn.
-    """
-
-    def __init__(self, hub: LiveHub, key: TaskKey, activity: TurnActivity | None) -> None:
-        self.outcome = TurnReport.Outcome.FAILED
-        self._hub = hub
-        self._key = key
-        self._activity = activity  # None for turns that go out, which nobody watches
-
-    async def __aenter__(self) -> Self:
-        if self._activity is not None:
-            self._activity.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._activity is not None and self._activity.is_watched:
-            self._activity.end(self.outcome)
-            await self._hub.flush(self._key)

@@ -25,7 +25,7 @@ from mail.core.engine.commit import load_task
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
 from mail.core.engine.interswarm import PeerTurn, builtins_of
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
-from mail.core.engine.live import LiveHub, LiveTurn
+from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.engine.turn import AUTOMATIC, AgentTurn
 from mail.core.engine.wake_ups import after_turn, of_idle, publish
@@ -181,23 +181,34 @@ class Turns:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
         limit, lease_seconds = self._limits(seconds)
         opened = await self._open(key, mailbox, lease_seconds)
-        if isinstance(opened, LeasedTurn) and (earlier := counted_attempts(opened.turn)):
-            failed = failed_attempts(opened.turn)
-            if failed >= MAX_ATTEMPTS:
-                return await self._set_aside(opened, failed)
-            left = await self._hand_back(opened.turn, earlier)
-            is_outbound = goes_out(mailbox)
-            if is_outbound or left.worker == self._name:  # the process has not ended
-                failed = 0
-            begin = asyncio.get_running_loop().time()
-            async with self._suspects.admit(failed, left.since or 0.0) as counts:
-                if seconds is not None:
-                    seconds -= asyncio.get_running_loop().time() - begin
-                    limit, lease_seconds = self._limits(seconds)
-                attempt = earlier + (counts and not is_outbound)
-                opened = await self._open(key, mailbox, lease_seconds, attempt, left.seq)
-                return await self._run(opened, mailbox, limit, seconds, on_renewal)
-        return await self._run(opened, mailbox, limit, seconds, on_renewal)
+        if isinstance(opened, TurnReport.Outcome):
+            return self._not_begun(mailbox, opened)
+        if earlier := counted_attempts(opened.turn):
+            return await self._run_again(opened, earlier, seconds, on_renewal)
+        return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+
+    async def _run_again(
+        self, leased: LeasedTurn, earlier: int, seconds: float | None, on_renewal: OnRenewal | None
+    ) -> TurnReport:
+        """Run a turn of which earlier attempts have failed, when there is a place for it, or set it aside."""
+        key, mailbox = leased.turn.task.key, leased.turn.mailbox
+        failed = failed_attempts(leased.turn)
+        if failed >= MAX_ATTEMPTS:
+            return await self._set_aside(leased, failed)
+        left = await self._hand_back(leased.turn, earlier)
+        is_outbound = goes_out(mailbox)
+        if is_outbound or left.worker == self._name:  # the process has not ended
+            failed = 0
+        begin = asyncio.get_running_loop().time()
+        async with self._suspects.admit(failed, left.since or 0.0) as counts:
+            if seconds is not None:
+                seconds -= asyncio.get_running_loop().time() - begin
+            limit, lease_seconds = self._limits(seconds)
+            attempt = earlier + (counts and not is_outbound)
+            opened = await self._open(key, mailbox, lease_seconds, attempt, left.seq)
+            if isinstance(opened, TurnReport.Outcome):
+                return self._not_begun(mailbox, opened)
+            return await self.execute(opened, opened.run(limit), seconds, on_renewal)
 
     def _limits(self, seconds: float | None) -> tuple[float, float]:
         """Return the time limits of a turn and of its lease, in a process that lives for so many seconds."""
@@ -207,24 +218,15 @@ class Turns:
             lease_seconds = min(lease_seconds, seconds + SKEW)
         return limit, lease_seconds
 
-    async def _run(
-        self,
-        opened: LeasedTurn | TurnReport.Outcome,
-        mailbox: str,
-        limit: float,
-        seconds: float | None,
-        on_renewal: OnRenewal | None,
-    ) -> TurnReport:
-        if isinstance(opened, TurnReport.Outcome):
-            for observer in self._wiring.observers:
-                observer.woken_for_nothing(mailbox)
-            return TurnReport(opened)
-        return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+    def _not_begun(self, mailbox: str, outcome: TurnReport.Outcome) -> TurnReport:
+        """Report that there was no turn to run."""
+        for observer in self._wiring.observers:
+            observer.woken_for_nothing(mailbox)
+        return TurnReport(outcome)
 
-    async def _hand_back(self, turn: Claim, failed: int) -> Lease:
+    async def _hand_back(self, turn: Turn | WebhookClaim, failed: int) -> Lease:
         """Release the lease of a turn that has not begun, and leave the one that it has replaced."""
-        replaced = turn.replaced if isinstance(turn, Turn | WebhookClaim) else None
-        left = (replaced or turn.lease).ended(failed, seq_of(turn))
+        left = (turn.replaced or turn.lease).ended(failed, seq_of(turn))
         await self._wiring.store.release(turn, left=left)
         return left
 
@@ -260,16 +262,20 @@ class Turns:
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
-        base = (wiring.swarm, wiring.store, wiring.clock)
+        swarm, store, clock = wiring.swarm, wiring.store, wiring.clock
         if is_outbound:
-            return PeerTurn(turn, *base, wiring.peers, wiring.tracer, wiring.unreachable_seconds)
+            return PeerTurn(
+                turn, swarm, store, clock, wiring.peers, wiring.tracer, wiring.unreachable_seconds
+            )
         if turn.task.manual:
-            await wiring.store.release(turn)
+            await store.release(turn)
             return TurnReport.Outcome.IDLE
         return AgentTurn(
             turn,
             known,
-            *base,
+            swarm,
+            store,
+            clock,
             wiring.histories,
             AUTOMATIC,
             builtins_of(wiring.peers),
@@ -327,41 +333,44 @@ class Turns:
         seconds: float | None,
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
-        turn, wiring = leased.turn, self._wiring
-        async with LiveTurn(self.live, turn.task.key, leased.activity) as shown:
-            running = self._running[turn.task.key]
-            running.add(leased)
-            self._heartbeat.begin(leased, wiring.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
-            try:
-                change = await work
-            except LeaseLost:
-                shown.outcome = TurnReport.Outcome.LOST
-                logger.warning(
-                    "task %s: the lease of %s was lost; its turn is discarded",
-                    turn.task.task_id,
-                    turn.mailbox,
-                )
-                return leased.report(shown.outcome)
-            except BaseException as error:
-                change = await abandon_last(leased, error)
-                if change is None:
-                    # the first error says more, and the lease expires anyway
-                    with suppress(StoreUnavailable):
-                        await wiring.store.release(turn, left=left_by(turn, error))
-                    raise
-            finally:
-                self._heartbeat.end(leased)
-                running.discard(leased)
-                if not running:
-                    del self._running[turn.task.key]
-                self._suspects.note_end()
-            shown.outcome = TurnReport.Outcome.HANDED_BACK if change is None else TurnReport.Outcome.COMMITTED
+        turn, activity, wiring = leased.turn, leased.activity, self._wiring
+        key, outcome = turn.task.key, TurnReport.Outcome.FAILED
+        if activity is not None and self.live.watched:
+            activity.start()
+        running = self._running[key]
+        running.add(leased)
+        self._heartbeat.begin(leased, wiring.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
+        try:
+            change = await work
+            outcome = TurnReport.Outcome.HANDED_BACK if change is None else TurnReport.Outcome.COMMITTED
+        except LeaseLost:
+            outcome = TurnReport.Outcome.LOST
+            logger.warning(
+                "task %s: the lease of %s was lost; its turn is discarded", key.task_id, turn.mailbox
+            )
+            return leased.report(outcome)
+        except BaseException as error:
+            change = await abandon_last(leased, error)
+            if change is None:
+                with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
+                    await wiring.store.release(turn, left=left_by(turn, error))
+                raise
+            outcome = TurnReport.Outcome.COMMITTED
+        finally:
+            self._heartbeat.end(leased)
+            running.discard(leased)
+            if not running:
+                del self._running[key]
+            self._suspects.note_end()
+            if activity is not None and self.live.watched and activity.is_watched:
+                activity.end(outcome)
+                await self.live.flush(key)
         if change is None:
             await self._release(turn)
         else:
             wiring.observe(change)
             await publish(wiring.queue, after_turn(change))
-        return leased.report(shown.outcome)
+        return leased.report(outcome)
 
     async def _release(self, turn: Claim) -> None:
         """Release a turn that may not run, and wake its mailbox again: the lease has suppressed other wake-ups."""

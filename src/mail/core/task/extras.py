@@ -29,10 +29,14 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        data = dict(vars(self))
-        for name, default in shape_of(type(self)).defaults:
-            if data[name] == default:
-                del data[name]
+        if self is NO_EXTRA:
+            return {}
+        defaults = shape_of(type(self)).defaults
+        data = {
+            name: fact
+            for name, fact in vars(self).items()
+            if fact or name not in defaults or fact != defaults[name]  # no default is true
+        }
         if self.usage is not None:
             data["usage"] = asdict(data.pop("usage"))
         if self.timing is not None:
@@ -233,7 +237,7 @@ class Shape(NamedTuple):
     """The fields of a class, by their keys in JSON; those that may be absent have defaults."""
 
     keys: Mapping[str, str]
-    defaults: Sequence[tuple[str, object]]
+    defaults: Mapping[str, object]
     required: frozenset[str]
 
 
@@ -244,6 +248,6 @@ def shape_of(cls: type[Extra]) -> Shape:
     """Return the fields of a class."""
     if cls not in _shapes:
         keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
-        defaults = tuple((each.name, each.default) for each in fields(cls) if each.default is not MISSING)
-        _shapes[cls] = Shape(keys, defaults, frozenset(keys).difference(name for name, _ in defaults))
+        defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
+        _shapes[cls] = Shape(keys, defaults, frozenset(keys).difference(defaults))
     return _shapes[cls]
