@@ -71,8 +71,11 @@ class TaskEncoder:
         lasting = (_lasting_of_task(facts), _lasting_of_generation(counts))
         if lasting != self._lasting:  # most of them are the same objects, so that this takes little time
             self._head, self._lasting = _encode_lasting(task), lasting
-        changed = {name: facts[name] for name in _CHANGING} | {"status": str(task.status)}
-        changing = to_json(changed | {name: counts[name] for name in _CHANGING_GENERATION})
+        changed = {name: facts[name] for name in _CHANGING}
+        changed["status"] = str(task.status)
+        for name in _CHANGING_GENERATION:
+            changed[name] = counts[name]
+        changing = to_json(changed)
         if not task.requests:
             return b"%b%b}" % (self._head, changing[1:-1])
         requests = b",".join(map(_encode_request, task.requests))

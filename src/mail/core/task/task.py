@@ -29,14 +29,14 @@ from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumptio
 from mail.core.task.webhooks import TaskWebhook
 
 
-def copy_with[T: (Generation, Task)](before: T, changes: Mapping[str, Any]) -> T:
-    """Return a copy of a state with these changes, for the copies that every turn makes; `replace` is for the rest.
+def state_of[T: (Generation, Task)](cls: type[T], facts: dict[str, Any]) -> T:
+    """Return a state with these attributes, for the copies that every turn makes; `replace` is for the rest.
 
-    It copies the attributes at once, where `dataclasses.replace` reads and sets each: 2 µs instead of 24 for a turn's
+    It sets the attributes at once, where `dataclasses.replace` reads and sets each: 2 µs instead of 24 for a turn's
     task and generation, of 250 µs for the whole turn.
     """
-    made = object.__new__(type(before))
-    made.__dict__ = {**vars(before), **changes}
+    made = object.__new__(cls)
+    made.__dict__ = facts
     return made
 
 
@@ -159,7 +159,9 @@ class Generation:
     ) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
         counts = {"steps": self.steps + is_step, "turns": self.turns + 1}
-        return copy_with(self, {**counts, "faults": faults, "failing_calls": failing_calls})
+        return state_of(
+            Generation, {**vars(self), **counts, "faults": faults, "failing_calls": failing_calls}
+        )
 
     def next(
         self,
