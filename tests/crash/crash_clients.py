@@ -10,7 +10,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
-from mail.errors import BadRequest
+from mail.errors import BadRequest, DecisionTooLate
 from mail.testing.agents import NAME
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
@@ -77,7 +77,7 @@ class Clients:
         self._points.hit("before submit")
         try:
             await self._runtime.submit(caller, submission)
-        except BadRequest as refusal:
+        except (BadRequest, DecisionTooLate) as refusal:
             raise Violation(f"{name!r} is refused: {refusal.detail}") from refusal
         append_line(self._logs.accepted, name)
         self._points.hit("after submit")

@@ -211,8 +211,8 @@ class Life:
         if turn.entry != min(mail, key=lambda entry: (entry.tier, entry.seq)):
             self.violations.append(f"4. {turn.mailbox} got {turn.entry} and has {mail}")
 
-    async def _save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        await self.inner.save_checkpoint(turn, checkpoint)
+    async def _save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
+        await self.inner.save_checkpoint(turn, checkpoint, on_disk=on_disk)
         payload = turn.entry.message.message
         append_line(self.logs.thoughts, f"kept {turn.mailbox} {payload.subject} {payload.body}")
 

@@ -19,11 +19,9 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
 from mail.core.engine.runtime import Runtime
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
-from mail.core.task.stored import TaskEncoder
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import StoreError, VersionConflict
@@ -50,7 +48,7 @@ def torn_commits() -> Iterator[None]:
 def forgotten_checkpoints() -> Iterator[None]:
     """Receipts are not stored, so that nobody knows which actions have run."""
 
-    async def forget(self: Any, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def forget(self: Any, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         return None
 
     with (
@@ -77,17 +75,10 @@ def late_commits() -> Iterator[None]:
     """A commit is acknowledged before it is in the file: it gets there with the next one."""
     write, insert = SQLiteStore._write, SQLiteStore._insert_commit
 
-    def write_the_one_before(
-        self: SQLiteStore,
-        sql: sqlite3.Connection,
-        change: TaskChange,
-        cached: CachedTask | None,
-        columns: IndexColumns,
-        encoder: TaskEncoder,
-    ) -> int | None:
+    def write_the_one_before(self: SQLiteStore, sql: sqlite3.Connection, *args: Any) -> int | None:
         if sql.in_transaction:
             sql.execute("COMMIT")
-        return write(self, sql, change, cached, columns, encoder)
+        return write(self, sql, *args)
 
     def insert_for_later(
         self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange, state: bytes

@@ -11,9 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx2
@@ -129,20 +131,31 @@ class Server:
 
     def __init__(self, command: str, folder: Path, environ: Mapping[str, str], ports: set[int]) -> None:
         self.ports = ports
-        self.file = folder / "terminal.txt"
-        with self.file.open("wb") as file:
-            self.process = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"],
-                cwd=folder,
-                env={**environ, "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
+        self._shown = b""
+        terminal, inside = os.openpty()
+        termios.tcsetwinsize(inside, (50, 200))
+        self.process = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            cwd=folder,
+            env={**environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "TERM": "dumb"},
+            stdin=subprocess.DEVNULL,
+            stdout=inside,
+            stderr=inside,
+        )
+        os.close(inside)
+        threading.Thread(target=self._read, args=(terminal,), daemon=True).start()
+
+    def _read(self, terminal: int) -> None:
+        with (
+            suppress(OSError),
+            os.fdopen(terminal, "rb", buffering=0) as shown,
+        ):  # OSError: the process has ended
+            while piece := shown.read(65_536):
+                self._shown += piece
 
     @property
     def output(self) -> str:
-        return self.file.read_text(encoding="utf-8")
+        return self._shown.decode().replace("\r\n", "\n")
 
     @property
     def tokens(self) -> dict[str, str]:

@@ -103,11 +103,15 @@ class TestDeliver:
     ) -> None:
         """What a server says there is only logged: it may be any server that this one can reach."""
         caplog.set_level(logging.INFO)
-        beta.answers["/interswarm/back"] = status, {"detail": "no, for t0ken, AWS_SECRET=…"}
+        beta.answers["/interswarm/back"] = (
+            status,
+            {"detail": f"no, for t0ken, AWS_SECRET=… {'x' * 265} t0ken"},
+        )
         with pytest.raises(PeerRefused) as refused:
             await router.deliver(wrapped(), back=True)
         assert refused.value.detail == f"swarm 'beta': {reason}"
         assert f"swarm beta answered {status}: no, for …, AWS_SECRET=…" in caplog.text
+        assert "t0k" not in caplog.text, "nor where it is cut"
 
     async def test_a_compressed_answer_is_not_unpacked(
         self, router: InterswarmRouter, beta: PeerServer

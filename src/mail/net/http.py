@@ -94,19 +94,16 @@ class Answer:
         except ValueError:
             return None
 
-    @property
-    def reason(self) -> str:
-        """What the server says about an error, shortened and on one line: for the log, and for nobody else."""
-        answer = self.json()
-        given = answer.get("detail") if isinstance(answer, dict) else None
-        text = given if isinstance(given, str) else self.body.decode("utf-8", "replace")
-        return " ".join(text[: 2 * LOGGED_LENGTH].split())[:LOGGED_LENGTH]
+    def raise_for_status(self, server: str = "", bearer: str = "") -> None:
+        """Raise PeerUnavailable for an error worth a retry, PeerRefused for any other error or redirect.
 
-    def raise_for_status(self) -> None:
-        """Raise PeerUnavailable for an error worth a retry, PeerRefused for any other error or redirect."""
+        What the server says about it is only logged, without the `bearer`, which it may repeat; if the `server` has no
+        name yet, only as DEBUG.
+        """
         if self.is_success:
             return
-        logger.debug("a server answered %s: %s", self.status, self.reason)
+        level = logging.INFO if server else logging.DEBUG
+        logger.log(level, "%s answered %s: %s", server or "a server", self.status, self._reason(bearer))
         try:
             problem = f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:
@@ -119,6 +116,14 @@ class Answer:
         if 300 <= self.status < 400:
             raise PeerRefused(f"{problem}: it redirects, which is not followed; register the URL it leads to")
         raise PeerRefused(f"{problem}: {HINTS[self.status]}" if self.status in HINTS else problem)
+
+    def _reason(self, bearer: str) -> str:
+        answer = self.json()
+        given = answer.get("detail") if isinstance(answer, dict) else None
+        text = given if isinstance(given, str) else self.body.decode("utf-8", "replace")
+        if bearer:
+            text = text.replace(bearer, "…")
+        return " ".join(text[: 2 * LOGGED_LENGTH].split())[:LOGGED_LENGTH]
 
 
 class PeerHTTP:

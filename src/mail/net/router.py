@@ -223,10 +223,7 @@ class InterswarmRouter:
                 body={"message": message.as_json()},
                 headers={TRACEPARENT: traceparent} if traceparent else {},
             )
-            if not answer.is_success:  # a peer may repeat what it was sent
-                reason = answer.reason.replace(bearer, "…")
-                logger.info("swarm %s answered %s: %s", name, answer.status, reason)
-            answer.raise_for_status()
+            answer.raise_for_status(f"swarm {name}", bearer)
         except PeerError as error:
             failure = type(error)(f"swarm {name!r}: {error.detail}")
             if isinstance(failure, PeerUnreachable):
@@ -357,7 +354,7 @@ class InterswarmRouter:
             body=body,
             seconds=ANSWER_SECONDS,
         )
-        answer.raise_for_status()
+        answer.raise_for_status(f"swarm {name}", bearer)
         given = answer.json()
         try:
             return MAILMessage.model_validate(given["response"])

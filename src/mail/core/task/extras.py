@@ -5,7 +5,6 @@ In JSON, a field without a default always stands; any other only if it differs f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from mail.core.protocol.values import value
@@ -30,7 +29,8 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        defaults = shape_of(type(self)).defaults
+        cls = type(self)
+        defaults = (_shapes.get(cls) or shape_of(cls)).defaults
         data = {
             name: fact
             for name, fact in vars(self).items()
@@ -240,9 +240,13 @@ class Shape(NamedTuple):
     required: frozenset[str]
 
 
-@cache
+_shapes: dict[type[Extra], Shape] = {}
+
+
 def shape_of(cls: type[Extra]) -> Shape:
     """Return the fields of a class."""
-    keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
-    defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-    return Shape(keys, defaults, frozenset(keys).difference(defaults))
+    if cls not in _shapes:
+        keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
+        defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
+        _shapes[cls] = Shape(keys, defaults, frozenset(keys).difference(defaults))
+    return _shapes[cls]
