@@ -1,4 +1,6 @@
-"""The audit log: one line for each act with rights, whether it was done or refused.
+"""The audit log: one line for each act with rights that a caller may attempt, whether it was done or refused.
+
+Requests that are refused before, by the caller's role or because a user names another caller, are not acts.
 
 The lines are at INFO, whatever level the log has otherwise. A line of JSON has `act`, `by`, `on`, `owner`, `address`
 and `outcome` as fields.
