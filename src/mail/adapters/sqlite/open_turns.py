@@ -50,7 +50,8 @@ class OpenTurns:
         place = cached.open_turns.get(mailbox)
         if not lease.attempt or self._map is None:
             if place is not None:
-                self._clear(cached, mailbox)
+                del cached.open_turns[mailbox]
+                self._empty(place)
             return
         if place is None:
             if not self._free:
@@ -63,8 +64,8 @@ class OpenTurns:
     def end(self, cached: CachedTask, mailbox: str) -> None:
         """Remove the lease of a mailbox, whose turn has ended."""
         cached.leases.pop(mailbox, None)
-        if cached.open_turns:
-            self._clear(cached, mailbox)
+        if (place := cached.open_turns.pop(mailbox, None)) is not None:
+            self._empty(place)
 
     def restore(self, cached: CachedTask) -> None:
         """Give a task that was read the leases that the file has of it, as ended."""
@@ -89,11 +90,6 @@ class OpenTurns:
                     _ATTEMPT.pack_into(self._map, place, cached.leases[mailbox].attempt - 1)
         self._map.close()
         self._map = None
-
-    def _clear(self, cached: CachedTask, mailbox: str) -> None:
-        place = cached.open_turns.pop(mailbox, None)
-        if place is not None:
-            self._empty(place)
 
     def _empty(self, place: int) -> None:
         if self._map is not None:

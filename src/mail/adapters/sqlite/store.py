@@ -700,7 +700,7 @@ class SQLiteStore:
 
         The usual turn is a single statement, which is atomic.
         """
-        finished = None if cached is None else cached.finished_checkpoint(change)
+        finished = cached.finished_checkpoint(change) if cached is not None and cached.checkpoints else None
         if cached is not None and finished is None and columns == cached.columns:
             self._insert_commit(sql, cached.row, change, encoder.encode(change.task))
             return cached.row

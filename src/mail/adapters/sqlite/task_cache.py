@@ -99,7 +99,7 @@ class CachedTask:
 
     def finished_checkpoint(self, change: TaskChange) -> tuple[str, int] | None:
         """Return the key of the checkpoint of the turn that the change ends, if there is one."""
-        if change.consumed is None or not self.checkpoints:
+        if change.consumed is None:
             return None
         key = (change.consumed.mailbox, change.consumed.seq)
         return key if key in self.checkpoints else None
@@ -121,7 +121,7 @@ class CachedTask:
                 self._drop_checkpoint(mailbox, change.consumed.seq)
         for entry in change.deliveries:
             position = (entry.tier, entry.seq, entry.mailbox)
-            self.place(position)
+            insort(self._mail[entry.mailbox], position)
             self._entries[position] = entry
             self.size += entry.size
 

@@ -336,11 +336,25 @@ class SettlementPolicy(Protocol):
         """Ensure that a task that still runs can end."""
 
 
+def text_alone(output: Checkpoint) -> str | None:
+    """Return the text of an output that calls no tool of MAIL; None if there is no visible text, or such a call."""
+    said: list[AgentToolCall] = []
+    for call in output.calls:
+        tool = call.tool_name
+        if tool == TEXT_OUTPUT:
+            said.append(call)
+        elif tool not in BUILTIN_TOOLS:
+            return None
+    if output.calls and not said:
+        return None
+    text = output.text or "\n\n".join(str(call.tool_args.get("content", "")) for call in said)
+    return text if text.strip() else None
+
+
 class _Automatic:
     """The rules of a task whose agents are woken by their mail."""
 
-    def text_of(self, output: Checkpoint) -> str | None:
-        return text_alone(output)
+    text_of = staticmethod(text_alone)
 
     def take_text(self, settlement: "Settlement", text: str | None, content: str) -> None:
         settlement.take_text(text)
@@ -755,18 +769,3 @@ def _shortened(error: str) -> str:
     """Return the error of an agent or an action on one line, cut for a report."""
     text = " ".join(error[: 2 * MAX_FAULT_TEXT].split())
     return text if len(text) <= MAX_FAULT_TEXT else f"{text[: MAX_FAULT_TEXT - 1]}…"
-
-
-def text_alone(output: Checkpoint) -> str | None:
-    """Return the text of an output that calls no tool of MAIL; None if there is no visible text, or such a call."""
-    said: list[AgentToolCall] = []
-    for call in output.calls:
-        tool = call.tool_name
-        if tool == TEXT_OUTPUT:
-            said.append(call)
-        elif tool not in BUILTIN_TOOLS:
-            return None
-    if output.calls and not said:
-        return None
-    text = output.text or "\n\n".join(str(call.tool_args.get("content", "")) for call in said)
-    return text if text.strip() else None

@@ -136,7 +136,8 @@ class Suspects:
 
     def note_end(self) -> None:
         """Admit the next turn that would run alone, if the last of the others has ended."""
-        self._alone.admit()
+        if self._alone.waiting:
+            self._alone.admit()
 
 
 class _Lane:
@@ -145,13 +146,13 @@ class _Lane:
     def __init__(self, size: int, may_begin: Callable[[], bool] = lambda: True) -> None:
         self._free = size
         self._may_begin = may_begin
-        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = count()
 
     @asynccontextmanager
     async def enter(self, since: float, patience: float) -> AsyncGenerator[bool]:
         admitted = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (-since, next(self._numbers), admitted))
+        heappush(self.waiting, (-since, next(self._numbers), admitted))
         self.admit()
         has_place = False
         try:
@@ -169,8 +170,8 @@ class _Lane:
 
     def admit(self) -> None:
         """Admit those who wait, as far as there is room."""
-        while self._waiting and self._free and self._may_begin():
-            *_, admitted = heappop(self._waiting)
+        while self.waiting and self._free and self._may_begin():
+            *_, admitted = heappop(self.waiting)
             if not admitted.done():
                 self._free -= 1
                 admitted.set_result(None)

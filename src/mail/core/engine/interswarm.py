@@ -34,10 +34,8 @@ NO_CONNECTION = "this server has no connection to other swarms"
 NO_BUILTINS: Mapping[str, ActionCore] = MappingProxyType({})
 
 
-def builtins_of(peers: Peers | None) -> Mapping[str, ActionCore]:
-    """Return the tool `discover_swarms` as an action, because it works outside of the task; nothing without peers."""
-    if peers is None:
-        return NO_BUILTINS
+def builtins_of(peers: Peers) -> Mapping[str, ActionCore]:
+    """Return the tool `discover_swarms` as an action, because it works outside of the task."""
 
     async def discover(arguments: dict[str, Any]) -> str:
         return await peers.discover(DiscoverSwarms.model_validate(arguments).discovery_urls)

@@ -23,7 +23,7 @@ from mail.core.engine.attempts import (
 )
 from mail.core.engine.commit import load_task
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
-from mail.core.engine.interswarm import PeerTurn, builtins_of
+from mail.core.engine.interswarm import NO_BUILTINS, PeerTurn, builtins_of
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
@@ -183,7 +183,7 @@ class Turns:
         opened = await self._open(key, mailbox, lease_seconds)
         if isinstance(opened, TurnReport.Outcome):
             return self._not_begun(mailbox, opened)
-        if earlier := counted_attempts(opened.turn):
+        if opened.turn.replaced is not None and (earlier := counted_attempts(opened.turn)):
             return await self._run_again(opened, earlier, seconds, on_renewal)
         return await self.execute(opened, opened.run(limit), seconds, on_renewal)
 
@@ -278,7 +278,7 @@ class Turns:
             clock,
             wiring.histories,
             AUTOMATIC,
-            builtins_of(wiring.peers),
+            NO_BUILTINS if wiring.peers is None else builtins_of(wiring.peers),
             wiring.tracer,
             wiring.caller_limits.task_bytes,
             wiring.pacer,
@@ -368,7 +368,8 @@ class Turns:
         if change is None:
             await self._release(turn)
         else:
-            wiring.observe(change)
+            if wiring.observers:
+                wiring.observe(change)
             await publish(wiring.queue, after_turn(change))
         return leased.report(outcome)
 

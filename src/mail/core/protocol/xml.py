@@ -143,7 +143,8 @@ def _utc(timestamp: str) -> str:
 def render_message(message: MAILMessage, markup: Markup = MAIL) -> str:
     """Return the `<incoming_message>` element of a message; its timestamp is in UTC."""
     payload = message.message
-    sender = _shown(payload.sender, payload.sender_swarm)
+    swarm = payload.sender_swarm
+    sender = payload.sender if swarm is None else _shown(payload.sender, swarm)
     recipients = "\n".join(
         [_address(each.address_type, each.address, "address") for each in payload.recipients]
     )
@@ -158,11 +159,11 @@ def render_message(message: MAILMessage, markup: Markup = MAIL) -> str:
     )
 
 
-def _shown(sender: MAILAddress, swarm: str | None) -> MAILAddress:
+def _shown(sender: MAILAddress, swarm: str) -> MAILAddress:
     """Return a sender as its reader sees it: the system and admins of another swarm are not those of this one."""
-    if swarm is not None and sender.address_type == "system":
+    if sender.address_type == "system":
         return create_agent_address(join_agent_address("system", swarm))
-    if swarm is not None and sender.address_type == "admin":
+    if sender.address_type == "admin":
         return create_user_address(sender.address)
     return sender
 

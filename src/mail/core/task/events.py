@@ -177,7 +177,7 @@ def encode_events(events: Iterable[Event]) -> bytes:
     if not MAILMessage.__pydantic_complete__:
         MAILMessage.model_rebuild()  # pydantic before 2.14 can't encode a class that no validation has built
     stored = [
-        (seq, str(kind), time, text, extra.as_json(), message)
+        (seq, str(kind), time, text, {} if extra is NO_EXTRA else extra.as_json(), message)
         for seq, kind, time, text, extra, message in events
     ]
     return to_json(stored, inf_nan_mode="null")

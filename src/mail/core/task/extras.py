@@ -29,9 +29,8 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        if self is NO_EXTRA:
-            return {}
-        defaults = shape_of(type(self)).defaults
+        cls = type(self)
+        defaults = (_shapes.get(cls) or shape_of(cls)).defaults
         data = {
             name: fact
             for name, fact in vars(self).items()
