@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -304,8 +305,10 @@ class TestNumber:
 
 class TestRequests:
     @pytest.mark.parametrize("is_known", [True, False])
-    async def test_chunks_of_a_byte(self, patient: Server, is_known: bool) -> None:
-        """They are refused once their overhead is some kilobytes, whatever the answer would be."""
+    async def test_chunks_of_a_byte(
+        self, patient: Server, is_known: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """They are refused once their overhead is some kilobytes, whatever the answer would be; no error is logged."""
         line = f"Authorization: Bearer {patient.key}\r\n".encode() if is_known else b""
         head = b"POST /message HTTP/1.1\r\nHost: x\r\n" + line + b"Transfer-Encoding: chunked\r\n\r\n"
         stranger = await patient.connect(head + b"1\r\n \r\n" * 5000)
@@ -313,6 +316,7 @@ class TestRequests:
         assert answer.count("HTTP/1.1 ") == 1
         assert answer.startswith("HTTP/1.1 400 ")
         assert "larger" in answer
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
     async def test_chunks_that_carry_something(self, patient: Server) -> None:
         body = json.dumps({"body": "x" * 300_000}).encode()

@@ -76,7 +76,15 @@ class TestRateLimiter:
         limiter = RateLimiter(1.0, 1, clock=Clock())
         for n in range(KNOWN_CALLERS + 10):
             limiter.admit(Caller("user", f"u{n}"))
-        assert len(limiter._buckets) == KNOWN_CALLERS
+        assert len(limiter._callers) == KNOWN_CALLERS
+
+    def test_strangers_reset_no_limit_of_a_caller(self) -> None:
+        limiter = RateLimiter(1.0, 1, clock=Clock())
+        limiter.admit(Caller("user", "ann"))
+        for n in range(KNOWN_CALLERS + 10):
+            limiter.admit_stranger(f"2001:db8:0:{n:x}::1")
+        with pytest.raises(RateLimited):
+            limiter.admit(Caller("user", "ann"))
 
 
 class TestAccount:

@@ -137,6 +137,7 @@ async def test_a_session_can_not_renew_itself(server: HTTPServer) -> None:
         ("/message", {"body": "x", "webhook": {"url": "https://hooks.example"}}, "mail webhook register URL"),
         ("/swarms", {"name": "beta", "base_url": "https://beta.example"}, "swarm-register NAME URL"),
         ("/swarms/load", {"json": "{}"}, "swarm-load-from-json @FILE"),
+        ("/health", {"status": "draining"}, "health-update STATUS"),
     ],
 )
 async def test_a_session_makes_nothing_that_outlives_it(

@@ -9,6 +9,10 @@ from support.faults.gates import waiting_swarm
 from support.processes.http_server import HTTPServer, eventually
 from support.processes.timelines import ONE_AGENT
 
+from mail.auth.keys import Caller
+from mail.http.account import SMALL_BYTES
+from mail.testing.agents import build_swarm, complete
+
 
 async def test_order_with_one_agent(server: HTTPServer) -> None:
     frames = await server.stream(task_id="t", body="hi")
@@ -53,6 +57,20 @@ async def test_pings_in_silence_and_a_break_at_once() -> None:
             gate.set()
             rest = [frame.event async for frame in frames if frame.event != "ping"]
     assert rest == ONE_AGENT[1:]
+
+
+async def test_pings_while_an_event_waits_for_room() -> None:
+    """Other callers hold all memory that pieces of answers may take; a client sees that the stream is alive."""
+    async with HTTPServer(
+        build_swarm({"supervisor": lambda _: [complete("done")]}), heartbeat=0.05
+    ) as server:
+        await server.ask(body="x" * 2 * SMALL_BYTES, task_id="t")
+        account, eve = server.service.account, Caller("user", "eve")
+        account.count(eve, account.memory, 1, 0)
+        async with server.frames("GET", "/task/stream", params={"task_id": "t", "after": 0}) as frames:
+            assert [(await anext(frames)).event for _ in range(3)] == ["ping"] * 3
+            account.count(eve, -account.memory, -1, 0)
+            assert [frame.event async for frame in frames if frame.event != "ping"] == ONE_AGENT
 
 
 async def test_bad_requests_for_streams_are_answered_as_json(server: HTTPServer) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from mail.adapters.postgres.backend import PostgresDocuments
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.schema import task_number
 from mail.core.engine.documents import ServerDocuments
-from mail.core.task.change import Turn
+from mail.core.task.change import Inheritance, Turn
 from mail.core.task.ports import Busy
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
@@ -197,6 +198,22 @@ class TestTrouble:
         assert seqs == list(range(1, change.task.seq + 1))
         assert before != await everything(store, KEY)
         assert store.turns.held == set()
+
+    async def test_a_fork_whose_answer_was_lost_is_made_once(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        """The retry finds it, so that the decision doesn't make another one under a new id."""
+        store = await adapter.another()
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.commit(make.change(turn.task, turn=turn, history=[{"n": 1}]))
+        fork = make.begin(TaskKey(ANN, "fork"))
+        fork = replace(fork, inherits=Inheritance(KEY, {"alpha": 1}, 10))
+        lose_answer(store)
+        await store.commit(fork)
+        assert await store.load(fork.key) == fork.task
+        assert await store.read_history(fork.key, "alpha") == [{"n": 1}]
 
     async def test_a_conflict_stays_one_though_an_answer_was_lost(
         self, adapter: PostgresAdapter, make: Maker

@@ -101,6 +101,25 @@ async def test_a_turn_that_ends_its_process_five_times_is_set_aside_and_a_redriv
         assert not task.dead_letters
 
 
+async def test_a_turn_that_ends_a_busy_server_is_set_aside_and_those_beside_it_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another turn runs all the time, so that this one never runs alone."""
+    monkeypatch.setattr(attempts, "PATIENCE_SECONDS", 0.01)
+    async with dying(tmp_path) as (rig, agent):
+        submitted, *others = [await rig.submit(f"{n}") for n in range(6)]
+        for other in others:
+            begun = await rig.begin(other)
+            await rig.die_in_turn(submitted)
+            await cancel(begun)
+        await rig.runtime.run_turn(submitted.key, "supervisor")
+        assert ENDED in (await rig.outcome(submitted)).answer
+        agent.answers.set()
+        for other in others:
+            await rig.runtime.run_turn(other.key, "supervisor")
+            assert (await rig.outcome(other)).answer == "done"
+
+
 async def test_a_shutdown_does_not_count(tmp_path: Path) -> None:
     async with dying(tmp_path) as (rig, agent):
         submitted = await rig.submit()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from support.services.federation import Swallow
 
+from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.admission import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
@@ -13,7 +14,7 @@ from mail.core.protocol.xml import build_mail_xml, render_message
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, Forbidden, MAILError, TaskNotFound
+from mail.errors import BadRequest, Forbidden, MAILError, StorageFull, TaskNotFound
 from mail.testing.agents import View, build_agent, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Rig
 
@@ -479,6 +480,13 @@ class TestAnswers:
     async def test_by_its_id(self, asked: Any) -> None:
         assert await self.answer(asked, request_id=asked[2]) == "the answer"
         assert (await asked[0].rig.store.load(asked[1])).requests == ()
+
+    async def test_it_arrives_while_the_caller_may_store_no_more(self, asked: Any) -> None:
+        """The peer would not send it again; a new request of the peer is refused."""
+        asked[0].rig.runtime.caller_limits = CallerLimits(caller_bytes=1)
+        with pytest.raises(StorageFull):
+            await self.answer(asked, kind="request")
+        assert await self.answer(asked, request_id=asked[2]) == "the answer"
 
     async def test_with_an_id_of_its_own(self, asked: Any) -> None:
         assert await self.answer(asked, request_id="fresh") == "the answer"

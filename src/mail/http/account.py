@@ -144,13 +144,21 @@ class Holding:
         self._account.count(self._caller, more, bool(self._piece) - bool(before), 0)
         return True
 
-    async def wait(self, size: int) -> None:
-        """Take that room as soon as there is some; meanwhile the request has no piece."""
-        while not self.take(size):
-            if self._piece:
-                self.take(0)
-            else:
-                await self._account.wait()
+    async def wait(self, size: int, seconds: float | None = None) -> bool:
+        """Take that room as soon as there is some; meanwhile the request has no piece.
+
+        Return False if there is none for `seconds`.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.take(size):
+                    if self._piece:
+                        self.take(0)
+                    else:
+                        await self._account.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def pause(self, size: int) -> None:
         """Wait until a piece of work on so many bytes may begin (`Pacer.pause`); a large one waits for room, too."""

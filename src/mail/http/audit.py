@@ -1,4 +1,7 @@
-"""The audit log: one line for each act with rights, whether it was done or refused.
+"""The audit log: one line for each act with rights that a caller may attempt, whether it was done or refused.
+
+Requests that are refused before are not acts: malformed ones, and those whose caller may not do that, or not for the
+caller that they name.
 
 The lines are at INFO, whatever level the log has otherwise. A line of JSON has `act`, `by`, `on`, `owner`, `address`
 and `outcome` as fields.

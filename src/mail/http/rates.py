@@ -3,7 +3,7 @@
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from mail.config import LimitsConfig
 
 KNOWN_CALLERS = 4096
-"""Buckets that are kept; the least recently used is dropped, and its caller starts with a full one again."""
+"""Buckets of callers that are kept, and of strangers; a caller whose bucket is dropped, the least recently used, starts
+with a full one again.
+"""
 
 NETWORK_BITS = 64
 """The length of the prefix of an IPv6 address that its owner can't change."""
@@ -30,7 +32,8 @@ class RateLimiter:
         self._per_second = per_second
         self._burst = max(1, burst)
         self._clock = clock
-        self._buckets: OrderedDict[Caller | str, tuple[float, float]] = OrderedDict()
+        self._callers: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        self._strangers: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def admit_stranger(self, address: str) -> None:
         """Count a request without a key by its address; an IPv6 address by its network. Raises RateLimited."""
@@ -41,17 +44,20 @@ class RateLimiter:
         else:
             if isinstance(ip, IPv6Address):
                 address = str(ip.ipv4_mapped or ip_network((ip.packed, NETWORK_BITS), strict=False))
-        self.admit(address)
+        self._count(self._strangers, address)
 
-    def admit(self, caller: Caller | str) -> None:
+    def admit(self, caller: Caller) -> None:
         """Count a request. Raises RateLimited, with the seconds until the next one is allowed."""
+        self._count(self._callers, caller)
+
+    def _count(self, buckets: OrderedDict[Hashable, tuple[float, float]], key: Hashable) -> None:
         now = self._clock()
-        left, since = self._buckets.pop(caller, (float(self._burst), now))
+        left, since = buckets.pop(key, (float(self._burst), now))
         left = min(self._burst, left + (now - since) * self._per_second)
         is_allowed = left >= 1
-        self._buckets[caller] = (left - is_allowed, now)
-        while len(self._buckets) > KNOWN_CALLERS:
-            self._buckets.popitem(last=False)
+        buckets[key] = (left - is_allowed, now)
+        while len(buckets) > KNOWN_CALLERS:
+            buckets.popitem(last=False)
         if not is_allowed:
             raise RateLimited(
                 f"more than {self._per_second:g} requests a second; try again later",

@@ -169,7 +169,8 @@ async def _batches(
 ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
     """Yield the batches of a watch until the time is up or the server stops, each when there is room for it.
 
-    One that has to wait for room is not kept meanwhile, but read again by another watch.
+    One that has to wait for room is not kept meanwhile, but read again by another watch. An empty batch stands for
+    each heartbeat without events.
     """
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     while True:
@@ -192,11 +193,15 @@ async def _batches(
                 if size > SMALL_BYTES:
                     holding.take(0)
         events = None
-        try:
-            async with service.stopping.cuts_short(), asyncio.timeout_at(end):
-                await holding.wait(size)
-        except TimeoutError:
-            return
+        has_room = False
+        while not has_room:
+            try:
+                async with service.stopping.cuts_short(), asyncio.timeout_at(end):
+                    has_room = await holding.wait(size, service.heartbeat)
+            except TimeoutError:
+                return
+            if not has_room:
+                yield []
 
 
 def encode(event: str, data: dict[str, Any] | Item, seq: str | None = None) -> bytes:

@@ -194,6 +194,9 @@ class LimitedProtocol(H11Protocol):
         """Close the connection; while a body arrives, let the client read the response first."""
         if self.conn.their_state is h11.SEND_BODY and self.phase is not Phase.LINGER:
             self._enter(Phase.LINGER)
+            if not self.cycle.response_complete:  # the application must not write any more
+                self.cycle.disconnected, self.cycle.waiting_for_100_continue = True, False
+                self.cycle.message_event.set()
             if self.transport.can_write_eof():
                 self.transport.write_eof()
         else:

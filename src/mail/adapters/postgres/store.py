@@ -131,24 +131,24 @@ class PostgresStore:
         values = commit_values(change, openings, owner=self.turns.owner, now=self.turns.clock())
 
         async def work(connection: Connection, is_retry: bool) -> Row:
+            async def write(statement: LiteralString) -> Row:
+                row = await (await connection.execute(statement, values)).fetchone()
+                assert row is not None
+                return row
+
             if change.expected_version:
                 async with transaction(connection):
                     await connection.execute(LOCK_TASK, values)
                     outcome = await connection.execute(MOVE_TASK if change.events else AMEND_TASK, values)
+                row = await outcome.fetchone()
+                assert row is not None
             elif change.inherits is not None:
                 async with connection.transaction():  # reads the first outcome before the second statement
-                    outcome = await connection.execute(BEGIN_TASK, values)
-                    row = await outcome.fetchone()
-                    assert row is not None
-                    if row[0]:
-                        copied = await (await connection.execute(INHERIT, values)).fetchone()
-                        if copied != (sum(change.inherits.portions.values()),):
-                            raise TaskNotFound(f"task {change.inherits.key.task_id!r} was deleted")
-                return row
+                    row = await write(BEGIN_TASK)
+                    if row[0] and await write(INHERIT) != (sum(change.inherits.portions.values()),):
+                        raise TaskNotFound(f"task {change.inherits.key.task_id!r} was deleted")
             else:
-                outcome = await connection.execute(BEGIN_TASK, values)
-            row = await outcome.fetchone()
-            assert row is not None
+                row = await write(BEGIN_TASK)
             if is_retry and not row[0]:
                 return await (await connection.execute(FIND_WRITTEN, values)).fetchone() or row
             return row

@@ -110,10 +110,11 @@ class Suspects:
     async def admit(self, failed: int, since: float) -> AsyncGenerator[bool]:
         """Wait until a turn may run that has failed so often; yield whether its attempt counts.
 
-        It doesn't if the turn has waited for `PATIENCE_SECONDS` and runs beside others of its kind. Those that began
-        last (`since`) are admitted first: the process may have ended because of them. A turn that would run alone
-        also waits until its process has lived for a while and no other turn runs, so that processes which end for
-        other reasons don't count.
+        It doesn't if the turn has waited for `PATIENCE_SECONDS` and others of its kind still have all places. Those
+        that began last (`since`) are admitted first: the process may have ended because of them. A turn that would
+        run alone also waits until its process has lived for a while and no other turn runs, so that processes which
+        end for other reasons don't count. On a busy server other turns always run: after its wait such a turn takes
+        the place beside them, and counts, or it could end the server for ever.
         """
         if failed < NARROWED:
             yield True

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
-from mail.core.decisions.caller_limits import CallerLimits
+from mail.core.decisions.caller_limits import CallerLimits, is_new_work
 from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store
 from mail.core.task.task import Task
@@ -20,26 +20,26 @@ KNOWN_CALLERS = 4096
 
 
 class _Usage:
-    """What was committed for a caller since the store was asked, which it is each time while the storage is full."""
+    """What was committed for a caller since the store said that there is room."""
 
     def __init__(self) -> None:
         self.commits = 0
         self.bytes = 0
-        self.is_full = False
 
     def is_due(self, added: int) -> bool:
         """Count a commit, and return whether to ask the store before it."""
         self.commits += 1
         self.bytes += added
-        return self.is_full or self.commits >= COUNTED_EVERY or self.bytes >= COUNTED_BYTES
+        return self.commits >= COUNTED_EVERY or self.bytes >= COUNTED_BYTES
 
 
 class LimitGuard:
     """Enforces the limits of callers while changes from outside the turns are committed.
 
     Tasks that this process is about to start count as running. Other processes may exceed the limit by the number
-    of tasks that they start at the same time. What a caller stores is asked for from time to time, so that few messages
-    cost a request to the store.
+    of tasks that they start at the same time. What a caller stores is asked for before the first commit for a caller
+    here, and then from time to time, so that few messages cost a request to the store; while the storage is full,
+    before each commit.
     """
 
     def __init__(self, store: Store) -> None:
@@ -59,32 +59,28 @@ class LimitGuard:
         instance, limit = change.task.instance, limits.running_tasks
         if not change.task.is_running or (before is not None and before.is_running):
             limit = None
-        usage = None
-        is_addition = change.task.is_running and change.deliveries  # a task may always be cancelled
-        if limits.caller_bytes is not None and (is_addition or change.histories or change.inherits):
-            known = self._usage_of(instance)
+        is_due = False
+        if limits.caller_bytes is not None and is_new_work(before, change):
+            usage = self._usage.get(instance)
             added = change.task.stored_bytes - (0 if before is None else before.stored_bytes)
-            usage = known if known.is_due(added) else None
-        return _UNGUARDED if limit is None and usage is None else self._guard(limits, instance, limit, usage)
+            is_due = usage is None or usage.is_due(added)
+        return self._guard(limits, instance, limit, is_due) if is_due or limit is not None else _UNGUARDED
 
     def freed(self, instance: str) -> None:
         """Ask the store before the next commit for a caller, who has deleted a task."""
-        self._usage_of(instance).is_full = True
-
-    def _usage_of(self, instance: str) -> _Usage:
-        if instance not in self._usage and len(self._usage) >= KNOWN_CALLERS:
-            del self._usage[next(iter(self._usage))]
-        return self._usage.setdefault(instance, _Usage())
+        self._usage.pop(instance, None)
 
     @asynccontextmanager
     async def _guard(
-        self, limits: CallerLimits, instance: str, limit: int | None, usage: _Usage | None
+        self, limits: CallerLimits, instance: str, limit: int | None, is_due: bool
     ) -> AsyncGenerator[None]:
         """Check what a caller stores, and how many tasks run if one is started; it counts as running meanwhile."""
-        if usage is not None:
-            usage.is_full = True  # until the store says that it is not
+        if is_due:
+            self._usage.pop(instance, None)  # until the store says that there is room
             limits.check_stored(await self._store.stored_bytes(instance), instance)
-            self._usage.pop(instance, None)
+            if len(self._usage) >= KNOWN_CALLERS:
+                del self._usage[next(iter(self._usage))]
+            self._usage[instance] = _Usage()
         if limit is None:
             yield
             return

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.access import Admin
-from mail.http.audit import Act, audited
+from mail.http.audit import Act, audited, refuse_session
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
 from mail.http.service import Service, service_of
@@ -108,9 +108,10 @@ async def get_health(request: Request) -> JSON:
 async def post_health(
     request: Request, caller: Admin, body: Annotated[PostHealth, Depends(_health_body)]
 ) -> JSON:
-    """Set the status that other swarms see. Only for admins."""
+    """Set the status that other swarms see. Only for admins with an API key: a browser's session can't set it."""
     service = service_of(request)
     with audited(request, caller, Act.SET_HEALTH, body.status):
+        refuse_session(caller, "mail client, and in it: health-update STATUS")
         await service.documents.set_health(body.status)
     return _health(service, body.status)
 
