@@ -17,6 +17,7 @@ from support.processes.timelines import ONE_AGENT
 
 from mail.client import BadAnswer, ConnectionLost, EventStream, MAILClient, NotJSON, ServerUnreachable
 from mail.core.task.swarm import SwarmCore
+from mail.http.account import Account
 from mail.testing.agents import build_swarm, complete, request, respond, wait
 
 FRAME = "id: {id}\r\nevent: {event}\r\ndata: {{}}\r\n\r\n"
@@ -142,8 +143,10 @@ async def test_giving_up_waiting_for_an_event_loses_none() -> None:
 
 
 async def test_many_streams_at_once() -> None:
+    """More than clients of HTTP open connections by default, on a server without a limit."""
     gate = asyncio.Event()
-    async with HTTPServer(waiting_swarm(gate)) as server, client_of(server) as client:
+    account = Account(streams=0)
+    async with HTTPServer(waiting_swarm(gate), account=account) as server, client_of(server) as client:
         streams = [await client.post_message_stream("hi") for _ in range(120)]
         gate.set()
         assert await asyncio.gather(*map(kinds, streams)) == [ONE_AGENT] * 120
