@@ -10,7 +10,7 @@ from mail.core.decisions.fork import fork
 from mail.core.decisions.submit import ResumeFrom, Submission, admit
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.xml import read_mail_xml
-from mail.core.task.change import Snapshot, Turn
+from mail.core.task.change import Inheritance, Snapshot, Turn
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Lease
 from mail.core.task.swarm import History
@@ -203,16 +203,16 @@ async def test_a_fork_between_the_result_and_the_turn_shows_it_the_same_way() ->
             breakpoint_tool_call_result="yes",
         )
         resumed = admit(paused.task, rig.runtime.swarm, rig.user, results, rig.runtime.clock)
-        snapshot = Snapshot(resumed.task, [], list(resumed.deliveries))
-        histories = {
-            "supervisor": [*await rig.history("supervisor", paused.key), *resumed.histories[0].entries]
-        }
-        forked = fork(snapshot, histories, rig.runtime.swarm, rig.user, "forked", rig.runtime.clock, run=True)
+        snapshot = Snapshot(resumed.task, resumed.events[0], list(resumed.deliveries))
+        history = [*await rig.history("supervisor", paused.key), *resumed.histories[0].entries]
+        portions = resumed.task.histories["supervisor"]
+        inherited = Inheritance(paused.key, {"supervisor": portions}, 100)
+        forked = fork(snapshot, inherited, rig.runtime.swarm, rig.user, "forked", rig.runtime.clock, run=True)
     (entry,) = forked.deliveries
-    assert forked.task.resumptions == (Resumption(seq=entry.seq, agent="supervisor", portions=1),)
+    assert forked.task.resumptions == (Resumption(seq=entry.seq, agent="supervisor", portions=portions),)
     lease = Lease("worker/1", 0.0)
-    assert Turn(forked.task, entry, lease, histories["supervisor"], None).prompts == []
-    moved_on = replace(forked.task, histories={"supervisor": 2})
+    assert Turn(forked.task, entry, lease, history, None).prompts == []
+    moved_on = replace(forked.task, histories={"supervisor": portions + 1})
     assert Turn(moved_on, entry, lease, [], None).prompts == [entry.prompt]
 
 
