@@ -139,6 +139,23 @@ class TestRollCall:
             assert await survivor.liveness.check() is False
             await open_turn(survivor.store, KEY, "alpha", make)
 
+    async def test_a_turn_that_one_has_handed_back_and_waits_to_run_is_found(
+        self, url: str, make: Maker
+    ) -> None:
+        """Its wake-up is gone and its lease has ended; its count stays."""
+        async with server(url) as survivor:
+            async with server(url) as gone:
+                await gone.store.commit(make.begin(KEY, Mail("alpha")))
+                turn = await open_turn(gone.store, KEY, "alpha", make)
+                await gone.store.release(turn, left=turn.lease.ended(3, turn.entry.seq))
+            await are_left(url, 1)
+            assert [await survivor.liveness.check() for _ in range(2)] == [False, True]
+            [ready] = await survivor.store.list_ready()
+            assert ready.mailbox == "alpha"
+            again = await open_turn(survivor.store, KEY, "alpha", make)
+            assert again.replaced is not None
+            assert again.replaced.attempt == 3
+
     async def test_of_several_survivors_one_takes_care_of_it(self, url: str) -> None:
         async with server(url) as one, server(url) as two:
             async with server(url):
