@@ -138,8 +138,6 @@ class TestNames:
             "mail.core.tools:_make_tools",
             "mail.core.tools:MAIL_TOOL_NAMES",
             "mail.core.tools:task_tools",
-            "mail.core.task.client_tools:caller_tools",
-            "mail.core.task.client_tools:task_tools",
         ],
     )
     def test_in_their_modules(self, reference: str) -> None:

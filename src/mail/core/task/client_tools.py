@@ -5,7 +5,6 @@ tools; an agent function finds them with `caller_tools` (`mail.core.turns.tools`
 """
 
 from collections.abc import Collection
-from importlib import import_module
 from typing import Any
 
 from pydantic import Field
@@ -83,10 +82,3 @@ class TurnTools:
 
 
 NO_CLIENT_TOOLS = TurnTools()
-
-
-def __getattr__(name: str) -> Any:
-    """Return `caller_tools` and `task_tools`, for which this is a documented import path, when they are first used."""
-    if name in ("caller_tools", "task_tools"):
-        return getattr(import_module("mail.core.turns.tools"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
