@@ -486,6 +486,13 @@ class SQLiteStore:
 
     async def delete(self, task: Task) -> None:
         await self._database.write_in_turn(partial(self._delete, task))
+        with suppress(
+            StoreUnavailable
+        ):  # the task is deleted; others use the space, if it can't be given back now
+            await self._give_space_back()
+
+    async def _give_space_back(self) -> None:
+        """Shorten the file by its unused pages, as far as it can be."""
         before = 0
         while self._database.path != IN_MEMORY:
             ((unused,),) = self._read("PRAGMA freelist_count")
