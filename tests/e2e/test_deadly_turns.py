@@ -4,7 +4,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,22 +84,33 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPro
 
 
 class Clients(threading.Thread):
-    """Post messages by task, each until it is accepted, whatever becomes of the server."""
+    """Post one message per task, each until it is accepted, whatever becomes of the server."""
 
-    def __init__(self, server: ServerProcess, bodies: dict[str, str]) -> None:
+    def __init__(self, server: ServerProcess, bodies: Iterable[str]) -> None:
         super().__init__(daemon=True)
         self._server = server
         self._bodies = bodies
+        self._finished = threading.Event()
+        self.accepted: dict[str, str] = {}
         self.start()
 
     def run(self) -> None:
-        for task_id, body in self._bodies.items():
+        for number, body in enumerate(self._bodies):
+            task_id = f"task-{number}"
             headers = {"Prefer": "respond-async", "Idempotency-Key": task_id}
             while True:
                 with suppress(httpx2.HTTPError):
                     if self._server.post(body, task_id=task_id, headers=headers).status_code == 202:
+                        self.accepted[task_id] = body
                         break
                 time.sleep(0.05)
+            if self._finished.wait(0.02):
+                return
+
+    def finish(self) -> None:
+        """Post nothing more, and wait until what was posted is accepted."""
+        self._finished.set()
+        self.join(400)
 
 
 def find_tasks(server: ServerProcess, **query: Any) -> dict[str, Any]:
@@ -119,9 +130,8 @@ def dead_letters(server: ServerProcess) -> list[dict[str, Any]]:
 def test_one_that_ends_its_process_is_set_aside_and_all_others_are_answered(server: ServerProcess) -> None:
     number = sized(fast=30, full=30, soak=1_000)
     chance = random.Random(5)
-    bodies = {f"task-{n}": f"{chance.uniform(0.0, 1.0):.2f}" for n in range(number)}
-    poison = f"task-{number // 2}"
-    bodies[poison] = "poison"
+    bodies = [f"{chance.uniform(0.0, 1.0):.2f}" for _ in range(number)]
+    bodies[number // 2] = "poison"
     clients = Clients(server, bodies)
     deaths = 0
     deadline = time.monotonic() + sized(fast=150, full=150, soak=400)
@@ -136,10 +146,11 @@ def test_one_that_ends_its_process_is_set_aside_and_all_others_are_answered(serv
         time.sleep(0.1)
     assert deaths <= 6
     (dead,) = dead_letters(server)
-    assert (dead["task_id"], dead["reason"], dead["attempts"]) == (poison, ENDED, 5)
-    for task_id, body in bodies.items():
+    assert (dead["task_id"], dead["reason"], dead["attempts"]) == (f"task-{number // 2}", ENDED, 5)
+    assert len(clients.accepted) == number
+    for task_id, body in clients.accepted.items():
         last = server.task(task_id)["events"][-1]
-        if task_id == poison:
+        if body == "poison":
             assert ENDED in last["data"]
         else:
             assert json.loads(last["data"])["response"] == body
@@ -148,14 +159,13 @@ def test_one_that_ends_its_process_is_set_aside_and_all_others_are_answered(serv
 def test_processes_that_are_killed_set_no_turn_aside(server: ServerProcess) -> None:
     kills = sized(fast=6, full=6, soak=20)
     chance = random.Random(6)
-    bodies = {f"task-{n}": f"{chance.uniform(0.1, 1.5):.2f}" for n in range(40 * kills)}
-    clients = Clients(server, bodies)
+    clients = Clients(server, iter(lambda: f"{random.uniform(0.1, 1.5):.2f}", None))
     for _ in range(kills):
         eventually(lambda: find_tasks(server, status="running"), "turns run")
         time.sleep(chance.uniform(0.0, 2.0))
         server.kill()
         server.start()
-    clients.join(400)
+    clients.finish()
     eventually(lambda: not find_tasks(server, status="running"), "all tasks have ended")
     assert dead_letters(server) == []
-    assert {server.task(task_id)["status"] for task_id in bodies} == {"completed"}
+    assert {server.task(task_id)["status"] for task_id in clients.accepted} == {"completed"}
