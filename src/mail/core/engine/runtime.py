@@ -24,7 +24,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
-from mail.core.task.leases import Lease
+from mail.core.task.leases import Lease, held
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.live import LiveEvent
 from mail.core.task.mailboxes import goes_out
@@ -174,7 +174,7 @@ class Runtime(Wiring):
         """Return which agents take a turn in a task, since when, and on what, as far as this process knows."""
         if not task.is_running:
             return []
-        leases = await self.store.read_leases(task.key, now=self.now())
+        leases = held(await self.store.read_leases(task.key, now=self.now()))
         here = {activity.agent: activity for activity in self.turns.activities(task.key)}
         return [
             describe(mailbox, lease, here.get(mailbox))
@@ -239,5 +239,5 @@ class Runtime(Wiring):
         return await self._recovery.wake_all(quiet_for)
 
     async def expire_overdue(self) -> None:
-        """End the running tasks whose deadline has passed."""
+        """Do what is due: end the running tasks whose deadline has passed, and wake turns whose park is over."""
         await self._recovery.expire_overdue()

@@ -9,6 +9,7 @@ from typing import Any, cast
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
+from mail.core.task.leases import Park
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
@@ -38,6 +39,8 @@ class TurnContext:
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
+        may_park: whether the turn can wait outside of the process, by raising RetryLater.
+        parked: the park that it comes from, if it has been parked.
     """
 
     agent: str = ""
@@ -52,6 +55,8 @@ class TurnContext:
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
+    may_park: bool = False
+    parked: Park | None = None
 
 
 NO_TURN = TurnContext()
