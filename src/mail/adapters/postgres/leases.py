@@ -355,8 +355,8 @@ def decode_lease(stored: str, expires: float, park: str | None) -> Lease:
     """Return the lease that its columns describe."""
     if park is not None:
         return replace(read_park(park), expires=expires)
-    token, *counts = stored.split("#")
-    return Lease(token, expires, *map(int, counts))
+    token, attempt, seq = stored.split("#") if "#" in stored else (stored, "1", "0")
+    return Lease(token, expires, int(attempt), int(seq))
 
 
 def _replaced(row: Row | None) -> Lease | None:
