@@ -104,6 +104,12 @@ CREATE TABLE webhooks (
     record TEXT NOT NULL,
     PRIMARY KEY (caller, id)
 );
+CREATE TABLE exchange_rows (
+    place TEXT NOT NULL,
+    name TEXT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (place, name)
+);
 """
 
 MIGRATIONS: dict[int, str] = {}
@@ -124,6 +130,7 @@ TABLES = (
     "peers",
     "idempotency_keys",
     "webhooks",
+    "exchange_rows",
 )
 
 
