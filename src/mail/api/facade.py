@@ -17,7 +17,7 @@ from copy import copy
 from dataclasses import replace
 from functools import wraps
 from hashlib import sha256
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Self, TypedDict, Unpack, overload
 
 from typing_extensions import TypeVar
@@ -639,9 +639,7 @@ class Swarm(Generic[Output]):
         await self.running.runtime.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
