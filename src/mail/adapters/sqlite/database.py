@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -119,18 +120,7 @@ LONGEST_LOG = 16_384
 `mail.adapters.sqlite.write_ahead_log`).
 """
 
-TABLES = (
-    "tasks",
-    "commits",
-    "checkpoints",
-    "tokens",
-    "sign_in_links",
-    "settings",
-    "peers",
-    "idempotency_keys",
-    "webhooks",
-    "exchange_rows",
-)
+TABLES: tuple[str, ...] = tuple(re.findall(r"CREATE TABLE (\w+)", SCHEMA))
 
 
 def commit_id(task_row: int, seq: int) -> int:
