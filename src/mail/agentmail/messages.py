@@ -7,7 +7,7 @@ message needs it.
 
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -280,17 +280,7 @@ type TypedMessage = (
 Parsed = Annotated[TypedMessage, Field(discriminator="type")]
 
 CLASSES: dict[MessageType, type[TypedMessage]] = {
-    MessageType.BEAD_ACCEPTED: BeadAccepted,
-    MessageType.OFFERING_READY: OfferingReady,
-    MessageType.HELP_REQUEST: HelpRequest,
-    MessageType.HELP_RESPONSE: HelpResponse,
-    MessageType.SPAWN_REQUEST: SpawnRequest,
-    MessageType.SPAWN_ACK: SpawnAck,
-    MessageType.CHECKPOINT: Checkpoint,
-    MessageType.PROGRESS: Progress,
-    MessageType.FAILED: Failed,
-    MessageType.DONE: Done,
-    MessageType.UNKNOWN: Unknown,
+    kind.model_fields["type"].default: kind for kind in get_args(TypedMessage.__value__)
 }
 
 
