@@ -14,6 +14,7 @@ from mail.core.protocol.retry_after import read_retry_after
 from mail.factories.items import MalformedReply
 from mail.factories.models import ModelRequest
 from mail.factories.providers import key_variable, missing_variables, name_hint, provider_of, similar_model
+from mail.factories.rates import limits_of
 from mail.factories.retry import Cause, Failure
 
 FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
@@ -148,10 +149,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _by_status(litellm: Any, error: Exception, status: int, request: ModelRequest) -> Failure:
-    wait = retry_after(_headers(error), datetime.now(UTC))
+    headers = _headers(error)
+    wait = retry_after(headers, datetime.now(UTC))
     codes = [code for each in _chain(error) for code in _codes(litellm, each)]
     if status == 429:
-        return Failure(Cause.QUOTA if QUOTA in codes else Cause.RATE_LIMIT, status, wait)
+        cause = Cause.QUOTA if QUOTA in codes else Cause.RATE_LIMIT
+        return Failure(cause, status, wait, limits=limits_of(headers))
     if status == 404 or NO_SUCH_MODEL in codes:
         similar = similar_model(litellm, request.llm)
         return Failure(Cause.NO_MODEL, status, hint=f". Did you mean {similar!r}?" if similar else "")

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.costs import Usage
+from mail.core.task.permits import PermitGate
 from mail.core.turns.activity import ModelCall
 from mail.core.turns.context import TURN, model_call
 from mail.errors import LONGEST_PARK, ProviderBusy
@@ -50,12 +52,14 @@ async def call_model(
     wire = call_responses if request.uses_responses else call_chat
     until = _deadline()
     begin = asyncio.get_running_loop().time()
-    may_park, parked = _may_park(), TURN.get().parked
-    attempt, kinds = 1, set[tuple[Cause, int | None]]()
-    if may_park and parked is not None:
-        attempt += parked.attempts
+    may_park, turn = _may_park(), TURN.get()
+    attempt, ticket, kinds = 1, 0, set[tuple[Cause, int | None]]()
     if may_park:
         policy = replace(policy, patience=LONGEST_PARK)
+        if turn.parked is not None:
+            attempt, ticket = attempt + turn.parked.attempts, turn.parked.ticket
+    permits, provider = turn.permits, provider_of(litellm, request.llm) or request.llm
+    gate = None if permits is None else permits.gate(request.llm)
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
@@ -66,7 +70,12 @@ async def call_model(
 
         while True:
             try:
+                if gate is not None:
+                    async with _permit(gate, call, provider, attempt, ticket, until, may_park=may_park):
+                        return await _attempt(litellm, wire, request, _left(until), pass_on, call)
                 return await _attempt(litellm, wire, request, _left(until), pass_on, call)
+            except ProviderBusy:
+                raise
             except Exception as error:
                 if _is_ending():
                     raise asyncio.CancelledError from error
@@ -80,6 +89,10 @@ async def call_model(
                 left = None if waits_outside else _left(until)
                 decision = policy.decide(failure, attempt, left, random.random())  # noqa: S311
                 _log(request, failure, error, attempt, policy, decision)
+                if permits is not None and failure.cause is Cause.RATE_LIMIT and failure.status:
+                    after = decision.after if isinstance(decision, Retry) and gate is not None else None
+                    if (wait := failure.retry_after or after) is not None:
+                        await permits.refuse(request.llm, failure.limits, wait)
                 if not isinstance(decision, Retry):
                     seconds = asyncio.get_running_loop().time() - begin
                     raise error_for(
@@ -90,9 +103,9 @@ async def call_model(
             if may_park and (
                 decision.after > SHORT_WAIT or decision.after + policy.least > (_left(until) or 0.0)
             ):
-                raise ProviderBusy(decision.after, provider_of(litellm, request.llm) or request.llm, attempt)
+                raise ProviderBusy(decision.after, provider, attempt)
             await asyncio.sleep(decision.after)
-            attempt += 1
+            attempt, ticket = attempt + 1, 0
 
 
 async def _attempt(
@@ -134,6 +147,35 @@ def read_usage(llm: str, usage: Any) -> Usage:
 
 def _detail(usage: Any, group: str, name: str) -> int:
     return getattr(getattr(usage, group, None), name, None) or 0
+
+
+@asynccontextmanager
+async def _permit(
+    gate: PermitGate,
+    call: ModelCall,
+    provider: str,
+    attempt: int,
+    ticket: int,
+    until: float | None,
+    *,
+    may_park: bool,
+) -> AsyncGenerator[None]:
+    """Wait for a permit, and say what the call has taken. Raises ProviderBusy, or CallFailed if there is no time."""
+    loop = asyncio.get_running_loop()
+    while not (reply := await gate.take(TURN.get().caller, ticket)).may_begin:
+        ticket = reply.ticket
+        call.wait(provider, reply.wait)
+        if may_park and reply.wait > SHORT_WAIT:
+            raise ProviderBusy(reply.wait, provider, attempt - 1, ticket)
+        if (left := _left(until)) is not None and reply.wait >= left:
+            raise CallFailed(Cause.RATE_LIMIT)
+        await asyncio.sleep(reply.wait)
+    await asyncio.sleep(reply.wait)
+    before, begin = call.tokens, loop.time()
+    try:
+        yield
+    finally:
+        await gate.end(call.tokens - before, loop.time() - begin)
 
 
 def _may_park() -> bool:

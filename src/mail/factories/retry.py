@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from mail.core.task.permits import NO_LIMITS, ModelLimits
 from mail.errors import ContextWindowExceeded, ModelAccessDenied, ModelError, ModelRefusal, ModelUnavailable
 
 
@@ -45,6 +46,7 @@ class Failure:
         retry_after: seconds to wait, if the provider requests it.
         place: the address or the provider that was called, without any secret.
         variables: environment variables that are missing, or the one with the rejected key.
+        limits: the limits that the provider has told.
         hint: the end of the error's text: `. Did you mean 'x'?`, or the provider's own codes.
     """
 
@@ -53,6 +55,7 @@ class Failure:
     retry_after: float | None = None
     place: str = ""
     variables: tuple[str, ...] = ()
+    limits: ModelLimits = NO_LIMITS
     hint: str = ""
 
 

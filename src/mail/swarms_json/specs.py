@@ -21,6 +21,7 @@ from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
+from mail.core.task.permits import ModelLimits
 from mail.core.task.swarm import AgentCore, AgentFunction, ToolSource
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
@@ -267,6 +268,12 @@ class SwarmSpec(Spec):
         description="How often the same call of an action may fail with the same error before its agent's turn fails; "
         "0 for no limit, null for the server's setting.",
     )
+    model_limits: dict[str, ModelLimits] = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="The limits of providers, by a model's name or a pattern such as anthropic/*; those of mail.toml "
+        "take precedence.",
+    )
     strict_tools: bool = Field(
         default=False,
         exclude_if=_is_empty,
@@ -306,4 +313,5 @@ class SwarmOptions(TypedDict, total=False):
     """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
     failing_call_limit: int | None
+    model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool

@@ -33,6 +33,7 @@ from mail.core.protocol.quotes import ShownText
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
+from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Store
 from mail.core.task.size import text_size
 from mail.core.task.swarm import (
@@ -150,6 +151,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         pacer: Pacer | None = None,
         *,
         live: LivePublisher,
+        permits: PermitSource | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._agent = swarm.agent(turn.mailbox)
@@ -160,6 +162,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._known = known
         self._histories = histories
         self._builtins = builtins
+        self._permits = permits
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
@@ -333,6 +336,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 activity=self.activity,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
+                permits=self._permits,
             )
         )
         if self._stopped_by is not None:

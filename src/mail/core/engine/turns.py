@@ -288,6 +288,7 @@ class Turns:
             wiring.caller_limits.task_bytes,
             wiring.pacer,
             live=self.live,
+            permits=wiring.permits,
         )
 
     def execute(

@@ -303,6 +303,21 @@ class ModelCall(Span):
         """Whether somebody wants the pieces of the reply."""
         return self._activity is not None and self._activity.wants_deltas
 
+    @property
+    def tokens(self) -> int:
+        """The tokens that it has read and written so far."""
+        return 0 if self._usage is None else self._usage.tokens
+
+    def wait(self, provider: str, seconds: float) -> None:
+        """Report that the provider takes the call only in so many seconds."""
+        if (activity := self._activity) is None:
+            return
+        extra = {**self._facts(), "on": provider, "seconds": _rounded(seconds)}
+        text = f"agent {activity.agent} waits for {provider}, {seconds:.0f} s"
+        self._last = activity.event(LiveKind.MODEL_CALL_WAITS, activity.next(), activity.time(), text, extra)
+        if activity.is_watched:
+            activity.publish(self._last)
+
     def retry(self, reason: str, after: float) -> None:
         """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
         self.attempts += 1

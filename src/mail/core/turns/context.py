@@ -10,6 +10,7 @@ from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
 from mail.core.task.leases import Park
+from mail.core.task.permits import PermitSource
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
@@ -41,6 +42,7 @@ class TurnContext:
         deps: the dependencies of the swarm whose action runs.
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
+        permits: keep the limits of models; None if nobody does.
     """
 
     agent: str = ""
@@ -57,6 +59,7 @@ class TurnContext:
     deps: Any = None
     may_park: bool = False
     parked: Park | None = None
+    permits: PermitSource | None = None
 
 
 NO_TURN = TurnContext()
