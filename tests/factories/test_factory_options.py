@@ -109,7 +109,10 @@ async def test_keys_by_reference(stub: LLMStub, monkeypatch: pytest.MonkeyPatch)
         ("fallbacks", "use fallback"),
         ("context_window_fallbacks", "use fallback"),
         ("max_budget", "a budget, or set one for its caller in [server.budgets]"),
-        ("guardrails", "needs_approval; if llm is called through litellm's proxy, name its guardrails in extra_body"),
+        (
+            "guardrails",
+            "needs_approval; if llm is called through litellm's proxy, name its guardrails in extra_body",
+        ),
         ("routing_strategy", "no router"),
         ("keepalive_seconds", "only litellm's proxy"),
     ],

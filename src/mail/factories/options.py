@@ -58,7 +58,7 @@ _ROUTER = {
         allow_client_keepalive_override configurable_clientside_auth_params keepalive_seconds max_file_size_mb
     """),
 }
-"""Options of litellm's router and proxy, which do nothing in a call, or do here what MAIL does, by what to use instead."""
+"""Options of litellm's router and proxy, which do nothing in a call or compete with MAIL, by what to use instead."""
 
 RESERVED: Mapping[str, str] = MappingProxyType(
     {

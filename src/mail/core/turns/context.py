@@ -1,6 +1,9 @@
 """The context of the running code: its task, and what a running turn lends to the code that it calls."""
 
 import json
+from asyncio import Timeout
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
@@ -38,6 +41,7 @@ class TurnContext:
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
+        time_limit: that of the attempt at the current action.
     """
 
     agent: str = ""
@@ -52,6 +56,7 @@ class TurnContext:
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
+    time_limit: Timeout | None = None
 
 
 NO_TURN = TurnContext()
@@ -112,6 +117,16 @@ def idempotency_key() -> str:
     message = (turn.agent, turn.message_seq, turn.message_id)
     identity = (turn.caller, CURRENT_TASK.get(), *message, turn.call_place, turn.call_id)
     return sha256(json.dumps(identity).encode()).hexdigest()
+
+
+@contextmanager
+def lend_time_limit(limit: Timeout) -> Iterator[None]:
+    """Lend the time limit of an attempt at an action to the code that runs it."""
+    token = TURN.set(replace(TURN.get(), time_limit=limit))
+    try:
+        yield
+    finally:
+        TURN.reset(token)
 
 
 def lend_deps(deps: Any) -> None:
