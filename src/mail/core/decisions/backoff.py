@@ -7,4 +7,4 @@ def delay_after(attempt: int, chance: float, *, first: float = 1.0, longest: flo
     Delays double from `first` to `longest` seconds, minus up to a half by `chance`, a number in [0, 1), so that calls
     which failed together aren't repeated together.
     """
-    return min(first * 2 ** (attempt - 1), longest) * (1 - 0.5 * chance)
+    return min(first * 2.0 ** (attempt - 1), longest) * (1 - 0.5 * chance)

@@ -59,7 +59,7 @@ class ActionThreads:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
         turn = TURN.get()
-        work = partial(_perform, loop, outcome, partial(function, *arguments))
+        work: Callable[[], None] = partial(_perform, loop, outcome, partial(function, *arguments))
         if turn.time_limit is not None:
             work = _timed(loop, outcome, turn.time_limit, work)
         job = _Job(turn.caller, partial(copy_context().run, work))
