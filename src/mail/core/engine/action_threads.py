@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from typing import Any
 
 from mail.core.engine.fairness import RoundRobin, Shares
-from mail.core.turns.context import TURN
+from mail.core.turns.context import TURN, TimeLimit
 
 DEFAULT_SIZE = 64
 
@@ -113,7 +113,7 @@ def _perform(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[Any], work
 def _timed(
     loop: asyncio.AbstractEventLoop,
     outcome: asyncio.Future[Any],
-    limit: asyncio.Timeout,
+    limit: TimeLimit,
     work: Callable[[], None],
 ) -> Callable[[], None]:
     """Suspend a time limit; return the work with its beginning."""

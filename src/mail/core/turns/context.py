@@ -1,13 +1,12 @@
 """The context of the running code: its task, and what a running turn lends to the code that it calls."""
 
 import json
-from asyncio import Timeout
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
@@ -23,6 +22,18 @@ CURRENT_TRACE: ContextVar[str] = ContextVar("CURRENT_TRACE", default="")
 """The W3C `traceparent` of the current request; empty if it has none."""
 
 NOTHING_PROVIDED = ProvidedTools()
+
+
+class TimeLimit(Protocol):
+    """A time limit that can be moved, as asyncio's `Timeout`; the times are those of the event loop's clock."""
+
+    def when(self) -> float | None:
+        """Return the end of the time; None for never."""
+        ...
+
+    def reschedule(self, when: float | None, /) -> None:
+        """Move the end."""
+        ...
 
 
 @value(kw_only=True)
@@ -56,7 +67,7 @@ class TurnContext:
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
-    time_limit: Timeout | None = None
+    time_limit: TimeLimit | None = None
 
 
 NO_TURN = TurnContext()
@@ -120,7 +131,7 @@ def idempotency_key() -> str:
 
 
 @contextmanager
-def lend_time_limit(limit: Timeout) -> Iterator[None]:
+def lend_time_limit(limit: TimeLimit) -> Iterator[None]:
     """Lend the time limit of an attempt at an action to the code that runs it."""
     token = TURN.set(replace(TURN.get(), time_limit=limit))
     try:
