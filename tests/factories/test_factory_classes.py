@@ -437,7 +437,7 @@ def test_one_process_may_have_several_event_loops(stub: LLMStub) -> None:
 
 
 async def _ask(dialect: Dialect) -> None:
-    from mail.factories.models import close_clients
+    from mail.factories.ports import close_clients
 
     await supervisor(dialect)([prompt()])
     await close_clients()
