@@ -27,7 +27,7 @@ OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA
 NOISE: Mapping[str, type[Warning]] = MappingProxyType(
     {
         "Pydantic serializer warnings": UserWarning,
-        "Item '.*' on TypedDict class": UserWarning,
+        "Items? '.*' on TypedDict class": UserWarning,
         "coroutine 'BaseLLMHTTPHandler": RuntimeWarning,
     }
 )

@@ -82,10 +82,11 @@ class Model:
 def find_model(llm: str) -> Model | None:
     """Return the entry of a model; None if the table lacks it."""
     models = _models()
-    llm = without_routes(llm)
-    provider, slash, name = llm.partition("/")
+    provider, slash, name = without_routes(llm).partition("/")
     if not slash:
-        return _model(next((models[each][llm] for each in WITHOUT_PREFIX if llm in models[each]), None))
+        name = provider
+        owners = (each for each in WITHOUT_PREFIX if any(known in models[each] for known in _names("", name)))
+        provider = next(owners, "")
     rows = models.get(ALIASES.get(provider, provider), {})
     return _model(next((rows[each] for each in _names(provider, name) if each in rows), None))
 
