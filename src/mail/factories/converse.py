@@ -124,7 +124,8 @@ def _thinking_fields(request: ModelRequest, thinking: Mapping[str, Any]) -> dict
 
 
 def _tools(request: ModelRequest, choice: ToolChoice) -> dict[str, Any]:
-    functions = [tool["function"] for tool in make_tools(filter(is_function, request.tools), "completions")]
+    offered = [tool for tool in request.tools if is_function(tool)]
+    functions = [tool["function"] for tool in make_tools(offered, "completions")]
     tools = [
         {
             "toolSpec": {

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -191,8 +191,8 @@ class Converse:
         headers = {"content-type": "application/json", **(request.options.get("extra_headers") or {})}
         if key := request.options.get("api_key") or os.environ.get(KEY_VARIABLE):
             return {**headers, "authorization": f"Bearer {key}"}
-        from botocore.auth import SigV4Auth
-        from botocore.awsrequest import AWSRequest
+        from botocore.auth import SigV4Auth  # type: ignore[import-untyped]
+        from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 
         signed = AWSRequest("POST", url, data=body, headers=headers)
         SigV4Auth(await self._frozen(request.options), SERVICE, region).add_auth(signed)
@@ -200,12 +200,12 @@ class Converse:
 
     async def _frozen(self, options: Mapping[str, Any]) -> Any:
         """Return the current credentials. Only fetching them takes a thread: some are renewed over the network."""
-        from botocore.credentials import Credentials, RefreshableCredentials
+        from botocore.credentials import Credentials, RefreshableCredentials  # type: ignore[import-untyped]
 
         if own := options.get("aws_access_key_id"):
             return Credentials(own, options.get("aws_secret_access_key"), options.get("aws_session_token"))
         profile = options.get("aws_profile_name")
-        found = self._identities.get(profile)
+        found: Any = self._identities.get(profile)
         if found is None:
             found = await asyncio.to_thread(self._find_identity, profile)
         if isinstance(found, RefreshableCredentials) and found.refresh_needed():
@@ -213,7 +213,7 @@ class Converse:
         return found.get_frozen_credentials()
 
     def _find_identity(self, profile: str | None) -> Any:
-        from botocore.session import Session
+        from botocore.session import Session  # type: ignore[import-untyped]
 
         with self._lock:
             if profile not in self._identities:
@@ -269,9 +269,9 @@ def _region(llm: str, options: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------------- responses
 
 
-async def _events(response: Any) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def _events(response: Any) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
     """Yield the kind and the data of each event of a stream. Raises Refused for an error among them, CallFailed."""
-    from botocore.eventstream import EventStreamBuffer, ParserError
+    from botocore.eventstream import EventStreamBuffer, ParserError  # type: ignore[import-untyped]
 
     buffer = EventStreamBuffer()
     async for chunk in response.aiter_bytes():

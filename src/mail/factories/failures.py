@@ -78,16 +78,20 @@ def of_connection(error: Exception) -> Failure | None:
             if isinstance(each, ssl.SSLError) and not isinstance(each, _BROKEN_OFF):
                 reason = getattr(each, "verify_message", None) or each.reason or type(each).__name__
                 return Failure(Cause.TLS, hint=reason)
-    causes = (
-        (socket.gaierror, Cause.UNKNOWN_HOST),
-        (ConnectionRefusedError, Cause.REFUSED),
-        (_kinds("TimeoutException"), Cause.TIMEOUT),
-        (
-            (ConnectionError, ssl.SSLError, *_kinds("TransportError", "APIConnectionError")),
-            Cause.CONNECTION,
-        ),
+    lost: tuple[type[BaseException], ...] = (
+        ConnectionError,
+        ssl.SSLError,
+        *_kinds("TransportError", "APIConnectionError"),
     )
-    return next((Failure(cause) for kind, cause in causes for each in raised if isinstance(each, kind)), None)
+    causes: tuple[tuple[tuple[type[BaseException], ...], Cause], ...] = (
+        ((socket.gaierror,), Cause.UNKNOWN_HOST),
+        ((ConnectionRefusedError,), Cause.REFUSED),
+        (_kinds("TimeoutException"), Cause.TIMEOUT),
+        (lost, Cause.CONNECTION),
+    )
+    return next(
+        (Failure(cause) for kinds, cause in causes for each in raised if isinstance(each, kinds)), None
+    )
 
 
 def of_status(

@@ -120,14 +120,13 @@ def _names(provider: str, name: str) -> Iterator[str]:
 def _model(row: list[Any] | None) -> Model | None:
     if row is None:
         return None
-    window, first, second, read, write, traits, reasoning, tiers = (*row, *[None] * (8 - len(row)))
-    rates = [Rates(0, first, second, read, write)]
+    padding: list[Any] = [None] * (8 - len(row))
+    window, *usual, traits, reasoning, tiers = row + padding
+    rates = [Rates(0, *usual)]
     for above, *prices in tiers or ():
-        higher = (
-            new if new is not None else old
-            for new, old in zip(prices, (first, second, read, write), strict=True)
+        rates.append(
+            Rates(above, *(old if new is None else new for new, old in zip(prices, usual, strict=True)))
         )
-        rates.append(Rates(above, *higher))
     return Model(window, tuple(rates), traits or "", reasoning)
 
 
