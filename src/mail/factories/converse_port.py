@@ -240,8 +240,8 @@ def _refuse_options(options: Mapping[str, Any]) -> list[str]:
 def _destination(request: ModelRequest) -> Destination:
     """Return where a call goes. Raises AgentUnavailable without a region."""
     options = request.options
-    parts = request.llm.removeprefix("bedrock/").removeprefix("converse/").split("/")
-    model = "/".join(parts[1:] if _REGION.fullmatch(parts[0]) else parts)
+    segments = request.llm.removeprefix("bedrock/").removeprefix("converse/").split("/")
+    model = "/".join(segments[1:] if _REGION.fullmatch(segments[0]) else segments)
     region = _region(request.llm, options)
     own = options.get("aws_bedrock_runtime_endpoint") or options.get("api_base") or options.get("base_url")
     own = own or next((found for name in ADDRESSES if (found := os.environ.get(name))), None)
