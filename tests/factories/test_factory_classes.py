@@ -418,7 +418,7 @@ def test_without_litellm_agents_say_what_to_install() -> None:
         "sys.modules['litellm'] = None\n"
         "from mail.factories import LiteLLMAgentFunction, preload\n"
         "preload()\n"
-        "agent = LiteLLMAgentFunction(name='s', comm_targets=[], llm='openai/gpt-5-mini')\n"
+        "agent = LiteLLMAgentFunction(name='s', comm_targets=[], llm='gemini/gemini-2.5-pro')\n"
         "try: asyncio.run(agent([]))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
