@@ -241,7 +241,7 @@ def _check_tools(sent: Mapping[str, Any]) -> None:
     names = [tool["toolSpec"]["name"] for tool in config["tools"]]
     require(len(names) == len(set(names)), "tools: Tool names must be unique.")
     choice = config.get("toolChoice", {})
-    require("tool" not in choice or choice["tool"]["name"] in names, "toolChoice: there is no such tool")
+    require("tool" not in choice or choice["tool"]["name"] in names, "toolChoice: unknown tool")
     thinking = (sent.get("additionalModelRequestFields") or {}).get("thinking") or {}
     if thinking.get("type") != "enabled":
         return
