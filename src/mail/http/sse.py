@@ -79,18 +79,15 @@ def stream_events(
 
     Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
     request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
-    Raises RateLimited if the caller reads too many streams.
     """
     from sse_starlette import EventSourceResponse
 
     service = service_of(request)
-    holding = service.holding(request)
-    holding.open_stream()
     return EventSourceResponse(
         _while_stored(
             _frames(
                 service,
-                holding,
+                service.holding(request),
                 key,
                 after,
                 until_answer_to,

@@ -9,11 +9,14 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from mail.core.engine.watch import LONG_POLL
+from fastapi import Request
+
+from mail.core.engine.watch import LONG_POLL, read_timeline
 from mail.core.task.task import TaskKey
+from mail.http.account import Holding
 from mail.http.openai.output import Echo, JSONObject, Work, describe
 from mail.http.openai.submission import ResponseId
-from mail.http.service import Service
+from mail.http.service import Service, service_of
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE, encode
 
 if TYPE_CHECKING:  # as in `mail.http.sse`
@@ -36,7 +39,7 @@ async def await_end(service: Service, key: TaskKey, generation: int, seconds: fl
 
 
 def stream_response(
-    service: Service,
+    request: Request,
     key: TaskKey,
     response_id: ResponseId,
     echo: Echo,
@@ -51,8 +54,9 @@ def stream_response(
     """
     from sse_starlette import EventSourceResponse
 
+    service = service_of(request)
     return EventSourceResponse(
-        _frames(service, key, response_id, echo, seconds, starting_after),
+        _frames(service, service.holding(request), key, response_id, echo, seconds, starting_after),
         headers={**HEADERS, **(headers or {})},
         ping=service.heartbeat,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -61,6 +65,7 @@ def stream_response(
 
 async def _frames(
     service: Service,
+    holding: Holding,
     key: TaskKey,
     response_id: ResponseId,
     echo: Echo,
@@ -75,14 +80,14 @@ async def _frames(
                 yield encode(event["type"], {**event, "sequence_number": number})
 
     store = service.runtime.store
-    begun = Work.of(await store.read_events(key), response_id.generation).at_first()
+    begun = await Work.of(read_timeline(store, key, holding), response_id.generation, at_first=True)
     response = describe(response_id, echo, begun)
     first = [{"type": kind, "response": response} for kind in ("response.created", "response.in_progress")]
     for frame in frames(iter(first)):
         yield frame
     if not await await_end(service, key, response_id.generation, seconds):
         return
-    work = Work.of(await store.read_events(key), response_id.generation)
+    work = await Work.of(read_timeline(store, key, holding), response_id.generation)
     response = describe(response_id, echo, work)
     items = chain.from_iterable(_item_events(item, index) for index, item in enumerate(response["output"]))
     last = {"type": f"response.{response['status']}", "response": response}
