@@ -32,7 +32,7 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, Leases, decode_lease, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events
+from mail.adapters.shared.codec import decode_events, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -42,6 +42,7 @@ from mail.adapters.shared.snapshots import (
     message_of,
     take_snapshot,
 )
+from mail.core.engine.pacing import Pacer
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
@@ -80,6 +81,7 @@ class PostgresStore:
         self._notifier = notifier
         self.turns = Leases(postgres, clock)
         self.ahead = Ahead(notifier)
+        self._pacer = Pacer()
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -331,7 +333,7 @@ class PostgresStore:
                 "limit": limit + 1,
             },
         )
-        return _page(rows, limit)
+        return await self._page(rows, limit)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
@@ -341,7 +343,11 @@ class PostgresStore:
             " AND born < %(cursor)s ORDER BY born DESC LIMIT %(limit)s",
             {"instance": instance, "cursor": read_cursor(cursor), "limit": limit + 1},
         )
-        return _page(rows, limit)
+        return await self._page(rows, limit)
+
+    async def _page(self, rows: list[Row], limit: int) -> TaskPage:
+        tasks = [each async for each in read_tasks(rows[:limit], self._pacer)]
+        return make_page(tasks, [born for born, _ in rows], limit)
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = await self._sql.fetch(
@@ -351,10 +357,11 @@ class PostgresStore:
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
             {"since": quiet_since, "now": self.turns.from_now(now)},
         )
+        tasks = read_tasks(((leased, state) for state, leased in rows), self._pacer)
         return [
             wake_up
-            for state, leased in rows
-            for wake_up in wake_ups(read_task(state))
+            async for leased, task in tasks
+            for wake_up in wake_ups(task)
             if wake_up.mailbox not in leased
         ]
 
@@ -422,8 +429,3 @@ class PostgresStore:
         if not rows:
             await self._seq(key)
         return rows
-
-
-def _page(rows: list[Row], limit: int) -> TaskPage:
-    tasks = [read_task(state) for _, state in rows[:limit]]
-    return make_page(tasks, [str(born) for born, _ in rows], limit)
