@@ -8,14 +8,12 @@ deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from time import time
 from typing import LiteralString
-
-from pydantic_core import to_json
 
 from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
@@ -199,14 +197,6 @@ class PostgresStore:
                 LAST_TURN if upto is None else upto,
             )
         )
-
-    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        ((size,),) = await self._sql.fetch(
-            "SELECT coalesce(sum(octet_length(history)), 0) FROM mail.commits"
-            " WHERE task = %s AND n <= (%s::jsonb ->> agent)::integer",
-            (task_number(key), to_json(portions).decode()),
-        )
-        return int(size)
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)

@@ -12,7 +12,7 @@ import asyncio
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -269,20 +269,6 @@ class SQLiteStore:
             (before, after, upto, portions),
         )
         return len(copied)
-
-    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        (after, end), size = _all((await self._get(key)).row), 0
-        while True:
-            rows = self._read(
-                "SELECT id, CASE WHEN n <= (SELECT value FROM json_each(?) WHERE key = agent) THEN length(history)"
-                " ELSE 0 END FROM commits WHERE id > ? AND id < ? AND agent IS NOT NULL ORDER BY id LIMIT ?",
-                (to_json(portions).decode(), after, end, SCANNED_AT_ONCE),
-            )
-            if not rows:
-                return size
-            size += sum(length for _, length in rows)
-            after = rows[-1][0]
-            await asyncio.sleep(0)
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
         cached, columns = self._target(change), index_columns(change.task)
