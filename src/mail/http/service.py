@@ -1,8 +1,9 @@
 """The service behind the routes: a swarm's runtime and its settings, as wired by `bootstrap`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,6 +17,7 @@ from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value, value
 from mail.core.task.limits import NO_BUDGET, Budget
+from mail.errors import MAILError, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
 from mail.http.rates import RateLimiter
@@ -62,6 +64,55 @@ class _Wait(AbstractAsyncContextManager[None]):
     ) -> None:
         self._waits.discard(self._timeout)
         await self._timeout.__aexit__(kind, error, trace)
+
+
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of the keys of open streams, which the authenticator caches."""
+
+
+class OpenStreams:
+    """Ends the streams whose keys are refused meanwhile: one task checks all keys while any stream is open."""
+
+    def __init__(self) -> None:
+        self._streams: defaultdict[str, set[StopSignal]] = defaultdict(set)
+        self._checks: asyncio.Task[None] | None = None
+        self._wake_up = asyncio.Event()
+
+    @asynccontextmanager
+    async def watched(self, authenticator: Authenticator, bearer: str) -> AsyncGenerator[StopSignal]:
+        """Yield the signal that the key of a stream is refused."""
+        signal = StopSignal()
+        self._streams[bearer].add(signal)
+        if self._checks is None:
+            self._checks = asyncio.create_task(self._check(authenticator))
+        try:
+            yield signal
+        finally:
+            self._streams[bearer].remove(signal)
+            if not self._streams[bearer]:
+                del self._streams[bearer]
+            if not self._streams and self._checks is not None:
+                self._checks.cancel()
+                self._checks = None
+
+    def check_now(self) -> None:
+        """Check all keys, as one was revoked."""
+        self._wake_up.set()
+
+    async def _check(self, authenticator: Authenticator) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._wake_up.wait()
+            self._wake_up.clear()
+            for bearer in list(self._streams):
+                try:
+                    await authenticator.authenticate(bearer)
+                except Unauthenticated:
+                    for signal in self._streams.get(bearer, ()):
+                        signal.set()
+                except MAILError:  # it can't be checked now
+                    continue
 
 
 PAGE_BYTES = 16 * 1024 * 1024
@@ -132,6 +183,7 @@ class Service:
         documents: everything that is stored besides tasks.
         started: start of the server, in seconds since the epoch.
         max_body_bytes: size limit of request bodies.
+        open_streams: ends streams whose keys are refused.
         heartbeat: seconds of silence after which a stream sends a ping.
         debug: whether to serve the endpoints for developers.
         stopping: set when the server begins to shut down, before it waits for open connections.
@@ -161,6 +213,7 @@ class Service:
     heartbeat: float = 15.0
     debug: bool = False
     stopping: StopSignal = field(default_factory=StopSignal)
+    open_streams: OpenStreams = field(default_factory=OpenStreams)
     time_left: Callable[[Request], float | None] = unlimited
     stream_url: str = ""
     issues_tokens: bool = True
@@ -192,6 +245,11 @@ class Service:
     def holding(self, request: Request) -> Holding:
         """Return what a request holds."""
         return self.account.holding(request, self.runtime.pacer)
+
+    def revoke(self) -> None:
+        """Check every key again, at once those of open streams, as one was revoked."""
+        self.forget_keys()
+        self.open_streams.check_now()
 
     async def refresh(self) -> None:
         """Switch to the most recently loaded swarm, which an admin may have loaded through another process."""
