@@ -1,6 +1,7 @@
 """The service behind the routes: a swarm's runtime and its settings, as wired by `bootstrap`."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -21,6 +22,8 @@ from mail.errors import MAILError, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
 from mail.http.rates import RateLimiter
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from mail.swarms_json.current import CurrentSwarm
@@ -76,7 +79,7 @@ class OpenStreams:
     def __init__(self) -> None:
         self._streams: defaultdict[str, set[StopSignal]] = defaultdict(set)
         self._checks: asyncio.Task[None] | None = None
-        self._wake_up = asyncio.Event()
+        self._wake_up: asyncio.Event | None = None
 
     @asynccontextmanager
     async def watched(self, authenticator: Authenticator, bearer: str) -> AsyncGenerator[StopSignal]:
@@ -84,7 +87,8 @@ class OpenStreams:
         signal = StopSignal()
         self._streams[bearer].add(signal)
         if self._checks is None:
-            self._checks = asyncio.create_task(self._check(authenticator))
+            self._wake_up = asyncio.Event()
+            self._checks = asyncio.create_task(self._check(authenticator, self._wake_up))
         try:
             yield signal
         finally:
@@ -97,22 +101,24 @@ class OpenStreams:
 
     def check_now(self) -> None:
         """Check all keys, as one was revoked."""
-        self._wake_up.set()
+        if self._wake_up is not None:
+            self._wake_up.set()
 
-    async def _check(self, authenticator: Authenticator) -> None:
+    async def _check(self, authenticator: Authenticator, wake_up: asyncio.Event) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
-                    await self._wake_up.wait()
-            self._wake_up.clear()
+                    await wake_up.wait()
+            wake_up.clear()
             for bearer in list(self._streams):
                 try:
                     await authenticator.authenticate(bearer)
                 except Unauthenticated:
                     for signal in self._streams.get(bearer, ()):
                         signal.set()
-                except MAILError:  # it can't be checked now
-                    continue
+                except Exception as error:  # the outermost loop
+                    if not isinstance(error, MAILError):  # else it can't be checked now
+                        logger.exception("the key of a stream can't be checked")
 
 
 PAGE_BYTES = 16 * 1024 * 1024
