@@ -140,7 +140,9 @@ class TaskReader:
         """Return whether the item counts as deleted."""
         return DELETING in item or is_expired(item, self.now())
 
-    async def history(self, key: TaskKey, agent: str, after: int = 0, upto: int | None = None) -> History:
+    async def read_history(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> History:
         """Return an agent's history after its `after`-th part, up to its `upto`-th if given. Raises TaskNotFound."""
         end = history_end(agent) if upto is None else history_key(agent, upto + 1)
         items = await self._proven(await self._items(key, history_key(agent, after + 1), end))
@@ -162,7 +164,7 @@ class TaskReader:
             [item for item in page if history_number(item) <= upto and not self.is_gone(item)]
         )
 
-    async def commit(self, key: TaskKey, at: int) -> Commit:
+    async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with an event. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         item = await self._commit_at(key, at)
         events = await self._batch(item)
@@ -180,7 +182,7 @@ class TaskReader:
             raise SnapshotExpired
         return {**commit, "started": present["started"]}
 
-    async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         commit = await self._commit_at(key, at)
         if (await self._batch(commit))[0].seq > at:
@@ -241,8 +243,8 @@ class TaskReader:
             await self._clear_away(found, task)
         return None
 
-    async def inbox(
-        self, key: TaskKey, after: InboxEntry | None = None, max_bytes: int | None = None
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
     ) -> list[InboxEntry]:
         """Return waiting mail, by (tier, seq, mailbox) (`Store.read_inbox`). Raises TaskNotFound."""
         present = await self._item(key)
@@ -272,8 +274,8 @@ class TaskReader:
     async def mail(self, mailbox: str, item: Item) -> InboxEntry:
         return decode_mail(mailbox, item, await self.text(item["message"]))
 
-    async def events(
-        self, key: TaskKey, after: int, limit: int | None = None, max_bytes: int | None = None
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
     ) -> list[Event]:
         """Return the first events after `after` (`Store.read_events`), without a gap. Raises TaskNotFound.
 

@@ -50,6 +50,7 @@ from mail.errors import AgentUnavailable, StoreError, TaskFull
 
 logger = logging.getLogger(__name__)
 
+
 @value
 class TurnPolicy[T: Turn]:
     """The rules for agents' turns that depend on the mode of their task.
