@@ -336,7 +336,8 @@ class PostgresStore:
         return await self._page(rows, limit)
 
     async def _page(self, rows: list[Row], limit: int) -> TaskPage:
-        tasks = [each async for each in read_tasks(rows[:limit], self._pacer)]
+        states: list[tuple[int, str]] = [(born, state) for born, state in rows[:limit]]
+        tasks = [each async for each in read_tasks(states, self._pacer)]
         return make_page(tasks, [born for born, _ in rows], limit)
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
