@@ -291,7 +291,6 @@ class TestMemory:
             assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
             await store.commit(make.change(turn.task, turn=turn))
 
-
     async def test_a_task_changes_while_its_mail_is_looked_for(
         self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
