@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from mail.core.task.costs import Usage
 from mail.core.turns.activity import ModelCall
 from mail.core.turns.context import TURN, model_call
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import Prefixes, describe
 from mail.factories.chat import call_chat
 from mail.factories.failures import CallFailed, classify
 from mail.factories.items import MalformedReply, assemble
@@ -29,6 +30,8 @@ RESERVE_SECONDS = 1.0
 
 SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
+
+_prefixes = Prefixes()
 
 Wire = Callable[[Any, ModelRequest, float | None, OnPiece, AnswerReader], Awaitable[ModelReply]]
 
@@ -82,10 +85,15 @@ async def _attempt(
     longest = request.timeout or ATTEMPT_SECONDS
     seconds = longest if left is None else min(longest, left)
     answer = AnswerReader(call)
+    sent = describe(request) if request.cache_key is not None and TURN.get().agent else None
     async with asyncio.timeout(seconds):
         reply = await wire(litellm, request, seconds, on_piece, answer)
     answer.read()
-    call.report(read_usage(request.llm, reply.usage))
+    usage = read_usage(request.llm, reply.usage)
+    call.report(usage)
+    if sent is not None and request.cache_key is not None:
+        now = asyncio.get_running_loop().time()
+        _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
     try:
         text, calls = assemble(reply.entries, request.tool_format)
     except MalformedReply as error:
@@ -97,6 +105,20 @@ async def _attempt(
     return text, calls
 
 
+def _report_break(request: ModelRequest, usage: Usage, changes: Sequence[str], call: ModelCall) -> None:
+    """Report what kept the call from reading the prefix that the previous one had cached, if anything."""
+    if changes:
+        call.broken_prefix = tuple(changes)
+        logger.warning(
+            "%s: the cached prompt of agent %s was not read, since its %s changed: %d of %d input tokens are cached",
+            request.llm,
+            TURN.get().agent,
+            " and ".join(changes),
+            usage.cached_tokens,
+            usage.input_tokens,
+        )
+
+
 def read_usage(llm: str, usage: Any) -> Usage:
     """Convert litellm's `Usage` of one call, and add its price."""
     if usage is None:
@@ -106,6 +128,7 @@ def read_usage(llm: str, usage: Any) -> Usage:
         calls=1,
         input_tokens=usage.prompt_tokens or 0,
         cached_tokens=_detail(usage, "prompt_tokens_details", "cached_tokens"),
+        cache_write_tokens=_detail(usage, "prompt_tokens_details", "cache_write_tokens"),
         output_tokens=usage.completion_tokens or 0,
         reasoning_tokens=_detail(usage, "completion_tokens_details", "reasoning_tokens"),
         cost=cost or 0.0,

@@ -23,6 +23,7 @@ _STREAM = "use stream_tokens"
 _TOOLS = "use actions=[…], and mcp for the tools of MCP servers"
 _CHOICE = "use default_tool_choice"
 _MAX_TOKENS = "use max_tokens"
+_CACHING = 'prompts are cached by default (docs/caching.md); cache="off" turns that off'
 
 RESERVED: Mapping[str, str] = MappingProxyType(
     {
@@ -47,6 +48,8 @@ RESERVED: Mapping[str, str] = MappingProxyType(
         "background": "an agent waits for the reply",
         "include": "reasoning is always included",
         "n": "an agent takes one reply",
+        "enable_prompt_caching": _CACHING,
+        "cache_control_injection_points": _CACHING,
         "num_retries": _RETRIES,
         "max_retries": _RETRIES,
     }
@@ -95,10 +98,10 @@ DESTINATION = _words("api_base base_url api_key timeout extra_headers extra_body
 
 CONNECTION = DESTINATION | _words("""
     allow_client_keepalive_override allowed_model_region allowed_openai_params assistant_continue_message azure
-    base_model bos_token cache cache_key caching caching_groups client_id client_secret
+    base_model bos_token cache_key caching caching_groups client_id client_secret
     configurable_clientside_auth_params context_window_fallback_dict custom_llm_provider custom_prompt_dict
     data_residency deployment_id disable_add_transform_inline_image_block drop_params enable_json_schema_validation
-    enable_prompt_caching ensure_alternating_roles eos_token fallbacks fastest_response final_prompt_value
+    ensure_alternating_roles eos_token fallbacks fastest_response final_prompt_value
     force_timeout guardrails headers hf_model_name keepalive_seconds litellm_credential_name
     litellm_disabled_callbacks litellm_metadata litellm_request_debug litellm_session_id litellm_system_prompt
     litellm_trace_id log_client_error_tracebacks max_agentic_loops merge_reasoning_content_in_choices mock_response

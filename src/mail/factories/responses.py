@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import key_arguments
 from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
@@ -44,9 +45,10 @@ async def call_responses(
 def responses_arguments(request: ModelRequest) -> dict[str, Any]:
     """Return the arguments of the call."""
     arguments: dict[str, Any] = {
-        "input": to_responses(read_history(request.history)),
+        "input": to_responses(read_history(request.history, request.notes)),
         "stream": request.streams,
         "store": False,
+        **key_arguments(request),
     }
     if request.system:
         arguments["instructions"] = request.system
@@ -179,7 +181,8 @@ def _usage(litellm: Any, usage: Any) -> Any:
         completion_tokens=written,
         total_tokens=read + written,
         prompt_tokens_details={
-            "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+            name: (usage.get("input_tokens_details") or {}).get(name) or 0
+            for name in ("cached_tokens", "cache_write_tokens")
         },
         completion_tokens_details={
             "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
