@@ -31,7 +31,9 @@ MODEL = "openai/gpt-5-mini"
 
 
 def supervise(view: View) -> list[Call]:
-    one = Usage(calls=1, input_tokens=100, cached_tokens=40, cache_write_tokens=50, output_tokens=7, cost=0.25)
+    one = Usage(
+        calls=1, input_tokens=100, cached_tokens=40, cache_write_tokens=50, output_tokens=7, cost=0.25
+    )
     report_usage(one, MODEL)
     if view.mail.sender == "worker":
         return [complete("secret answer")]
