@@ -188,7 +188,7 @@ def bedrock(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[dict[st
 
 
 async def test_bedrock_gets_cache_points(bedrock: tuple[str, list[dict[str, Any]]]) -> None:
-    """Through litellm, behind the system prompt, the previous input and this one."""
+    """Behind the system prompt, the previous input and this one."""
     url, bodies = bedrock
     agent = LiteLLMSupervisorFunction(
         name="a",

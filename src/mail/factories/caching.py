@@ -17,6 +17,7 @@ from mail.core.task.costs import Usage
 from mail.factories.history import Note, Reply, Section
 from mail.factories.items import Entry, is_assistant
 from mail.factories.models import ModelRequest
+from mail.factories.providers import provider_of
 
 LIFE_SECONDS = 300.0
 """Seconds for which providers keep a prefix at least, since it was written or read."""
@@ -24,7 +25,7 @@ LIFE_SECONDS = 300.0
 MANY = 4096
 """Agents of tasks of which a process knows what their latest call sent; about 1 MiB."""
 
-MARKING = frozenset({"anthropic", "azure_ai", "bedrock", "openrouter", "vertex_ai"})
+MARKING = frozenset({"anthropic", "azure_ai", "bedrock", "vertex_ai"})
 """Providers of Claude whose APIs take marks at the ends of prefixes, by the beginnings of models' names."""
 
 KEYED = frozenset({"openai", "azure"})
@@ -50,15 +51,15 @@ def cache_key(caller: str, task_id: str, agent: str) -> str:
 
 def takes_marks(request: ModelRequest) -> bool:
     """Return whether a call of Chat Completions may mark the ends of its prefixes."""
-    provider, slash, _ = request.llm.partition("/")
-    provider = request.options.get("custom_llm_provider") or provider
-    is_known = not slash or request.api_base is not None or provider in MARKING
-    return request.cache_key is not None and request.traits.claude and is_known
+    if request.cache_key is None or not request.traits.claude:
+        return False
+    provider = request.options.get("custom_llm_provider") or provider_of(request.llm)
+    return request.api_base is not None or provider in MARKING
 
 
 def key_arguments(request: ModelRequest) -> dict[str, str]:
     """Return the argument with the cache's key; none for providers that may refuse it."""
-    provider, _, _ = request.llm.partition("/")
+    provider = provider_of(request.llm)
     is_own = provider == "openai" and request.own_address is not None
     if request.cache_key is None or provider not in KEYED or is_own or request.names_provider:
         return {}
