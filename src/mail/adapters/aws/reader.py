@@ -140,7 +140,9 @@ class TaskReader:
         """Return whether the item counts as deleted."""
         return DELETING in item or is_expired(item, self.now())
 
-    async def history(self, key: TaskKey, agent: str, after: int = 0, upto: int | None = None) -> History:
+    async def read_history(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> History:
         """Return an agent's history after its `after`-th part, up to its `upto`-th if given. Raises TaskNotFound."""
         end = history_end(agent) if upto is None else history_key(agent, upto + 1)
         items = await self._proven(await self._items(key, history_key(agent, after + 1), end))
@@ -149,7 +151,7 @@ class TaskReader:
             await self.seq(key)
         return await self.join_history(items)
 
-    async def commit(self, key: TaskKey, at: int) -> Commit:
+    async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with an event. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         item = await self._commit_at(key, at)
         events = await self._batch(item)
@@ -167,7 +169,7 @@ class TaskReader:
             raise SnapshotExpired
         return {**commit, "started": present["started"]}
 
-    async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         commit = await self._commit_at(key, at)
         if (await self._batch(commit))[0].seq > at:
@@ -225,8 +227,8 @@ class TaskReader:
             return NextMail(history, in_task[0], is_in_task=True)
         return None if head is None else NextMail(history, head)
 
-    async def inbox(
-        self, key: TaskKey, after: InboxEntry | None = None, max_bytes: int | None = None
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
     ) -> list[InboxEntry]:
         """Return waiting mail, by (tier, seq, mailbox) (`Store.read_inbox`). Raises TaskNotFound."""
         present = await self._item(key)
@@ -256,8 +258,8 @@ class TaskReader:
     async def mail(self, mailbox: str, item: Item) -> InboxEntry:
         return decode_mail(mailbox, item, await self.text(item["message"]))
 
-    async def events(
-        self, key: TaskKey, after: int, limit: int | None = None, max_bytes: int | None = None
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
     ) -> list[Event]:
         """Return the first events after `after` (`Store.read_events`), without a gap. Raises TaskNotFound.
 
