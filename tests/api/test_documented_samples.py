@@ -36,7 +36,7 @@ from mail.factories import (
     base_agent_factory,
     compression,
 )
-from mail.factories.models import close_clients
+from mail.factories.ports import close_clients
 from mail.testing.agents import View, call, complete
 from mail.utils import auth, logger, parsing, store
 

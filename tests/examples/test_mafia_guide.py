@@ -31,7 +31,7 @@ from mail.examples.mafia.personas import PERSONAS
 from mail.examples.mafia.prompts import create_agent_system_prompt, create_narrator_system_prompt
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, calculate_roles
 from mail.factories import base_agent_factory
-from mail.factories.models import close_clients
+from mail.factories.ports import close_clients
 
 GUIDE = "docs/manual-mail-game-guide.md"
 OTHER_GAME = "of the second game of the guide; test_documented_samples runs it"

@@ -160,16 +160,16 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
 
 
 def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields of timings, approvals and later attempts that a checkpoint doesn't have."""
+    """Return the fields of timings, approvals and further attempts that a checkpoint doesn't have."""
     absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
     if not checkpoint.approved:
         absent["approved"] = True
     if checkpoint.attempt == 1:
         absent["attempt"] = True
     absent["receipts"] = {
-        index: {"after", "seconds"}
+        index: {"attempts"} if receipt.after is not None else {"after", "seconds", "attempts"}
         for index, receipt in enumerate(checkpoint.receipts)
-        if receipt is not None and receipt.after is None
+        if receipt is not None and receipt.attempts == 1
     }
     return absent
 
