@@ -115,7 +115,7 @@ def refused(
     told: tuple[str, ...],
     named: tuple[str, ...] = ("--swarm-name", "shop"),
 ) -> None:
-    """Check a swarm of these files, beside those of the shop: what is wrong is told in few lines."""
+    """Check a swarm of these files, beside those of the shop, which must be refused in few lines."""
     for name, text in ({"shop.py": DESK, "swarms.json": swarm()} | dict(files)).items():
         (folder / name).write_text(text, encoding="utf-8")
     done = run_mail("check", *named, cwd=folder, env={"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""})
