@@ -51,7 +51,7 @@ class BusyModel:
 
 
 def forecast(weather: Weather, *others: str) -> SwarmCore:
-    """Return a swarm whose supervisor calls the action and others, and completes with what it is told then."""
+    """Return a swarm whose supervisor calls the action and others, and completes with their results."""
 
     def supervisor(view: View) -> list[Call]:
         if len(view.messages) == 1:

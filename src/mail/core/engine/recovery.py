@@ -68,7 +68,7 @@ class Recovery:
             try:
                 await self._expire(key)
             except MAILError:  # the failure of one task must not prevent that of the rest
-                logger.exception("task %s is due, and that has failed", key.task_id)
+                logger.exception("task %s is due, and could not be ended or woken", key.task_id)
 
     async def _expire(self, key: TaskKey) -> None:
         wiring, now = self._wiring, self._wiring.now()

@@ -42,7 +42,7 @@ def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
 
 
-_CHANGING = ("status", "updated", "seq", "version", "pending", "histories", "stored_bytes")
+_CHANGING = ("status", "updated", "seq", "version", "pending", "histories", "stored_bytes", "history_bytes")
 _CHANGING_GENERATION = ("steps", "turns")
 """The fields that most turns change, besides the requests."""
 
@@ -166,16 +166,16 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
 
 
 def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields of timings, approvals and later attempts that a checkpoint doesn't have."""
+    """Return the fields of timings, approvals and further attempts that a checkpoint doesn't have."""
     absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
     if not checkpoint.approved:
         absent["approved"] = True
     if checkpoint.attempt == 1:
         absent["attempt"] = True
     absent["receipts"] = {
-        index: {"after", "seconds"}
+        index: {"attempts"} if receipt.after is not None else {"after", "seconds", "attempts"}
         for index, receipt in enumerate(checkpoint.receipts)
-        if receipt is not None and receipt.after is None
+        if receipt is not None and receipt.attempts == 1
     }
     return absent
 

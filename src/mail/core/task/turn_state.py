@@ -21,7 +21,8 @@ class Receipt:
 
     Attributes:
         after: when the action began, in seconds after the beginning of the turn; None if it has not begun.
-        seconds: how long it took.
+        seconds: how long it took, with all attempts.
+        attempts: their number.
     """
 
     class State(StrEnum):
@@ -39,6 +40,7 @@ class Receipt:
     content: str = ""
     after: float | None = None
     seconds: float | None = None
+    attempts: int = 1
 
 
 @value(kw_only=True)

@@ -1,10 +1,12 @@
 """The context of the running code: its task, and what a running turn lends to the code that it calls."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
@@ -24,6 +26,18 @@ CURRENT_TRACE: ContextVar[str] = ContextVar("CURRENT_TRACE", default="")
 NOTHING_PROVIDED = ProvidedTools()
 
 
+class TimeLimit(Protocol):
+    """A time limit that can be moved, as asyncio's `Timeout`; the times are those of the event loop's clock."""
+
+    def when(self) -> float | None:
+        """Return the end of the time; None for never."""
+        ...
+
+    def reschedule(self, when: float | None, /) -> None:
+        """Move the end."""
+        ...
+
+
 @value(kw_only=True)
 class TurnContext:
     """What a running turn lends to agents, actions and models.
@@ -40,6 +54,7 @@ class TurnContext:
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
+        time_limit: that of the attempt at the current action.
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
         permits: keep the limits of models; None if nobody does.
@@ -57,6 +72,7 @@ class TurnContext:
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
+    time_limit: TimeLimit | None = None
     may_park: bool = False
     parked: Park | None = None
     permits: PermitSource | None = None
@@ -120,6 +136,16 @@ def idempotency_key() -> str:
     message = (turn.agent, turn.message_seq, turn.message_id)
     identity = (turn.caller, CURRENT_TASK.get(), *message, turn.call_place, turn.call_id)
     return sha256(json.dumps(identity).encode()).hexdigest()
+
+
+@contextmanager
+def lend_time_limit(limit: TimeLimit) -> Iterator[None]:
+    """Lend the time limit of an attempt at an action to the code that runs it."""
+    token = TURN.set(replace(TURN.get(), time_limit=limit))
+    try:
+        yield
+    finally:
+        TURN.reset(token)
 
 
 def lend_deps(deps: Any) -> None:
