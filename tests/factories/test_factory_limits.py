@@ -1,5 +1,6 @@
 """Limits of providers: kept before a call, and learnt from what providers say."""
 
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -61,15 +62,22 @@ async def test_who_watches_sees_the_wait(stub: LLMStub) -> None:
         keep(rig, requests_per_minute=6)
         await rig.ask("one")
         submitted = await rig.submit("two")
-        async for batch in rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True):
-            live += [event for event in batch if isinstance(event, LiveEvent)]
-            if any(
-                event.kind is LiveKind.TURN_ENDED and event.extra["outcome"] == "parked" for event in live
-            ):
-                await rig.pass_time(20)
+        events = rig.runtime.watch(submitted.key, answer_to=submitted.seq)
+        async with aclosing(rig.runtime.with_live(submitted.key, events)) as batches:
+            async for batch in batches:
+                live += [event for event in batch if isinstance(event, LiveEvent)]
+                if live and live[-1].extra.get("outcome") == "parked":
+                    task = await rig.store.load(submitted.key)
+                    assert task is not None
+                    (working,) = await rig.runtime.working(task)
+                    await rig.pass_time(20)
     (waits,) = [event for event in live if event.kind is LiveKind.MODEL_CALL_WAITS]
     assert waits.text == "agent supervisor waits for openai, 10 s"
-    assert waits.extra["on"] == "openai"
+    (parked,) = [event for event in live if event.extra.get("outcome") == "parked"]
+    assert (parked.text, parked.extra["waits_for"]) == (waits.text, "openai")
+    assert [(work.kind, work.name, work.until) for work in working.on] == [
+        ("wait", "openai", parked.extra["until"])
+    ]
 
 
 def test_limits_are_read_from_the_headers_of_both_kinds() -> None:
