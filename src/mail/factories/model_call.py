@@ -13,7 +13,9 @@ from mail.core.turns.context import TURN, model_call
 from mail.factories.answer import AnswerReader
 from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
-from mail.factories.items import MalformedReply, assemble
+from mail.factories.fallback import SwitchingPolicy
+from mail.factories.history import WRITTEN_BY
+from mail.factories.items import Entry, MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
 from mail.factories.ports import Port, port_for
 from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop, error_for
@@ -34,7 +36,7 @@ _prefixes = Prefixes()
 
 
 async def call_model(
-    request: ModelRequest, policy: RetryPolicy, on_piece: OnPiece
+    request: ModelRequest, policy: RetryPolicy | SwitchingPolicy, on_piece: OnPiece
 ) -> tuple[str | None, list[AgentToolCall]]:
     """Call a model and return the text and the tool calls of its reply.
 
@@ -92,7 +94,7 @@ async def _attempt(
         now = asyncio.get_running_loop().time()
         _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
     try:
-        text, calls = assemble(reply.entries, request.tool_format)
+        text, calls = assemble(_signed(reply.entries, request.signature), request.tool_format)
     except MalformedReply as error:
         if reply.finish == "length":
             raise CallFailed(Cause.TRUNCATED) from error
@@ -100,6 +102,10 @@ async def _attempt(
     if reply.finish == "filter" and all(each.tool_name == TEXT_OUTPUT for each in calls):
         raise CallFailed(Cause.FILTERED)
     return text, calls
+
+
+def _signed(entries: list[Entry], signature: str) -> list[Entry]:
+    return [{**entry, WRITTEN_BY: signature} for entry in entries] if signature else entries
 
 
 def _report_break(request: ModelRequest, usage: Usage, changes: Sequence[str], call: ModelCall) -> None:
@@ -160,7 +166,7 @@ def _log(
     failure: Failure,
     error: Exception,
     attempt: int,
-    policy: RetryPolicy,
+    policy: RetryPolicy | SwitchingPolicy,
     decision: Retry | Stop,
 ) -> None:
     """Log a retry, or at the end what the provider said, which is nowhere else."""
