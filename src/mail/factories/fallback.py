@@ -220,11 +220,16 @@ class SwitchingPolicy:
     """
 
     def __init__(self, policy: RetryPolicy, find: Callable[[SwitchCause], Target | None]) -> None:
-        self.attempts = policy.attempts
+        self.attempts, self.least = policy.attempts, policy.least
         self.failure: Failure | None = None
         self.following: Target | None = None
         self._policy = policy
         self._find = find
+
+    def with_patience(self, seconds: float) -> "SwitchingPolicy":
+        """Return the policy for calls that can wait so long if there is no other model."""
+        self._policy = self._policy.with_patience(seconds)
+        return self
 
     def decide(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
         """Decide as the retry policy does; at most one short retry, if there is another model."""

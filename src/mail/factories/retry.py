@@ -4,7 +4,7 @@ error ──► Failure ──► RetryPolicy.decide ──► Retry(after) | St
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -87,7 +87,7 @@ ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
 
 
 SHORT_WAIT = 2.0
-"""Seconds that a retry may wait if another model could be called instead."""
+"""Seconds that a call waits in its turn. To wait longer, the turn is parked, or another model is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,10 @@ class RetryPolicy:
         else:
             after = delay_after(attempt, chance, first=self.first, longest=self.longest)
         return Stop() if left is not None and after + self.least > left else Retry(after)
+
+    def with_patience(self, seconds: float) -> "RetryPolicy":
+        """Return the policy for calls that can wait so long."""
+        return replace(self, patience=seconds)
 
     def decide_once(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
         """Decide the same for a call that another model can take over: one retry, soon, and none after a timeout."""
