@@ -58,6 +58,7 @@ class Database:
     url: str
 
     def __init__(self) -> None:
+        self.url = ""
         self.connections = 0
         self.requests: list[str] = []
 
