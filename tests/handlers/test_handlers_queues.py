@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 from function_stage import ALICE, Stage
 from support.engines.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
+from support.processes.projects import entry, supervisor, write_project
 
 from handlers.wiring import RECEIVES
 from mail.adapters.aws.client import Aws
@@ -22,6 +23,7 @@ from mail.adapters.aws.queue import decode_wake_up
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
+from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskStatus
 from mail.testing.agents import build_swarm, turns
@@ -29,21 +31,7 @@ from mail.testing.clock import FakeClock
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 
-SWARM = [
-    {
-        "name": "example-no-proxy",
-        "version": "1.0.0",
-        "entrypoint": "supervisor",
-        "agents": [
-            {
-                "name": "supervisor",
-                "factory": "python::own_agent:make",
-                "enable_entrypoint": True,
-                "can_complete_tasks": True,
-            }
-        ],
-    }
-]
+SWARM = entry("example-no-proxy", supervisor("supervisor", "own_agent:make"))
 
 AGENT = """
 import asyncio
@@ -51,49 +39,42 @@ import os
 import time
 from pathlib import Path
 
-from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.factories.rules import complete, rule_based
 
 begun = Path(__file__).with_name("begun")
 
-def make(**_settings):
-    async def supervisor(_history, _tool_choice):
-        {body}
-        arguments = {{"finish_message": answer}}
-        said = {{"role": "assistant", "content": None}}
-        return None, [
-            AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)
-        ]
-    return supervisor
+@rule_based
+async def make(_view):
+    {body}
+    return [complete(answer)]
 """
 
 BLOCKS_ONCE = """
-        answer = "at last"
-        if not begun.exists():
-            begun.touch()
-            time.sleep(60)
+    answer = "at last"
+    if not begun.exists():
+        begun.touch()
+        time.sleep(60)
 """
 
 DIES_ONCE = """
-        answer = "at last"
-        if not begun.exists():
-            begun.touch()
-            await asyncio.sleep(5)
-            os.kill(os.getpid(), 9)
+    answer = "at last"
+    if not begun.exists():
+        begun.touch()
+        await asyncio.sleep(5)
+        os.kill(os.getpid(), 9)
 """
 
 LEASE_SECONDS = 3
 
 TELLS_SECRET = """
-        answer = os.environ["SWARM_SECRET"]
+    answer = os.environ["SWARM_SECRET"]
 """
 
 
 def bundle(folder: Path, agent: str) -> Path:
     """A folder like `swarm/`, with an agent of its own."""
     (folder / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
-    (folder / "swarms.json").write_text(json.dumps(SWARM))
-    (folder / "own_agent.py").write_text(AGENT.format(body=agent.strip()))
-    return folder
+    return write_project(folder, SWARM, own_agent=AGENT.format(body=agent.strip()))
 
 
 class Forgetful:
@@ -310,6 +291,17 @@ def test_a_turn_that_no_function_has_begun_is_no_dead_letter(stage: Stage) -> No
     assert stage.load("throttled").generation.turns == 0
     assert stage.work_off() >= 1
     assert stage.load("throttled").status is TaskStatus.COMPLETED
+
+
+def test_the_wake_up_of_a_parked_turn_is_sent_to_the_function_that_runs_it(stage: Stage) -> None:
+    ask(stage, "parked")
+    record = take(stage)
+    stage.delete(record)
+    delayed = json.dumps({**json.loads(record["body"]), "tier": Tier.PERSON})
+    assert stage.invoke("outbound", {"Records": [{**record, "body": delayed}]}) == NOTHING_FAILED
+    assert stage.load("parked").generation.turns == 0
+    assert stage.work_off() >= 1
+    assert stage.load("parked").status is TaskStatus.COMPLETED
 
 
 def test_a_dead_letter_ends_the_turn_and_whoever_asked_is_told(stage: Stage) -> None:

@@ -50,7 +50,7 @@ def asking(
         enable_interswarm=True,
         name="supervisor",
     )
-    return build_swarm({"supervisor": supervisor, **(agents or {})}, entrypoint="supervisor", name=name)
+    return build_swarm({"supervisor": supervisor, **(agents or {})}, name=name)
 
 
 def answering(policy: Any, name: str = "b", **options: Any) -> SwarmCore:
@@ -59,7 +59,7 @@ def answering(policy: Any, name: str = "b", **options: Any) -> SwarmCore:
     supervisor = build_agent(
         turns([complete("never")]), targets=["worker"], supervises=True, name="supervisor"
     )
-    return build_swarm({"supervisor": supervisor, "worker": worker}, entrypoint="supervisor", name=name)
+    return build_swarm({"supervisor": supervisor, "worker": worker}, name=name)
 
 
 def echo(view: View) -> Any:
@@ -113,8 +113,7 @@ class TestQuestionAndAnswer:
     async def test_the_other_end_is_told_and_ends(self, pair: Federation) -> None:
         outcome = await pair["a"].ask("hello")
         await pair.settle()
-        task = await pair["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+        task = await pair["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert (task.status, task.owner, task.parent_swarm) == (TaskStatus.COMPLETED, "user:ann@a", "a")
         assert list(task.peers) == ["a"]
 
@@ -147,8 +146,7 @@ class TestQuestionAndAnswer:
         second = await pair["a"].ask("again", task_id=first.key.task_id)
         assert second.answer.startswith("hello, said the worker")
         await pair.settle()
-        task = await pair["b"].store.load(TaskKey("swarm:a@b", first.key.task_id))
-        assert task is not None
+        task = await pair["b"].task(TaskKey("swarm:a@b", first.key.task_id))
         assert task.generation.number >= 1
 
 
@@ -169,8 +167,7 @@ async def test_the_record_ends_with_the_end(completes: bool) -> None:
             events = await both[name].store.read_events(key)
             assert [event.seq for event in events] == list(range(1, len(events) + 1))
             assert [event.kind for event in events if event.is_terminal] == [events[-1].kind]
-            task = await both[name].store.load(key)
-            assert task is not None
+            task = await both[name].task(key)
             assert (task.seq, task.pending) == (len(events), {})
         assert len(task.received) == 2
 
@@ -190,13 +187,12 @@ async def test_an_agent_that_notes_its_error_fails_no_task() -> None:
 
     alone = build_agent(worker, enable_entrypoint=True, name="worker")
     chief = build_agent(turns(), supervises=True, name="chief")
-    other = build_swarm({"worker": alone, "chief": chief}, entrypoint="worker", name="b")
+    other = build_swarm({"worker": alone, "chief": chief}, name="b")
     async with Federation(asking(ask_again, "worker@b"), other) as both:
         outcome = await both["a"].ask("hello")
         await both.settle()
-        task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
+        task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
     assert outcome.answer == "fine | fine"
-    assert task is not None
     assert task.status is TaskStatus.COMPLETED
 
 
@@ -238,17 +234,12 @@ async def test_a_chain() -> None:
         ]
         assert end.payload.sender.model_dump() == {"address_type": "system", "address": "b"}
         for name, asker in (("b", "a"), ("c", "b")):
-            task = await all3[name].store.load(TaskKey(f"swarm:{asker}@{name}", outcome.key.task_id))
-            assert task is not None
+            task = await all3[name].task(TaskKey(f"swarm:{asker}@{name}", outcome.key.task_id))
             assert (task.status, task.owner) == (TaskStatus.COMPLETED, "user:ann@a")
 
 
 async def test_a_supervisor_that_completes_answers_the_swarm_that_asked() -> None:
-    helper = build_swarm(
-        {"boss": build_agent(turns([complete("42")]), supervises=True, name="boss")},
-        entrypoint="boss",
-        name="b",
-    )
+    helper = build_swarm({"boss": turns([complete("42")])}, name="b")
     async with Federation(asking(ask_then_tell("boss@b"), "boss@b"), helper) as both:
         outcome = await both["a"].ask("hello")
         await both.settle()
@@ -271,13 +262,7 @@ async def test_a_part_that_fails_tells_the_swarm_that_asked() -> None:
 async def test_a_part_that_stalls_tells_the_swarm_that_asked() -> None:
     """The asked agent is silent: it is reminded, and then its part ends with an error, which is an answer."""
 
-    lazy = build_swarm(
-        {
-            "boss": build_agent(lambda view: [wait()], supervises=True, name="boss"),
-        },
-        entrypoint="boss",
-        name="b",
-    )
+    lazy = build_swarm({"boss": lambda view: [wait()]}, name="b")
     async with Federation(asking(ask_then_tell("boss@b"), "boss@b"), lazy) as both:
         outcome = await both["a"].ask("hello")
     assert "boss" in outcome.answer
@@ -286,17 +271,12 @@ async def test_a_part_that_stalls_tells_the_swarm_that_asked() -> None:
 async def test_a_breakpoint_in_another_swarm_is_told_to_the_one_that_asked() -> None:
     helper = build_swarm(
         {
-            "boss": build_agent(
-                lambda view: (
-                    [call("ask_human", question="really?")]
-                    if len(view.messages) == 1
-                    else [complete(f"human says: {view.mail.body}")]
-                ),
-                supervises=True,
-                name="boss",
+            "boss": lambda view: (
+                [call("ask_human", question="really?")]
+                if len(view.messages) == 1
+                else [complete(f"human says: {view.mail.body}")]
             )
         },
-        entrypoint="boss",
         name="b",
         breakpoint_tools=frozenset({"ask_human"}),
     )
@@ -350,8 +330,7 @@ class TestFailure:
             errors = outcome.of(EventKind.INTERSWARM_MESSAGE_ERROR)
             assert len(errors) == 5
             assert "can't reach swarm b, and will try again" in errors[0].text
-            task = await both["a"].store.load(outcome.key)
-            assert task is not None
+            task = await both["a"].task(outcome.key)
             assert task.peers["b"].failures == 0
 
     async def test_after_a_dozen_tries_it_comes_back(self) -> None:
@@ -423,8 +402,7 @@ class TestTools:
             return [complete(view.mail.body)] if len(view.messages) == 3 else [wait()]
 
         def swarm(name: str) -> SwarmCore:
-            boss = build_agent(listen(name), supervises=True, name="boss")
-            return build_swarm({"boss": boss}, entrypoint="boss", name=name)
+            return build_swarm({"boss": listen(name)}, name=name)
 
         async with Federation(asking(policy), swarm("b"), swarm("c")) as all3:
             submitted = await all3["a"].submit("hello")
@@ -452,8 +430,7 @@ class TestTools:
                 return [call(tool, discovery_urls=["http://one"], subject="s", body="b")]
             return [complete(view.mail.body)]
 
-        boss = build_agent(policy, supervises=True, name="boss")
-        async with Federation(build_swarm({"boss": boss}, entrypoint="boss", name="a")) as alone:
+        async with Federation(build_swarm({"boss": policy}, name="a")) as alone:
             outcome = await alone["a"].ask("hello")
         assert outcome.answer == f"{tool} is only for supervisors that may write to other swarms"
 
@@ -476,8 +453,7 @@ class TestLimits:
     async def test_steps_of_the_asker(self) -> None:
         async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
             outcome = await both["a"].ask("hello", steps=3)
-            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+            task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert task.limits.steps == 2
 
 
@@ -495,11 +471,7 @@ class TestPeople:
             assert end.sender.model_dump() == {"address_type": "user", "address": "ann@a"}
 
     async def test_a_supervisor_that_completes(self) -> None:
-        helper = build_swarm(
-            {"boss": build_agent(turns([complete("42")]), supervises=True, name="boss")},
-            entrypoint="boss",
-            name="b",
-        )
+        helper = build_swarm({"boss": turns([complete("42")])}, name="b")
         async with Federation(asking(turns()), helper) as both:
             outcome = await both["a"].ask("hello", targets=("boss@b",))
         assert outcome.answer == "42"
@@ -570,11 +542,6 @@ class TestChaos:
 class TestManyAtOnce:
     """Several questions of one swarm to another, in one task."""
 
-    def boss(self, policy: Any) -> SwarmCore:
-        return build_swarm(
-            {"boss": build_agent(policy, supervises=True, name="boss")}, entrypoint="boss", name="b"
-        )
-
     async def test_each_is_answered_where_the_other_end_completes(self) -> None:
         """What is asked while the other end works on the first is a generation of its own there."""
 
@@ -588,7 +555,8 @@ class TestManyAtOnce:
             )
 
         async with Federation(
-            asking(policy, "boss@b"), self.boss(lambda view: [complete(f"done {view.mail.body}")])
+            asking(policy, "boss@b"),
+            build_swarm({"boss": lambda view: [complete(f"done {view.mail.body}")]}, name="b"),
         ) as both:
             outcome = await both["a"].ask("hello")
         assert sorted(outcome.answer.split(" done ")) in (["done one", "two"], ["done two", "one"])
@@ -597,7 +565,7 @@ class TestManyAtOnce:
         worker = build_agent(echo, name="worker")
         helper = build_agent(echo, name="helper")
         boss = build_agent(turns(), supervises=True, name="boss")
-        b = build_swarm({"boss": boss, "worker": worker, "helper": helper}, entrypoint="boss", name="b")
+        b = build_swarm({"boss": boss, "worker": worker, "helper": helper}, name="b")
         async with Federation(asking(turns()), b) as both:
             outcome = await both["a"].ask("hi", targets=("worker@b", "helper@b"), msg_type="broadcast")
         assert outcome.answer.count("hi, said the worker") == 2
@@ -621,8 +589,7 @@ class TestEnds:
         async with Federation(asking(policy, "worker@b"), answering(echo)) as both:
             outcome = await both["a"].ask("hello")
             await both.settle()
-            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+            task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert task.status is TaskStatus.COMPLETED
 
     async def test_word_of_a_failure_comes_after_what_was_asked_before(self) -> None:
@@ -645,8 +612,7 @@ class TestEnds:
             assert outcome.task.status is TaskStatus.FAILED
             release.set()
             await both.settle()
-            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+            task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert task.status is TaskStatus.COMPLETED
 
     async def test_an_agent_cannot_end_another_swarms_part(self) -> None:

@@ -3,17 +3,21 @@
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.costs import Usage
 from mail.core.turns.activity import ModelCall
 from mail.core.turns.context import TURN, model_call
+from mail.errors import LONGEST_PARK, ProviderBusy
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
 from mail.factories.items import MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
 from mail.factories.ports import Port, port_for
+from mail.factories.providers import provider_of
 from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.factories.table import Tokens
 
@@ -25,8 +29,13 @@ ATTEMPT_SECONDS = 600.0
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
 
+SHORT_WAIT = 2.0
+"""Seconds that a call waits in its turn; a turn that would wait longer is parked, so that no worker waits for it."""
+
 SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
+
+_prefixes = Prefixes()
 
 
 async def call_model(
@@ -34,13 +43,19 @@ async def call_model(
 ) -> tuple[str | None, list[AgentToolCall]]:
     """Call a model and return the text and the tool calls of its reply.
 
-    Ends before the deadline of the turn, and reports the usage. Raises ModelError.
+    Ends before the deadline of the turn, and reports the usage. Raises ModelError; and ProviderBusy if the next attempt
+    is to be made later, and the turn can be parked. The turn that continues then knows how many have failed.
     """
     port = port_for(request.llm, is_proxy=request.api_base is not None)
     await port.open()
     until = _deadline()
     begin = asyncio.get_running_loop().time()
+    may_park, parked = _may_park(), TURN.get().parked
     attempt, kinds = 1, set[tuple[Cause, int | None]]()
+    if may_park and parked is not None:
+        attempt += parked.attempts
+    if may_park:
+        policy = replace(policy, patience=LONGEST_PARK)
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
@@ -59,7 +74,11 @@ async def call_model(
                 if failure is None:
                     raise
                 kinds.add((failure.cause, failure.status))
-                decision = policy.decide(failure, attempt, _left(until), random.random())  # noqa: S311
+                waits_outside = (
+                    may_park and failure.cause is not Cause.TIMEOUT
+                )  # which may be that of the turn
+                left = None if waits_outside else _left(until)
+                decision = policy.decide(failure, attempt, left, random.random())  # noqa: S311
                 _log(request, failure, error, attempt, policy, decision)
                 if not isinstance(decision, Retry):
                     seconds = asyncio.get_running_loop().time() - begin
@@ -68,6 +87,10 @@ async def call_model(
                     ) from error
             status = f" (HTTP {failure.status})" if failure.status else ""
             call.retry(f"{failure.cause}{status}", decision.after)
+            if may_park and (
+                decision.after > SHORT_WAIT or decision.after + policy.least > (_left(until) or 0.0)
+            ):
+                raise ProviderBusy(decision.after, provider_of(request.llm) or request.llm, attempt)
             await asyncio.sleep(decision.after)
             attempt += 1
 
@@ -78,10 +101,15 @@ async def _attempt(
     longest = request.timeout or ATTEMPT_SECONDS
     seconds = longest if left is None else min(longest, left)
     answer = AnswerReader(call)
+    sent = describe(request) if request.cache_key is not None and TURN.get().agent else None
     async with asyncio.timeout(seconds):
         reply = await port.call(request, seconds, on_piece, answer)
     answer.read()
-    call.report(read_usage(request.llm, reply.usage))
+    usage = read_usage(request.llm, reply.usage)
+    call.report(usage)
+    if sent is not None and request.cache_key is not None:
+        now = asyncio.get_running_loop().time()
+        _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
     try:
         text, calls = assemble(reply.entries, request.tool_format)
     except MalformedReply as error:
@@ -93,6 +121,20 @@ async def _attempt(
     return text, calls
 
 
+def _report_break(request: ModelRequest, usage: Usage, changes: Sequence[str], call: ModelCall) -> None:
+    """Report what kept the call from reading the prefix that the previous one had cached, if anything."""
+    if changes:
+        call.broken_prefix = tuple(changes)
+        logger.warning(
+            "%s: the cached prompt of agent %s was not read, since its %s changed: %d of %d input tokens are cached",
+            request.llm,
+            TURN.get().agent,
+            " and ".join(changes),
+            usage.cached_tokens,
+            usage.input_tokens,
+        )
+
+
 def read_usage(llm: str, tokens: Tokens | None) -> Usage:
     """Return the usage of one call, with its price."""
     if tokens is None:
@@ -102,11 +144,18 @@ def read_usage(llm: str, tokens: Tokens | None) -> Usage:
         calls=1,
         input_tokens=tokens.input,
         cached_tokens=tokens.cached,
+        cache_write_tokens=tokens.written,
         output_tokens=tokens.output,
         reasoning_tokens=tokens.reasoning,
         cost=cost or 0.0,
         unpriced_calls=int(cost is None),
     )
+
+
+def _may_park() -> bool:
+    """Return whether the turn may be parked for the call: if it would repeat no other call, and no action."""
+    turn = TURN.get()
+    return turn.may_park and not turn.call_place and turn.meter is not None and not turn.meter.models
 
 
 def _deadline() -> float | None:

@@ -18,6 +18,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event, EventKind
+from mail.core.task.leases import Lease
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.testing.clock import FakeClock
@@ -134,6 +135,21 @@ class Rig:
         await self.runtime.run_turn(key, mailbox)
         return mailbox
 
+    async def parked(self, key: TaskKey, agent: str) -> Lease:
+        """Wait until a turn of an agent is parked; return its park. Fail if it takes too long."""
+        async with asyncio.timeout(TIMEOUT):
+            while True:
+                lease = (await self.store.read_leases(key, now=self.runtime.now())).get(agent)
+                if lease is not None and lease.park is not None:
+                    return lease
+                await asyncio.sleep(0.001)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass by a `FakeClock`, and do what is due then."""
+        assert isinstance(self.clock, FakeClock)
+        self.clock.advance(seconds)
+        await self.runtime.expire_overdue()
+
     async def restart(self) -> None:
         """Stop, and start again on the same file; what was only in memory is lost."""
         await self.stop()
@@ -156,14 +172,19 @@ class Rig:
             log = "\n".join(f"{event.seq} {event.kind} {event.text}" for event in events)
             raise AssertionError(f"the task hangs: {task!r}\n{log}") from None
         assert response is not None
-        task = await self.store.load(submitted.key)
-        assert task is not None
+        task = await self.task(submitted.key)
         events = await self.store.read_events(submitted.key, after=submitted.after)
         return Outcome(submitted, response, task, events)
 
     async def ask(self, body: str = "hello", **fields: Any) -> Outcome:
         """Send a message and wait for its answer."""
         return await self.outcome(await self.submit(body, **fields))
+
+    async def task(self, key: TaskKey) -> Task:
+        """Return a task as it is stored. Fail if there is none."""
+        task = await self.store.load(key)
+        assert task is not None, f"there is no task {key}"
+        return task
 
     async def history(self, agent: str, key: TaskKey) -> History:
         """Return what an agent remembers of a task."""
@@ -172,3 +193,9 @@ class Rig:
     async def inbox(self, key: TaskKey) -> list[InboxEntry]:
         """Return the messages that wait in the mailboxes of a task."""
         return await self.store.read_inbox(key)
+
+
+async def ask_once(swarm: SwarmCore, body: str = "hello", **fields: Any) -> Outcome:
+    """Run a swarm in memory until it has answered a message; `fields` are those of `Submission`."""
+    async with Rig(swarm) as rig:
+        return await rig.ask(body, **fields)
