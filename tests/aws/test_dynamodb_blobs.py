@@ -10,9 +10,11 @@ from support.engines.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_
 from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
-from mail.core.task.task import TaskKey, Transition
+from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import (
     ConfigurationError,
     LeaseLost,
@@ -20,14 +22,20 @@ from mail.errors import (
     PayloadTooLarge,
     StoreError,
     StoreUnavailable,
+    TaskNotFound,
     VersionConflict,
 )
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import everything, open_turn
 
-KEY = TaskKey(ANN, "task-1")
+KEY, SECOND = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 LARGE = "x" * 300_000
 HUGE = "y" * 1_000_000
+
+
+async def commit(store: DynamoDBStore, change: TaskChange) -> Task:
+    await store.commit(change)
+    return change.task
 
 
 class Bucket:
@@ -150,6 +158,48 @@ class TestInTheBucket:
         turn = await open_turn(store, KEY, "alpha", make, now=NOW + 61, history_after=3)
         assert [entry["n"] for entry in turn.history] == list(range(3, 20))
         assert len(await store.read_events(KEY)) == 21
+
+
+async def remembered(store: DynamoDBStore, make: Maker) -> tuple[Task, TaskChange]:
+    """A task whose agents have histories, and a change that begins another one with them."""
+    task = await commit(store, make.begin(KEY, Mail("alpha")))
+    for agent, text in (("alpha", "small"), ("alpha", "short"), ("alpha", LARGE), ("beta", LARGE)):
+        entries = [{"n": task.histories.get(agent, 0), "text": text}]
+        task = await commit(store, make.change(task, history=entries, agent=agent))
+    begun = make.begin(SECOND, Mail("alpha"))
+    inherits = Inheritance(KEY, task.histories, task.history_bytes)
+    return task, replace(begun, task=replace(begun.task, histories=task.histories), inherits=inherits)
+
+
+class TestForks:
+    async def test_they_keep_what_they_inherit(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        task, change = await remembered(store, make)
+        with pytest.raises(TaskNotFound):
+            await store.commit(replace(change, inherits=Inheritance(TaskKey(ANN, "gone"), {"alpha": 3}, 0)))
+        await store.commit(change)
+        assert len(bucket.names()) == 4, "the copies are its own"
+        await store.delete(task)
+        assert [each["n"] for each in await store.read_history(SECOND, "alpha")] == list(range(3))
+        another = table.another(blobs=bucket.blobs)
+        turn = await open_turn(another, SECOND, "alpha", make, history_after=1)
+        assert [(each["n"], len(str(each["text"]))) for each in turn.history] == [(1, 5), (2, len(LARGE))]
+        await store.release(turn)
+        await store.delete(change.task)
+        assert (table.items(), bucket.names()) == ([], [])
+
+    async def test_a_copy_that_fails_leaves_nothing(
+        self, table: DynamoDBAdapter, bucket: Bucket, client: AwsClient, faults: Faults, make: Maker
+    ) -> None:
+        store = table.another(client, blobs=bucket.blobs)
+        _, change = await remembered(store, make)
+        before = (len(table.items()), len(bucket.names()))
+        faults.plan("BatchWriteItem", lambda request, send: send(request), refusal("ValidationException"))
+        with pytest.raises(StoreUnavailable):
+            await store.commit(change)
+        assert (len(table.items()), len(bucket.names())) == before
+        assert await store.load(SECOND) is None
 
 
 class TestCheckpoint:

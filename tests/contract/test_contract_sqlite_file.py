@@ -291,6 +291,33 @@ class TestMemory:
             assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
             await store.commit(make.change(turn.task, turn=turn))
 
+    async def test_a_task_changes_while_its_mail_is_looked_for(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail.adapters.sqlite.store, "SCANNED_AT_ONCE", 2)
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta", body="old")))
+            for _ in range(10):
+                turn = await open_turn(store, KEY, "alpha", make)
+                last = make.change(turn.task, Mail("alpha"), turn=turn)
+                await store.commit(last)
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            loading = asyncio.create_task(store.load(KEY))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert not loading.done()
+            change = make.change(last.task, Mail("gamma"))
+            await store.commit(change)
+            assert await loading == change.task
+            assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta", "alpha", "gamma"]
+            snapshot = await store.read_snapshot(KEY, last.task.seq)
+            assert [(entry.mailbox, entry.message.message.body == "old") for entry in snapshot.mail] == [
+                ("beta", True),
+                ("alpha", False),
+            ]
+
 
 class TestBytesInMemory:
     async def test_texts_in_memory_are_bounded_by_their_size(

@@ -300,6 +300,8 @@ async def test_streams_of_a_caller() -> None:
             refused = await server.client.get(url)
             assert refused.status_code == 429
             assert refused.json()["detail"].startswith("you are reading 2 streams")
+            assert (await server.post(task_id="new", stream=True)).status_code == 429
+            assert (await server.client.get("/task?task_id=new")).status_code == 404
         gate.set()
 
         async def is_free() -> bool:
