@@ -138,7 +138,7 @@ class Project:
             f"Its agents use the language model `{self.model}`." if self.model else "Its agents follow rules."
         )
         if self.bedrock_models:
-            about += " They call Bedrock with the AWS credentials of your environment and, on AWS, with the role of turns."
+            about += " Bedrock knows them by your AWS credentials and, on AWS, by the role of turns."
         code = "its agents" if self.is_python or not self.model else "the actions of its agents"
         table = f"| `{self.module}.py` | {code} |"
         if not self.is_python:
