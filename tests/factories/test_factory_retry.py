@@ -445,7 +445,8 @@ async def test_who_watches_sees_the_retry_and_the_text_of_a_model_that_does_not_
     live: list[LiveEvent] = []
     async with Rig(swarm_of(dialect)) as rig:
         submitted = await rig.submit("What is the weather?")
-        batches = rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True, deltas=True)
+        events = rig.runtime.watch(submitted.key, answer_to=submitted.seq)
+        batches = rig.runtime.with_live(submitted.key, events, deltas=True)
         async with aclosing(batches):
             async for batch in batches:
                 live += [event for event in batch if isinstance(event, LiveEvent)]

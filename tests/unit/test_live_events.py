@@ -25,7 +25,7 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.clock import FakeClock
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 
 async def test_a_watcher_sees_that_a_turn_is_taken_over() -> None:
@@ -75,7 +75,8 @@ async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:
     swarm = build_swarm({"supervisor": lambda view: [complete("done")]})
     async with Rig(swarm) as rig:
         submitted = await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
-        async with aclosing(rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True)) as batches:
+        events = rig.runtime.watch(submitted.key, answer_to=submitted.seq)
+        async with aclosing(rig.runtime.with_live(submitted.key, events)) as batches:
             async for _ in batches:
                 assert submitted.key in rig.runtime.turns.live.watched
         assert not rig.runtime.turns.live.watched
@@ -119,7 +120,6 @@ async def test_plain_text_is_for_nobody_if_the_agent_must_call_a_tool_or_waits()
         recipients.clear()
         lead = build_agent(supervise, targets=["worker"], supervises=True, strict_tools=strict)
         swarm = build_swarm({"supervisor": lead, "worker": worker}, entrypoint="supervisor")
-        async with Rig(swarm) as rig:
-            events = (await rig.ask()).events
+        events = (await ask_once(swarm)).events
         assert recipients == ([""] * 2 if strict else ["user"] * 2)
     assert {event.agent for event in events if event.message is not None} == {"", "supervisor", "worker"}

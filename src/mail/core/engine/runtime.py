@@ -44,7 +44,8 @@ class Runtime(Wiring):
         recovery = Recovery(self, self.turns)
         self.submit, self.receive = self.admission.submit, self.admission.receive
         self.fork, self.remove_webhook = self.admission.fork, self.admission.remove_webhook
-        self.find, self.wait, self.watch = watch.find, watch.wait, watch.watch
+        self.find, self.wait = watch.find, watch.wait
+        self.watch, self.with_live = watch.watch, watch.with_live
         self.new_lease, self.rename = self.turns.new_lease, self.turns.rename
         self.take_over, self.recover = recovery.take_over, recovery.recover
         self.expire_overdue = recovery.expire_overdue
