@@ -56,6 +56,7 @@ class Database:
     """Answers every request with nothing, and counts its connections and requests."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.connections = 0
         self.requests: list[str] = []
 

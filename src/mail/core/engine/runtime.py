@@ -19,6 +19,7 @@ from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
+from mail.core.task.leases import held
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import Working, describe
@@ -77,7 +78,7 @@ class Runtime(Wiring):
         """Return which agents take a turn in a task, since when, and on what, as far as this process knows."""
         if not task.is_running:
             return []
-        leases = await self.store.read_leases(task.key, now=self.now())
+        leases = held(await self.store.read_leases(task.key, now=self.now()))
         here = {activity.agent: activity for activity in self.turns.activities(task.key)}
         return [
             describe(mailbox, lease, here.get(mailbox))
