@@ -55,6 +55,8 @@ os._exit(0)
 class Database:
     """Answers every request with nothing, and counts its connections and requests."""
 
+    url: str
+
     def __init__(self) -> None:
         self.url = ""
         self.connections = 0
