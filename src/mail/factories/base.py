@@ -244,7 +244,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     @property
     def way(self) -> str:
-        """The package by which the model is called."""
+        """The way to the model, by the extra that installs it: `litellm`, `openai` or `bedrock`."""
         return way_to(self.llm, is_proxy=self.use_proxy)
 
     @property
