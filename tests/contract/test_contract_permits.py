@@ -85,16 +85,6 @@ async def test_a_place_becomes_free_when_a_call_ends(documents: Documents) -> No
     assert (await processes.gate(1).take("bob", refused.ticket)).may_begin
 
 
-async def test_the_breaker_of_a_model_is_shared(documents: Documents) -> None:
-    processes = Processes(documents, {})
-    first, second, _ = processes.each
-    for _ in range(5):
-        await first.note(CLAUDE, is_down=True)
-    assert await second.broken_until(CLAUDE) > processes.clock.now().timestamp()
-    await second.note(CLAUDE, is_down=False)
-    assert await first.broken_until(CLAUDE) == 0.0
-
-
 class Counting:
     """Documents that count requests, and may be away."""
 

@@ -7,13 +7,11 @@ import pytest
 
 from mail.core.decisions.permits import (
     AHEAD_SECONDS,
-    BREAKS_AFTER,
     FULL_SECONDS,
     HOLD_SECONDS,
     Decision,
     decide,
     refused,
-    tried,
 )
 from mail.core.task.permits import NO_LIMITS, Ask, ModelLimits, Permits, Report
 
@@ -102,15 +100,6 @@ class TestOtherLimits:
         assert [reply.may_begin for reply in decision.replies] == [False, False]
         assert all(15 <= reply.wait <= 18 for reply in decision.replies)
         assert refused(permits, NO_LIMITS, 0.0, 5.0) == permits
-
-
-def test_a_model_that_is_down_is_left_alone_for_longer_and_longer() -> None:
-    permits, until = Permits(), []
-    for _ in range(BREAKS_AFTER + 2):
-        permits = tried(permits, 100.0, is_down=True)
-        until.append(permits.broken_until)
-    assert until == [0.0] * (BREAKS_AFTER - 1) + [130.0, 160.0, 220.0]
-    assert tried(permits, 100.0, is_down=False).broken_until == 0.0
 
 
 class Provider:

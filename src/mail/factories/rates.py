@@ -51,8 +51,8 @@ def _number(headers: Mapping[str, str], fact: str, what: str) -> int | None:
 
 def _seconds(text: str, now: datetime) -> float:
     """Return the seconds in a duration such as `6m0s`, or until a time in ISO 8601; 0 for anything else."""
-    if parts := _DURATION.findall(text):
-        return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if found := _DURATION.findall(text):
+        return sum(float(number) * _UNITS[unit] for number, unit in found)
     with suppress(ValueError):
         until = datetime.fromisoformat(text)
         return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds())

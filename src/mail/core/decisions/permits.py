@@ -31,10 +31,6 @@ FULL_SECONDS = 3.0
 WEIGHT = 0.3
 """The weight of the latest calls in an average."""
 
-BREAKS_AFTER, BROKEN_SECONDS, LONGEST_BREAK = 5, 30.0, 600.0
-"""After so many failures in a row a model is not to be called for so many seconds, twice as long after each further
-failure, up to a limit."""
-
 
 @value
 class Decision:
@@ -84,16 +80,6 @@ def refused(permits: Permits, learnt: ModelLimits, now: float, seconds: float) -
         slots=min(permits.slots, 0.0),
         learnt=permits.learnt if learnt == NO_LIMITS else learnt,
     )
-
-
-def tried(permits: Permits, now: float, *, is_down: bool) -> Permits:
-    """Return the document after a call of a model, whose provider may be down: the breaker opens and closes by it."""
-    if not is_down:
-        return replace(permits, failures=0, broken_until=0.0)
-    failures = permits.failures + 1
-    longer = 2 ** max(0, failures - BREAKS_AFTER)
-    until = now + min(BROKEN_SECONDS * longer, LONGEST_BREAK) if failures >= BREAKS_AFTER else 0.0
-    return replace(permits, failures=failures, broken_until=until)
 
 
 class _Shared:

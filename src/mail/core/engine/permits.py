@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import inf
 
-from mail.core.decisions.permits import decide, refused, tried
+from mail.core.decisions.permits import decide, refused
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.permits import NO_LIMITS, Ask, ModelLimits, Permits, Reply, Report
@@ -67,18 +67,6 @@ class ModelPermits:
             name = model
             self._learnt_until[model] = now + seconds + LEARNT_SECONDS
         await self._gate(name).change(lambda permits: refused(permits, learnt, now, seconds))
-
-    async def note(self, model: str, *, is_down: bool) -> None:
-        """Count a call of a model for its breaker. One that succeeds costs nothing, unless others have failed here."""
-        gate = self._gate(f"breaker of {model}")
-        if is_down or gate.permits.failures:
-            now = self._clock.now().timestamp()
-            await gate.change(lambda permits: tried(permits, now, is_down=is_down))
-
-    async def broken_until(self, model: str) -> float:
-        """Return until when a model is not to be called, as its provider is down, in seconds since the epoch."""
-        permits, _ = await self._gate(f"breaker of {model}").read()
-        return permits.broken_until
 
     def _pattern(self, model: str) -> str:
         """Return the longest pattern that matches a model; empty if none does."""

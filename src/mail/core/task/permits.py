@@ -61,8 +61,6 @@ class Permits:
         learnt: the limits that the provider has told.
         lines: the calls that wait, by caller, in the order in which they are called up.
         running: the calls that run, by process.
-        failures: how many calls in a row have failed, as the provider is down.
-        broken_until: until when no call should be tried for that reason.
     """
 
     at: float = 0.0
@@ -73,8 +71,6 @@ class Permits:
     learnt: ModelLimits = NO_LIMITS
     lines: dict[str, Line] = field(default_factory=dict)
     running: dict[str, Running] = field(default_factory=dict)
-    failures: int = 0
-    broken_until: float = 0.0
 
 
 @value
@@ -132,12 +128,4 @@ class PermitSource(Protocol):
 
     async def refuse(self, model: str, learnt: ModelLimits, seconds: float) -> None:
         """Keep calls of a model back for so many seconds, as its provider has refused one, and told its limits."""
-        ...
-
-    async def note(self, model: str, *, is_down: bool) -> None:
-        """Count a call of a model for its breaker, as its provider was down, or has answered."""
-        ...
-
-    async def broken_until(self, model: str) -> float:
-        """Return until when a model is not to be called, as its provider is down, in seconds since the epoch."""
         ...
