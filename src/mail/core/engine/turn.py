@@ -315,6 +315,8 @@ class AgentTurn[T: Turn](LeasedTurn):
                 tools=task.turn_tools(mailbox),
                 meter=self._meter,
                 activity=self.activity,
+                tracer=None if self._tracer is NO_TRACER else self._tracer,
+                traceparent=task.traceparent,
             )
         )
         if self._stopped_by is not None:
@@ -382,7 +384,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             if self._tracer is NO_TRACER:
                 text, calls = await agent.step(messages, choice)
             else:
-                with self._tracer.agent_call(turn, self._meter):
+                with self._tracer.agent_call(turn, self._meter, self.activity):
                     text, calls = await agent.step(messages, choice)
         except AgentUnavailable as error:
             if turn.mailbox == turn.task.entrypoint:  # the caller gets it as the task's error
