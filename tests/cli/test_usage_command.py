@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import forkserver
+from support.processes.projects import entry, write_project
 from support.processes.server import MAIL, ServerProcess, environment, run_mail
 from support.processes.terminal import Terminal
 from support.services.llm_stub import LLMStub, Tokens, call, reply
@@ -37,8 +38,7 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with two tasks that have called models."""
     folder = tmp_path_factory.mktemp("paid")
     agents = [agent("supervisor", PRICED, "worker"), agent("worker", UNPRICED, "supervisor")]
-    swarm = {"name": "paid", "version": "1", "entrypoint": "supervisor", "agents": agents}
-    (folder / "swarms.json").write_text(json.dumps([swarm]), encoding="utf-8")
+    write_project(folder, entry("paid", *agents))
     tokens = Tokens(input=1000, output=100, cached=400)
     ask = call("send_request", target="worker", subject="s", body="b")
     done = call("task_complete", finish_message="fine")

@@ -16,9 +16,9 @@ from mail.core.turns.tools import caller_tools, provided_tools, task_tools
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
-from mail.factories.models import ModelRequest, get_litellm, preload, traits_of
+from mail.factories.models import ModelRequest, traits_of
 from mail.factories.options import check_options, common_options, resolve_options
-from mail.factories.providers import find_missing_key, find_problems
+from mail.factories.ports import find_problems, port_for, preload, way_to
 from mail.factories.retry import RetryPolicy, error_for
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
 
@@ -203,15 +203,19 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         changed.system = self.system if system is None else system
         return changed
 
-    @staticmethod
-    def preload() -> None:
-        """Import litellm in advance, in a process that will run this agent. Never raises."""
-        preload()
+    def preload(self) -> None:
+        """Import what calls the model in advance, in a process that will run this agent. Never raises."""
+        preload(self.llm, is_proxy=self.use_proxy)
 
     def problems(self) -> list[str]:
-        """Return what would make the first call of the model fail, with the remedies; imports litellm."""
+        """Return what would make the first call of the model fail, with the remedies; may import litellm."""
         proxy = PROXY_VARIABLE if self.use_proxy else None
-        return find_problems(self.llm, proxy, has_key=self._has_own_access)
+        return find_problems(self.llm, proxy, options=self.options, has_key=self._has_own_access)
+
+    @property
+    def way(self) -> str:
+        """The package by which the model is called."""
+        return way_to(self.llm, is_proxy=self.use_proxy)
 
     @property
     def _has_own_access(self) -> bool:
@@ -220,9 +224,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     async def _run(self, messages: History, tool_choice: ToolChoice) -> AgentOutput:
         is_usual = not self.use_proxy and not self._has_own_access and "extra_headers" not in self.options
-        if is_usual and (failure := find_missing_key(self.llm)):
+        if is_usual and (failure := port_for(self.llm).find_missing_key(self.llm)):
             raise error_for(failure, self.llm, 1)
-        await get_litellm()  # needed for the model's traits
         request = self.request(messages, tool_choice)
         if not (self.stream_tokens and self.print_llm_streams):
             return await call_model(request, self.retry_policy, ignore)

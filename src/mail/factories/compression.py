@@ -155,13 +155,11 @@ class _Summary:
 
 async def context_window(llm: str) -> int:
     """Return the size of the model's context window, in tokens."""
-    await models.get_litellm()
     return models.context_window(llm) or DEFAULT_WINDOW
 
 
 async def count_tokens(llm: str, texts: Sequence[str]) -> list[int]:
     """Return the approximate number of tokens of each text. Counts in a thread, because it takes time."""
-    await models.get_litellm()
 
     def count() -> list[int]:
         return [models.count_tokens(llm, [{"role": "user", "content": text}]) for text in texts]

@@ -5,7 +5,7 @@ another API, after a change of model, are rewritten from their text and tool cal
 its result, and a result without its call: the call gets a note as its result, and the result is omitted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,41 @@ def _reply(entries: list[Entry]) -> Reply:
     return Reply(tuple(entries), items_of(entries))
 
 
+# ----------------------------------------------------------------------------------------- calls in words
+
+
+def in_words(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections with all calls and results as text, for a call of the model without tools."""
+    return _rewrite(
+        sections, [section for section in sections if isinstance(section, Reply) and section.calls]
+    )
+
+
+def without_unthought(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections with the last turn as text if it called tools without thinking, which Claude then refuses."""
+    last = _last_without_thinking(sections)
+    return list(sections) if last is None else _rewrite(sections, [last])
+
+
+def _rewrite(sections: Sequence[Section], replies: Sequence[Reply]) -> list[Section]:
+    call_ids = {call.call_id for reply in replies for call in reply.calls}
+    return [_reword(section, call_ids) for section in sections]
+
+
+def _reword(section: Section, call_ids: Container[str]) -> Section:
+    match section:
+        case Result(call_id, content) if call_id in call_ids:
+            return Received({"role": "user", "content": f"Result of {call_id}: {content}"})
+        case Reply() if any(call.call_id in call_ids for call in section.calls):
+            lines = [item.text for item in section.items if isinstance(item, Text)]
+            lines += [
+                f"I called {call.name} ({call.call_id}) with {call.arguments}" for call in section.calls
+            ]
+            text = "\n".join(lines)
+            return Reply(({"role": "assistant", "content": text},), (Text(text),))
+    return section
+
+
 # ------------------------------------------------------------------------------------- for Chat Completions
 
 
@@ -109,23 +144,17 @@ def to_chat(sections: Iterable[Section], *, claude: bool, thinks: bool = False) 
     begin with thinking; one that doesn't, as it was forced or is another model's, is rewritten as text.
     """
     sections = list(sections)
-    rewritten = _last_without_thinking(sections) if claude and thinks else None
+    if claude and thinks:
+        sections = without_unthought(sections)
     messages: list[Entry] = []
     for section in sections:
         match section:
             case Received(entry):
                 messages.append(entry)
             case Result(call_id, content):
-                if rewritten is not None and any(call.call_id == call_id for call in rewritten.calls):
-                    messages.append({"role": "user", "content": f"Result of {call_id}: {content}"})
-                else:
-                    messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
             case Reply():
-                messages += (
-                    [{"role": "assistant", "content": _in_words(section)}]
-                    if section is rewritten
-                    else _chat(section, claude)
-                )
+                messages += _chat(section, claude)
     return messages
 
 
@@ -164,7 +193,7 @@ def _tool_call(call: ToolCall) -> Entry:
     return {"id": call.call_id, "type": "function", "function": function}
 
 
-def _last_without_thinking(sections: list[Section]) -> Reply | None:
+def _last_without_thinking(sections: Sequence[Section]) -> Reply | None:
     """Return the last turn of the model if it called tools without thinking."""
     last = next((section for section in reversed(sections) if isinstance(section, Reply)), None)
     if last is None or not last.calls:
@@ -172,13 +201,6 @@ def _last_without_thinking(sections: list[Section]) -> Reply | None:
     first = last.entries[0]
     thinks = has_blocks(first) and is_signed(first["content"][0])
     return None if thinks else last
-
-
-def _in_words(reply: Reply) -> str:
-    lines = [item.text for item in reply.items if isinstance(item, Text)]
-    return "\n".join(
-        [*lines, *(f"I called {call.name} ({call.call_id}) with {call.arguments}" for call in reply.calls)]
-    )
 
 
 # -------------------------------------------------------------------------------------------- for Responses

@@ -14,7 +14,8 @@ from typing import Any
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import did_you_mean
 from mail.errors import AgentUnavailable, ConfigurationError
-from mail.factories.models import is_claude, load_litellm
+from mail.factories.litellm_parts import load_litellm
+from mail.factories.models import is_claude
 
 _HISTORY = "the engine sends the agent's history"
 _STORED = "histories are stored by MAIL, not by the provider"

@@ -1,14 +1,14 @@
 """A receiver of traces and metrics, as OpenTelemetry's SDK sends them. Needs the extra `otel`."""
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from support.services.loopback import Handler, serve
 
 
 class Receiver:
@@ -26,23 +26,17 @@ class Receiver:
         self.requests = 0
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+        class Collector(Handler):
+            def respond(self) -> None:
+                body = self.body()
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
                 receiver.requests += 1
                 if receiver.status == 200:
                     (receiver.take_metrics if self.path == "/v1/metrics" else receiver.take_spans)(body)
-                self.send_response(receiver.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self.answer(receiver.status)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._handler = Collector
 
     def take_spans(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
@@ -58,14 +52,8 @@ class Receiver:
 
     @contextmanager
     def running(self) -> Iterator["Receiver"]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
+        with serve(self._handler) as self.url:
             yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
 
     def of(self, name: str) -> list[tuple[str, Any]]:
         return [(service, span) for service, span in self.spans if span.name == name]

@@ -6,9 +6,8 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from math import ceil
 from time import monotonic
 
@@ -21,6 +20,7 @@ from mail.adapters.aws.items import (
     DELETION_SECONDS,
     META,
     Item,
+    blob_of,
     blobs_of,
     decode_leases,
     number,
@@ -35,12 +35,12 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import HistoryRecord, TaskChange, Turn
+from mail.core.task.change import Inheritance, TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreError, StoreUnavailable, VersionConflict
+from mail.errors import LeaseLost, StoreError, StoreUnavailable, TaskNotFound, VersionConflict
 
 SECONDS_PER_DAY = 86_400
 
@@ -127,12 +127,6 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):
             await self._check_version(change)
-        if change.inherits is not None:  # DynamoDB can't copy items
-            joined = await self._joined(change.inherits.key, change.inherits.portions)
-            await self._reader.seq(
-                change.inherits.key
-            )  # if it was deleted meanwhile, parts of them are missing
-            change = replace(change, histories=(*joined, *change.histories), inherits=None)
         plan = self._plan(change)
         await self._write(change, plan)
         if change.turn is not None:
@@ -140,16 +134,6 @@ class DynamoDBStore:
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
-
-    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        return sum([len(record.encoded) for record in await self._joined(key, portions)])
-
-    async def _joined(self, key: TaskKey, portions: Mapping[str, int]) -> list[HistoryRecord]:
-        """Read agents' histories, each as one record that stands for all of its portions."""
-        return [
-            HistoryRecord(agent, n, await self.read_history(key, agent, upto=n))
-            for agent, n in portions.items()
-        ]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)
@@ -235,7 +219,9 @@ class DynamoDBStore:
         """Write a change as a whole. Raises StoreUnavailable if it is unknown whether it is written."""
         try:
             await self._prepare(plan)
-        except StoreUnavailable:
+            if change.inherits is not None:
+                await self._copy_histories(change.inherits, plan)
+        except (StoreUnavailable, TaskNotFound):
             await self._clean_up(change, plan)
             raise
         begin = monotonic()
@@ -257,13 +243,40 @@ class DynamoDBStore:
             await asyncio.gather(*(self._blobs.put(name, text) for name, text in plan.blobs.items()))
         await self._table.put_many(plan.staged)
 
+    async def _copy_histories(self, inherits: Inheritance, plan: CommitPlan) -> None:
+        """Write what a fork inherits, page by page; it counts with the transaction.
+
+        Raises TaskNotFound if the first task is deleted meanwhile.
+        """
+        for agent, portions in inherits.portions.items():
+            async with aclosing(self._reader.history_pages(inherits.key, agent, portions)) as pages:
+                async for page in pages:
+                    copies = [plan.inherit(agent, item) for item in page]
+                    for item, copy in zip(page, copies, strict=True):
+                        if (blob := blob_of(copy["entries"])) is not None:
+                            text = await self._reader.text(item["entries"])
+                            assert self._blobs is not None  # which has the text
+                            await self._blobs.put(blob, text)
+                    await self._table.put_many(copies)
+        await self._reader.seq(inherits.key)
+
     async def _clean_up(self, change: TaskChange, plan: CommitPlan) -> None:
         """Delete the overflow of a failed transaction; leftovers do no harm."""
         name = partition(change.key)
         with suppress(StoreUnavailable):
             await self._table.delete_many([(name, item["SK"]["S"]) for item in plan.staged])
+            if change.inherits is not None:
+                await self._delete_copies(name, plan.commit_id)
         if self._blobs is not None:
-            await self._blobs.discard(plan.blobs)
+            await self._blobs.discard([*plan.blobs, *plan.copies])
+
+    async def _delete_copies(self, name: str, commit_id: str) -> None:
+        """Delete the histories that a failed fork has copied."""
+        async with aclosing(self._table.pages(name, "A", "B")) as pages:
+            async for page in pages:
+                await self._table.delete_many(
+                    (name, item["SK"]["S"]) for item in page if item.get("commit") == string(commit_id)
+                )
 
     async def _is_written(self, change: TaskChange, plan: CommitPlan) -> bool:
         """Return whether the transaction went through although its response was lost."""

@@ -284,9 +284,10 @@ def _about(turn: Turn) -> dict[str, Value]:
 
 
 def _about_model(llm: str) -> Iterator[tuple[str, Value]]:
-    """Yield the attributes that name a model, given its name in litellm, and its provider, if that is known."""
+    """Yield the attributes that name a model, given its name for agents, and its provider, if that is known."""
     if not llm:
         return
+    llm = llm.removeprefix("sdk/")
     provider, slash, model = llm.partition("/")
     if not slash:
         model, provider = llm, next((name for start, name in FAMILIES if re.match(start, llm)), "")

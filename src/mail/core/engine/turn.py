@@ -50,11 +50,6 @@ from mail.errors import AgentUnavailable, StoreError, TaskFull
 
 logger = logging.getLogger(__name__)
 
-LONG_HISTORY = 8 * LARGE
-"""The size of a history from which a turn lets go first what waits: it reads the history, but stores only what is
-new.
-"""
-
 
 @value
 class TurnPolicy[T: Turn]:
@@ -230,8 +225,6 @@ class AgentTurn[T: Turn](LeasedTurn):
         is_large = size > LARGE
         if is_large:
             await self._pacer.pause(size)
-        elif history.size > LONG_HISTORY:
-            await asyncio.sleep(0)
         try:
             output = await self._run(history.entries, seconds)
             if is_large:

@@ -489,11 +489,12 @@ class Draft:
                 self._answer_unread()
         version = 0 if self._is_new else self.before.version
         events = encode_events(self._events)
-        added = len(events) + sum([len(record.encoded) for record in self._records])
+        remembered = sum([len(record.encoded) for record in self._records])
+        if self._inherits is not None:
+            remembered += self._inherits.size
+        added = len(events) + remembered
         if response is not None:
             added += message_size(response)
-        if self._inherits is not None:
-            added += self._inherits.size
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
         facts = {
@@ -504,6 +505,7 @@ class Draft:
             "pending": self._pending,
             "histories": self._histories,
             "stored_bytes": self.before.stored_bytes + added,
+            "history_bytes": self.before.history_bytes + remembered,
         }
         return TaskChange(
             task=state_of(Task, facts),

@@ -218,6 +218,7 @@ class Task:
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
+        history_bytes: the part of it that is in agents' histories.
         key: its identity.
     """
 
@@ -255,6 +256,7 @@ class Task:
     webhooks: dict[str, TaskWebhook] = field(default_factory=dict)
     dead_letters: tuple[int, ...] = ()
     stored_bytes: int = 0
+    history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

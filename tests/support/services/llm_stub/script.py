@@ -73,6 +73,7 @@ class Reply:
         fails_after: after how many events the provider's error event follows.
         is_truncated: whether it stops at the limit of tokens.
         leaves_out_reasoning: whether the last event of a Responses stream lacks the reasoning items.
+        headers: those of the response, such as `x-ratelimit-remaining-requests`.
     """
 
     parts: tuple[Part, ...]
@@ -84,6 +85,7 @@ class Reply:
     fails_after: int | None = None
     is_truncated: bool = False
     leaves_out_reasoning: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
     def but(self, **changes: Any) -> "Reply":
         """The same reply, other circumstances."""
