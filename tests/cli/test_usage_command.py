@@ -64,7 +64,16 @@ def run_usage(server: ServerProcess, folder: Path, *flags: str, role: str = "use
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     if "--json" in flags:
         return rows
-    assert rows[0][1:] == ["calls", "tokens in", "cached", "tokens out", "USD", "unpriced"]
+    assert rows[0][1:] == [
+        "calls",
+        "tokens in",
+        "cached",
+        "cache writes",
+        "tokens out",
+        "hit rate",
+        "USD",
+        "unpriced",
+    ]
     return rows[1:]
 
 
@@ -74,9 +83,9 @@ def usd(calls: int) -> str:
 
 def test_by_agent(paid: ServerProcess, tmp_path: Path) -> None:
     assert run_usage(paid, tmp_path) == [
-        ["supervisor", "3", "3000", "1200", "300", usd(3), "0"],
-        ["worker", "1", "1000", "400", "100", "0.0000", "1"],
-        ["all", "4", "4000", "1600", "400", usd(3), "1"],
+        ["supervisor", "3", "3000", "1200", "0", "300", "40%", usd(3), "0"],
+        ["worker", "1", "1000", "400", "0", "100", "40%", "0.0000", "1"],
+        ["all", "4", "4000", "1600", "0", "400", "40%", usd(3), "1"],
     ]
 
 

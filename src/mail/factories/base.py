@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.task.swarm import History, ToolChoice
-from mail.core.turns.context import TURN
+from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.core.turns.tools import caller_tools, provided_tools, task_tools
 from mail.errors import AgentUnavailable, ConfigurationError
+from mail.factories.caching import cache_key
 from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
 from mail.factories.models import ModelRequest, traits_of
@@ -132,6 +133,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
+        cache: Literal["auto", "off"] = "auto",
         _debug_include_mail_tools: bool = True,
         **extra: Any,
     ) -> None:
@@ -152,6 +154,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             stream_tokens: whether to stream replies.
             print_llm_streams: whether to print streamed replies to the console.
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
+            cache: `auto` to let the provider cache what the next call repeats, `off` to ask for nothing.
             extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
         """
         if type(self).__init__ is LiteLLMAgentFunction.__init__:
@@ -177,6 +180,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         )
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")
+        if cache not in ("auto", "off"):
+            raise ConfigurationError(f"agent {name!r}: cache must be 'auto' or 'off', not {cache!r}")
         self.llm = llm
         self.system = system
         self.user_token = user_token
@@ -188,6 +193,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         self.stream_tokens = stream_tokens
         self.print_llm_streams = print_llm_streams
         self.default_tool_choice = default_tool_choice
+        self.cache = cache
 
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
         """Run one step of the agent; `messages` stay unchanged. Raises AgentUnavailable with a text for agents."""
@@ -197,8 +203,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         return self._run(messages, tool_choice)
 
     def but(self, *, llm: str | None = None, system: str | None = None) -> Self:
-        """Return a copy of the agent with another model or system prompt."""
+        """Return a copy of the agent with another model or system prompt, for single calls, which cache nothing."""
         changed = copy(self)
+        changed.cache = "off"
         changed.llm = llm or self.llm
         changed.system = self.system if system is None else system
         return changed
@@ -241,11 +248,12 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         Raises AgentUnavailable if the proxy's address or an environment variable is missing.
         """
         history = messages if self.memory else without_memory(messages)
+        turn = TURN.get()
         return ModelRequest(
             llm=self.llm,
             traits=traits_of(self.llm),
             history=deepcopy(history),
-            system=self._system(),
+            system=self.system,
             tools=self.offered_tools(),
             tool_choice=tool_choice,
             tool_format=self.tool_format,
@@ -253,14 +261,12 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             thinking_budget=self.thinking_budget,
             max_tokens=self.max_tokens,
             streams=self.stream_tokens,
+            notes=turn.provided.problems,
+            cache_key=cache_key(turn.caller, CURRENT_TASK.get(), self.name) if self.cache == "auto" else None,
             api_base=self._proxy() if self.use_proxy else None,
             api_key=self._proxy_key() if self.use_proxy else None,
             options=resolve_options(f"agent {self.name!r}", self.options) if self.options else {},
         )
-
-    def _system(self) -> str:
-        """Return the system prompt, with a note on tools that are missing in this turn."""
-        return "\n\n".join(filter(None, (self.system, *TURN.get().provided.problems)))
 
     def _proxy(self) -> str:
         base = os.environ.get(PROXY_VARIABLE)

@@ -10,13 +10,14 @@ from typing import Any
 
 from mail.core.task.swarm import ToolChoice
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import key_arguments, prefix_ends, takes_marks
 from mail.factories.failures import CallFailed
-from mail.factories.history import read_history, to_chat
+from mail.factories.history import MARK, read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
 from mail.factories.retry import Cause
 from mail.factories.table import Tokens
-from mail.factories.tools import forced_tool, make_tools, tool_choice_for
+from mail.factories.tools import forced_tool, is_function, make_tools, tool_choice_for
 
 INTERLEAVED = "interleaved-thinking-2025-05-14"
 """Anthropic's beta that lets Claude think between tool calls, not only before the first one."""
@@ -66,16 +67,27 @@ def chat_arguments(request: ModelRequest) -> dict[str, Any]:
     streams = request.streams or request.traits.claude
     thinking, choice = thinking_of(request)
     thinks = bool(thinking) and not request.traits.adapts
-    messages = to_chat(read_history(request.history), claude=request.traits.claude, thinks=thinks)
+    sections = read_history(request.history, request.notes)
+    is_marked = takes_marks(request)
+    marked = prefix_ends(sections) if is_marked else ()
+    messages = to_chat(sections, claude=request.traits.claude, thinks=thinks, marked=marked)
+    mark = MARK if is_marked else {}
     if request.system:
-        messages.insert(0, {"role": "system", "content": request.system})
-    arguments: dict[str, Any] = {"messages": messages, "stream": streams, **thinking}
+        messages.insert(0, {"role": "system", "content": request.system, **mark})
+    arguments: dict[str, Any] = {
+        "messages": messages,
+        "stream": streams,
+        **thinking,
+        **key_arguments(request),
+    }
     if (limit := max_tokens_of(request, thinking)) is not None:
         arguments["max_tokens"] = limit
     if streams:
         arguments["stream_options"] = {"include_usage": True}
     if request.tools:
-        arguments["tools"] = make_tools(request.tools, "completions")
+        arguments["tools"] = tools = make_tools(request.tools, "completions")
+        if not request.system and is_function(tools[-1]):
+            tools[-1] = {**tools[-1], **mark}
         arguments["tool_choice"] = tool_choice_for(choice, "completions")
     return arguments
 

@@ -5,15 +5,25 @@ Replies are stored as blocks, as those of Claude at any provider.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from mail.core.task.swarm import ToolChoice
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import prefix_ends
 from mail.factories.chat import max_tokens_of, thinking_of
 from mail.factories.failures import CallFailed
-from mail.factories.history import Received, Reply, Result, Section, in_words, read_history, without_unthought
+from mail.factories.history import (
+    Note,
+    Received,
+    Reply,
+    Result,
+    Section,
+    in_words,
+    read_history,
+    without_unthought,
+)
 from mail.factories.items import (
     Entry,
     MalformedReply,
@@ -45,6 +55,9 @@ CHOOSY = ("claude", "amazon.nova", "mistral")
 OF_BODY = ("guardrailConfig", "performanceConfig", "requestMetadata")
 """Options that stand in the body by their own names."""
 
+CACHE_POINT: Mapping[str, Any] = {"cachePoint": {"type": "default"}}
+"""Stands where a prefix for the cache ends."""
+
 _FINISH: dict[str | None, Finish] = {
     "max_tokens": "length",
     "content_filtered": "filter",
@@ -64,17 +77,21 @@ def converse_body(request: ModelRequest) -> dict[str, Any]:
     """Return the body of the request."""
     thinking, choice = thinking_of(request)
     has_tools = bool(request.tools) and choice != "none"
-    sections: Sequence[Section] = read_history(request.history)
+    sections: Sequence[Section] = read_history(request.history, request.notes)
+    is_cached = request.cache_key is not None and request.traits.claude
+    marked = prefix_ends(sections) if is_cached else frozenset[int]()
     if not has_tools:  # Bedrock refuses calls in a history without tools
         sections = in_words(sections)
     elif request.traits.claude and thinking and not request.traits.adapts:
         sections = without_unthought(sections)
-    system, messages = _messages(sections, claude=request.traits.claude)
+    system, messages = _messages(sections, marked, claude=request.traits.claude)
     body: dict[str, Any] = {"messages": messages}
     if texts := [text for text in (request.system, *system) if text.strip()]:
-        body["system"] = [{"text": text} for text in texts]
+        body["system"] = [*({"text": text} for text in texts), *([CACHE_POINT] if is_cached else ())]
     if has_tools:
         body["toolConfig"] = _tools(request, choice)
+        if is_cached and not texts:
+            body["toolConfig"]["tools"].append(CACHE_POINT)
     if inference := _inference(request, thinking):
         body["inferenceConfig"] = inference
     if fields := _fields(request, thinking):
@@ -149,16 +166,22 @@ def _tools(request: ModelRequest, choice: ToolChoice) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- histories
 
 
-def _messages(sections: Sequence[Section], *, claude: bool) -> tuple[list[str], list[Entry]]:
+def _messages(
+    sections: Sequence[Section], marked: Container[int], *, claude: bool
+) -> tuple[list[str], list[Entry]]:
     """Return the texts of system messages, and the messages: users and assistants alternate, and a user begins.
+
+    Behind each `marked` section ends a prefix for the cache.
 
     Only Claude gets its thinking back; other models would refuse its signatures.
     """
     system: list[str] = []
     messages: list[Entry] = []
-    for section in sections:
+    for index, section in enumerate(sections):
         role, content = "user", list[Entry]()
         match section:
+            case Note(text):
+                content = [{"text": text}]
             case Received(entry):
                 text = _text_of(entry.get("content"))
                 if entry.get("role") in ("system", "developer"):
@@ -170,12 +193,12 @@ def _messages(sections: Sequence[Section], *, claude: bool) -> tuple[list[str], 
                 content = [{"toolResult": {"toolUseId": _id(call_id), "content": [{"text": text}]}}]
             case Reply():
                 role, content = "assistant", list(_blocks_of(section, claude))
-        if not content:
-            continue
-        if messages and messages[-1]["role"] == role:
+        if content and messages and messages[-1]["role"] == role:
             messages[-1]["content"] += content
-        else:
+        elif content:
             messages.append({"role": role, "content": content})
+        if messages and index in marked:
+            messages[-1]["content"].append(CACHE_POINT)
     if not messages or messages[0]["role"] == "assistant":
         messages.insert(0, {"role": "user", "content": [{"text": EMPTY}]})
     return system, messages

@@ -52,11 +52,18 @@ class Result:
     content: str
 
 
-Section = Received | Reply | Result
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that only this call tells the model, behind the history."""
+
+    text: str
 
 
-def read_history(entries: Sequence[Entry]) -> list[Section]:
-    """Split a history into sections, in which every tool call is followed by its result."""
+Section = Received | Reply | Result | Note
+
+
+def read_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> list[Section]:
+    """Split a history into sections, in which every tool call is followed by its result, and add the notes."""
     sections: list[Section] = []
     waiting: dict[str, None] = {}
     for section in _sections(entries):
@@ -68,7 +75,7 @@ def read_history(entries: Sequence[Entry]) -> list[Section]:
         sections += [Result(call_id, NO_RESULT) for call_id in waiting]
         waiting = {call.call_id: None for call in section.calls} if isinstance(section, Reply) else {}
         sections.append(section)
-    return sections + [Result(call_id, NO_RESULT) for call_id in waiting]
+    return [*sections, *(Result(call_id, NO_RESULT) for call_id in waiting), *map(Note, notes)]
 
 
 def without_memory(entries: Sequence[Entry]) -> list[Entry]:
@@ -136,8 +143,14 @@ def _reword(section: Section, call_ids: Container[str]) -> Section:
 # ------------------------------------------------------------------------------------- for Chat Completions
 
 
-def to_chat(sections: Iterable[Section], *, claude: bool, thinks: bool = False) -> list[Entry]:
-    """Return the messages of Chat Completions.
+MARK = {"cache_control": {"type": "ephemeral"}}
+"""Marks the end of a prefix for the provider's cache, in litellm's Chat Completions."""
+
+
+def to_chat(
+    sections: Iterable[Section], *, claude: bool, thinks: bool = False, marked: Container[int] = ()
+) -> list[Entry]:
+    """Return the messages of Chat Completions; the last one of each `marked` section ends a prefix for the cache.
 
     For Claude every block becomes a message of its own: litellm joins adjacent ones and so preserves their order, which
     a single message with text and calls would lose. If thinking is requested (`thinks`), the last turn with calls must
@@ -147,15 +160,27 @@ def to_chat(sections: Iterable[Section], *, claude: bool, thinks: bool = False) 
     if claude and thinks:
         sections = without_unthought(sections)
     messages: list[Entry] = []
-    for section in sections:
+    for index, section in enumerate(sections):
         match section:
             case Received(entry):
                 messages.append(entry)
+            case Note(text):
+                messages.append({"role": "user", "content": text})
             case Result(call_id, content):
                 messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
             case Reply():
                 messages += _chat(section, claude)
+        if messages and index in marked:
+            messages[-1] = _marked(messages[-1])
     return messages
+
+
+def _marked(message: Entry) -> Entry:
+    """Return the message with a mark; as it is if it has no text, whose mark Claude refuses."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return {**message, "content": [*content[:-1], {**content[-1], **MARK}]} if content else message
+    return {**message, **MARK} if content else message
 
 
 def _chat(reply: Reply, claude: bool) -> list[Entry]:
@@ -213,6 +238,8 @@ def to_responses(sections: Iterable[Section]) -> list[Entry]:
         match section:
             case Received(entry):
                 items.append(entry)
+            case Note(text):
+                items.append({"role": "user", "content": text})
             case Result(call_id, content):
                 items.append({"type": "function_call_output", "call_id": call_id, "output": content})
             case Reply():

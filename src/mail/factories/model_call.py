@@ -12,6 +12,7 @@ from mail.core.task.costs import Usage
 from mail.core.turns.activity import Exchange, ModelCall
 from mail.core.turns.context import TURN, model_call
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, assemble
@@ -32,6 +33,8 @@ SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.N
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
 
 _FINISH = {"filter": "content_filter"}
+
+_prefixes = Prefixes()
 
 
 async def call_model(
@@ -86,10 +89,15 @@ async def _attempt(
     longest = request.timeout or ATTEMPT_SECONDS
     seconds = longest if left is None else min(longest, left)
     answer = AnswerReader(call)
+    sent = describe(request) if request.cache_key is not None and TURN.get().agent else None
     async with asyncio.timeout(seconds):
         reply = await port.call(request, seconds, on_piece, answer)
     answer.read()
-    call.report(read_usage(request.llm, reply.usage))
+    usage = read_usage(request.llm, reply.usage)
+    call.report(usage)
+    if sent is not None and request.cache_key is not None:
+        now = asyncio.get_running_loop().time()
+        _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
     call.reply = partial(_reply_as_chat, reply.entries)
     call.finish = _FINISH.get(reply.finish, reply.finish)
     try:
@@ -124,6 +132,20 @@ def _reply_as_chat(entries: Sequence[Entry]) -> list[Entry]:
     return [message for message in _as_chat(entries) if message["role"] == "assistant"]
 
 
+def _report_break(request: ModelRequest, usage: Usage, changes: Sequence[str], call: ModelCall) -> None:
+    """Report what kept the call from reading the prefix that the previous one had cached, if anything."""
+    if changes:
+        call.broken_prefix = tuple(changes)
+        logger.warning(
+            "%s: the cached prompt of agent %s was not read, since its %s changed: %d of %d input tokens are cached",
+            request.llm,
+            TURN.get().agent,
+            " and ".join(changes),
+            usage.cached_tokens,
+            usage.input_tokens,
+        )
+
+
 def read_usage(llm: str, tokens: Tokens | None) -> Usage:
     """Return the usage of one call, with its price."""
     if tokens is None:
@@ -133,6 +155,7 @@ def read_usage(llm: str, tokens: Tokens | None) -> Usage:
         calls=1,
         input_tokens=tokens.input,
         cached_tokens=tokens.cached,
+        cache_write_tokens=tokens.written,
         output_tokens=tokens.output,
         reasoning_tokens=tokens.reasoning,
         cost=cost or 0.0,

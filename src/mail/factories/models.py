@@ -86,6 +86,8 @@ class ModelRequest:
         history: the history so far; the request owns it, as the call may change it.
         tools: declared in the style of `tool_format`.
         streams: whether to stream the reply.
+        notes: what only this call tells the model, behind the history.
+        cache_key: the key of the agent's calls in its task for the provider's cache of prompts; None to cache nothing.
         api_base, api_key: address and key of the proxy, if one is used.
         options: further options of the call, which take precedence over what is set here.
     """
@@ -101,6 +103,8 @@ class ModelRequest:
     thinking_budget: int | None = None
     max_tokens: int | None = None
     streams: bool = False
+    notes: Sequence[str] = ()
+    cache_key: str | None = None
     api_base: str | None = None
     api_key: str | None = field(default=None, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)

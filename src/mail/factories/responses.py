@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import key_arguments
 from mail.factories.chat import close_stream
 from mail.factories.failures import CODES, CallFailed
 from mail.factories.history import read_history, to_responses
@@ -37,9 +38,10 @@ async def call_responses(response: Any, on_piece: OnPiece, answer: AnswerReader)
 def responses_arguments(request: ModelRequest) -> dict[str, Any]:
     """Return the arguments of the call."""
     arguments: dict[str, Any] = {
-        "input": to_responses(read_history(request.history)),
+        "input": to_responses(read_history(request.history, request.notes)),
         "stream": request.streams,
         "store": False,
+        **key_arguments(request),
     }
     if request.system:
         arguments["instructions"] = request.system

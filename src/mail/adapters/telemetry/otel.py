@@ -303,6 +303,8 @@ def _about_usage(usage: Usage) -> Iterator[tuple[str, Value]]:
     yield "gen_ai.usage.output_tokens", usage.output_tokens
     if usage.cached_tokens:
         yield "gen_ai.usage.cache_read.input_tokens", usage.cached_tokens
+    if usage.cache_write_tokens:
+        yield "gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens
     if usage.reasoning_tokens:
         yield "gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens
     if usage.calls > usage.unpriced_calls:

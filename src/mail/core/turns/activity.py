@@ -367,6 +367,8 @@ class ModelCall(Span):
         self._meter = meter
         self._trace = None if tracer is None else tracer.model_call(self)
         self._attempt_begin = 0.0
+        self.broken_prefix: tuple[str, ...] = ()
+        """What changed since the previous call, so that the provider's cache was not read."""
         self._number = 0 if activity is None else activity.next_call()
 
     def __enter__(self) -> Self:
@@ -428,7 +430,8 @@ class ModelCall(Span):
         return {"model": self.name, "call": self._number}
 
     def _result(self) -> dict[str, Any]:
-        return {} if self.usage is None else {"usage": asdict(self.usage)}
+        broken = {"prefix_broken_by": list(self.broken_prefix)} if self.broken_prefix else {}
+        return broken if self.usage is None else {"usage": asdict(self.usage), **broken}
 
 
 class ActionRun(Span):

@@ -14,8 +14,10 @@ It is as strict as they are: a request that the provider would refuse gets the p
 - `script`     what a model says, and what can go wrong: parts, replies, failures
 - `server`     the server, its queues, and the requests that it got
 - `chat`, `responses`, `anthropic`, `converse`   one wire format each: bodies, event streams, and what it refuses
+- `prefix_cache`  what the providers' caches of prompts would bill
 """
 
+from support.services.llm_stub.prefix_cache import PrefixCache
 from support.services.llm_stub.script import (
     Failure,
     Reply,
@@ -42,6 +44,7 @@ from support.services.llm_stub.server import LLMStub, Request
 __all__ = [
     "Failure",
     "LLMStub",
+    "PrefixCache",
     "Reply",
     "Request",
     "Tokens",

@@ -134,11 +134,11 @@ def _stop_reason(reply: Reply) -> str:
 def _usage(reply: Reply) -> dict[str, Any]:
     tokens = reply.tokens
     return {
-        "inputTokens": tokens.input - tokens.cached,
+        "inputTokens": tokens.input - tokens.cached - tokens.written,
         "outputTokens": tokens.output,
         "totalTokens": tokens.input + tokens.output,
         "cacheReadInputTokens": tokens.cached,
-        "cacheWriteInputTokens": 0,
+        "cacheWriteInputTokens": tokens.written,
     }
 
 

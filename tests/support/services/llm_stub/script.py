@@ -53,12 +53,13 @@ Part = Thinking | Redacted | Text | Call | Search | Code
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a reply is billed as; `cached` is part of `input`, `reasoning` of `output`."""
+    """What a reply is billed as; `cached` and `written` are parts of `input`, `reasoning` of `output`."""
 
     input: int = 100
     output: int = 20
     cached: int = 0
     reasoning: int = 0
+    written: int = 0
 
 
 @dataclass(frozen=True)
