@@ -23,6 +23,7 @@ from mail.core.engine.wiring import Wiring
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
+from mail.core.task.leases import Lease
 from mail.core.task.swarm import AgentFunction, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -174,7 +175,7 @@ class ManualMode:
         return AgentTurn(turn, known, *engine, policy, tracer=self._wiring.tracer, live=self._turns.live)
 
     async def _execute(
-        self, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | None]
+        self, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | Lease | None]
     ) -> None:
         report = await self._turns.execute(leased, work)
         if report.outcome is not TurnReport.Outcome.COMMITTED:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
+from mail.core.task.leases import Park
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import CallTracer, ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
@@ -55,6 +56,8 @@ class TurnContext:
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
         time_limit: that of the attempt at the current action.
+        may_park: whether the turn can wait outside of the process, by raising RetryLater.
+        parked: the park that it comes from, if it has been parked.
     """
 
     agent: str = ""
@@ -72,6 +75,8 @@ class TurnContext:
     call_place: str = ""
     deps: Any = None
     time_limit: TimeLimit | None = None
+    may_park: bool = False
+    parked: Park | None = None
 
 
 NO_TURN = TurnContext()
