@@ -137,7 +137,7 @@ async def test_a_call_has_a_span(stub: LLMStub, recorded: Recorded, tool_format:
 async def test_the_first_piece_of_a_streamed_reply_is_timed(
     stub: LLMStub, recorded: Recorded, model: str
 ) -> None:
-    stub.script(done())
+    stub.script(done(tokens=Tokens(input=1000, cached=400, written=200)))
     await recorded.ask(model=model, stream_tokens=model == GPT, print_llm_streams=False)
     attributes = recorded.attributes("chat")
     assert attributes["gen_ai.request.stream"] is True
