@@ -165,7 +165,7 @@ def test_a_turns_model_call_is_traced_before_its_invocation_ends(stage: Stage, t
     telemetry = '[server.telemetry]\ntraces = true\ncontent = "messages"\n'
     swarm = '[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n'
     (tmp_path / "mail.toml").write_text(swarm + telemetry)
-    (tmp_path / "swarms.json").write_text(json.dumps(SWARM))
+    write_project(tmp_path, SWARM)
     with LLMStub() as stub, Receiver().running() as receiver:
         stub.script(*[reply(call("task_complete", finish_message="42"))] * 3)
         traces = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
