@@ -326,6 +326,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 activity=self.activity,
                 tracer=None if self._tracer is NO_TRACER else self._tracer,
                 traceparent=task.traceparent,
+                switch=task.switches.get(mailbox) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
             )
@@ -421,6 +422,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             usage=self._meter.spent,
             models=self._meter.spent_by_model,
             timing=self.activity.timing() if self.activity.spans else None,
+            switch=self.activity.switch,
         )
 
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:
