@@ -20,7 +20,7 @@ from mail.factories.variants import CallsModel, silent
 logger = logging.getLogger(__name__)
 
 DEFAULT_WINDOW = 128_000
-"""Context window, in tokens, of a model that is not in litellm's table."""
+"""Context window, in tokens, of a model that is not in the table."""
 
 KEPT = 0.5
 """Share of the allowed size that stays, so that not every step needs another summary."""
