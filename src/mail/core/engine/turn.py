@@ -327,6 +327,8 @@ class AgentTurn[T: Turn](LeasedTurn):
                 tools=task.turn_tools(mailbox),
                 meter=self._meter,
                 activity=self.activity,
+                tracer=None if self._tracer is NO_TRACER else self._tracer,
+                traceparent=task.traceparent,
                 switch=task.switches.get(mailbox) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
@@ -399,7 +401,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             if self._tracer is NO_TRACER:
                 text, calls = await agent.step(messages, choice)
             else:
-                with self._tracer.agent_call(turn, self._meter):
+                with self._tracer.agent_call(turn, self._meter, self.activity):
                     text, calls = await agent.step(messages, choice)
         except RetryLater as later:
             if TURN.get().may_park:
