@@ -406,7 +406,7 @@ class ModelCall(Span):
     @property
     def tokens(self) -> int:
         """The tokens that it has read and written so far."""
-        return 0 if self._usage is None else self._usage.tokens
+        return 0 if self.usage is None else self.usage.tokens
 
     def wait(self, provider: str, seconds: float) -> None:
         """Report that the provider takes the call only in so many seconds."""
