@@ -6,7 +6,6 @@ time, or wait for the next one. A function asks for each call, as it may be froz
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import inf
@@ -26,7 +25,7 @@ TRIES = 5
 """The number of attempts to change the document while others change it, too."""
 
 CONFLICT_SECONDS = 0.02
-"""The longest pause before the second attempt; twice as long after each further one."""
+"""The pause before the second attempt; twice as long after each further one."""
 
 LEARNT_SECONDS = 600.0
 """Seconds for which a model without configured limits asks for permits, after its provider has refused a call."""
@@ -217,4 +216,4 @@ class Gate:
 
 
 async def _pause(n: int) -> None:
-    await asyncio.sleep(random.uniform(0.0, CONFLICT_SECONDS * 2**n))  # noqa: S311
+    await asyncio.sleep(CONFLICT_SECONDS * 2**n)
