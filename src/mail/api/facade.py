@@ -54,7 +54,7 @@ from mail.factories.options import needs_chat
 from mail.factories.prompts import system_prompt
 from mail.mcp.servers import MCPOption
 from mail.swarms_json.references import resolve_params, resolver
-from mail.swarms_json.specs import AgentOptions, Factory, SwarmOptions
+from mail.swarms_json.specs import AgentOptions, ContextOption, Factory, SwarmOptions
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
@@ -88,6 +88,8 @@ class Agent(BaseAgent):
         sequential: whether its actions run one after the other.
         strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
         approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
+        context: how its context is kept within the window of its model: a dictionary with some of `at`, `keep`, `model`
+            and `results` (docs/context.md), or `off` to send all of it.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -115,6 +117,7 @@ class Agent(BaseAgent):
         sequential: bool = False,
         strict_tools: bool | None = None,
         approve: bool | Sequence[str] = False,
+        context: ContextOption | None = None,
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -148,6 +151,8 @@ class Agent(BaseAgent):
             "approve": approve,
             "description": description,
         }
+        if context is not None:
+            settings["context"] = context
         spec = read_agent(
             name,
             settings,

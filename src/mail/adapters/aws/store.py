@@ -14,16 +14,20 @@ from time import monotonic
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient, back_off
-from mail.adapters.aws.commit import CommitPlan
+from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, CommitPlan, Text
 from mail.adapters.aws.index import TaskIndex
 from mail.adapters.aws.items import (
     DELETING,
     DELETION_SECONDS,
     META,
     Item,
+    blob_name,
     blobs_of,
+    content_key,
     decode_leases,
+    item_size,
     number,
+    pack,
     partition,
     shard,
     string,
@@ -31,17 +35,19 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
-from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
+from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
+from mail.adapters.shared.codec import join
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Commit, HistoryRecord, InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreError, StoreUnavailable, VersionConflict
+from mail.errors import LeaseLost, PayloadTooLarge, StoreError, StoreUnavailable, VersionConflict
 
 SECONDS_PER_DAY = 86_400
 
@@ -125,11 +131,13 @@ class DynamoDBStore:
         if change.turn is not None and self._turns.may_be_behind(change.turn):
             await self._check_version(change)
         if change.inherits is not None:  # DynamoDB can't copy items
-            joined = await self._joined(change.inherits.key, change.inherits.portions)
+            inherited = await self._inherited(change.inherits.key, change.inherits.portions)
+            for item in await self._reader.contents(change.inherits.key):
+                await self._put_content(change.key, item["SK"]["S"], await self._reader.text(item["content"]))
             await self._reader.seq(
                 change.inherits.key
             )  # if it was deleted meanwhile, parts of them are missing
-            change = replace(change, histories=(*joined, *change.histories), inherits=None)
+            change = replace(change, histories=(*inherited, *change.histories), inherits=None)
         plan = self._plan(change)
         await self._write(change, plan)
         if change.turn is not None:
@@ -141,19 +149,51 @@ class DynamoDBStore:
     async def read_history(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[dict[str, object]]:
+        return join(await self._reader.history(key, agent, after, upto))
+
+    async def read_portions(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> list[Portion]:
         return await self._reader.history(key, agent, after, upto)
+
+    async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
+        await self._put_content(key, content_key(ref), text)
+
+    async def _put_content(self, key: TaskKey, sort_key: str, text: str) -> None:
+        name, content = partition(key), Text(text)
+        if self._blobs is not None and content.size > INLINE_BYTES:
+            content.blob = blob_name(name, sort_key.removeprefix(content_key("")), 0)
+            await self._blobs.put(content.blob, text)
+        item = pack({**key_of((name, sort_key)), "content": content.attribute})
+        if item_size(item) > ITEM_BYTES:
+            raise PayloadTooLarge(
+                f"a text of {content.size} bytes can't be stored without a bucket (MAIL_BUCKET)"
+            )
+        if self._retention is not None:
+            item["expires_at"] = number(ceil(self._reader.now()) + self._retention)
+        await self._table.put_many([item])
+
+    async def read_content(
+        self, key: TaskKey, ref: str, *, offset: int, length: int
+    ) -> tuple[str, int] | None:
+        item = await self._table.get((partition(key), content_key(ref)))
+        if item is None or self._reader.is_gone(item):
+            return None
+        text = await self._reader.text(item["content"])
+        return text[offset : offset + length], len(text)
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         return await self._reader.commit(key, at)
 
     async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        return sum([len(record.encoded) for record in await self._joined(key, portions)])
+        return sum([len(record.encoded) for record in await self._inherited(key, portions)])
 
-    async def _joined(self, key: TaskKey, portions: Mapping[str, int]) -> list[HistoryRecord]:
-        """Read agents' histories, each as one record that stands for all of its portions."""
+    async def _inherited(self, key: TaskKey, portions: Mapping[str, int]) -> list[HistoryRecord]:
+        """Read the first portions of agents' histories."""
         return [
-            HistoryRecord(agent, n, await self.read_history(key, agent, upto=n))
+            HistoryRecord(agent, portion.n, portion.entries)
             for agent, n in portions.items()
+            for portion in await self.read_portions(key, agent, upto=n)
         ]
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:

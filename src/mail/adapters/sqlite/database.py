@@ -65,6 +65,12 @@ CREATE TABLE checkpoints (
     checkpoint TEXT NOT NULL,
     PRIMARY KEY (task, mailbox, seq)
 );
+CREATE TABLE contents (
+    task INTEGER NOT NULL REFERENCES tasks,
+    ref TEXT NOT NULL,
+    content TEXT NOT NULL,
+    PRIMARY KEY (task, ref)
+);
 CREATE TABLE tokens (
     digest TEXT PRIMARY KEY,
     role TEXT NOT NULL,
@@ -118,6 +124,7 @@ TABLES = (
     "tasks",
     "commits",
     "checkpoints",
+    "contents",
     "tokens",
     "sign_in_links",
     "settings",

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
+from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.task import Generation, Task
@@ -124,6 +125,7 @@ class _StoredCheckpoint:
     timing: TurnTiming | None = None
     approved: bool = False
     attempt: int = 1
+    preparation: Preparation | None = None
 
 
 type _Checkpoint = _StoredCheckpoint
@@ -155,6 +157,7 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         timing=checkpoint.timing,
         approved=checkpoint.approved,
         attempt=checkpoint.attempt,
+        preparation=checkpoint.preparation,
     )
     return _CHECKPOINT.dump_json(stored, exclude=_absent(checkpoint)).decode()
 
@@ -166,10 +169,12 @@ def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
         absent["approved"] = True
     if checkpoint.attempt == 1:
         absent["attempt"] = True
+    if checkpoint.preparation is None:
+        absent["preparation"] = True
     absent["receipts"] = {
-        index: {"after", "seconds"}
+        index: {"after", "seconds", "apart"} if receipt.after is None else {"apart"}
         for index, receipt in enumerate(checkpoint.receipts)
-        if receipt is not None and receipt.after is None
+        if receipt is not None and not receipt.apart
     }
     return absent
 
@@ -186,6 +191,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
         timing=stored.timing,
         approved=stored.approved,
         attempt=stored.attempt,
+        preparation=stored.preparation,
     )
 
 

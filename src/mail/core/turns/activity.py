@@ -5,7 +5,7 @@ and, only if somebody watches its task, publishes live events about them.
 """
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import TracebackType
@@ -133,12 +133,7 @@ class TurnActivity:
 
     def timed(self, receipt: Receipt, span: "Span") -> Receipt:
         """Return the receipt of an action with its begin and duration."""
-        return Receipt(
-            state=receipt.state,
-            content=receipt.content,
-            after=self._after(span.begin),
-            seconds=_rounded(span.seconds or 0.0),
-        )
+        return replace(receipt, after=self._after(span.begin), seconds=_rounded(span.seconds or 0.0))
 
     def _after(self, at: float) -> float:
         """Return a time as seconds after the beginning of the turn."""
@@ -291,8 +286,11 @@ class ModelCall(Span):
     ended = LiveKind.MODEL_CALL_ENDED
     label = "the call of"
 
-    def __init__(self, activity: TurnActivity | None, model: str, meter: UsageMeter | None) -> None:
+    def __init__(
+        self, activity: TurnActivity | None, model: str, meter: UsageMeter | None, *, is_private: bool = False
+    ) -> None:
         super().__init__(activity, model)
+        self._is_private = is_private
         self._meter = meter
         self.attempts = 1
         self._usage: Usage | None = None
@@ -301,7 +299,7 @@ class ModelCall(Span):
     @property
     def wants_deltas(self) -> bool:
         """Whether somebody wants the pieces of the reply."""
-        return self._activity is not None and self._activity.wants_deltas
+        return self._activity is not None and self._activity.wants_deltas and not self._is_private
 
     def retry(self, reason: str, after: float) -> None:
         """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
@@ -322,7 +320,7 @@ class ModelCall(Span):
 
     def delta(self, kind: DeltaKind, piece: str) -> None:
         """Report a piece of the reply."""
-        if (activity := self._activity) is not None and activity.wants_deltas:
+        if (activity := self._activity) is not None and self.wants_deltas:
             extra = {**self._facts(), "kind": kind, "delta": piece}
             if kind == "text" and activity.text_recipient:
                 extra["to"] = activity.text_recipient

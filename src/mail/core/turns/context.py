@@ -38,6 +38,9 @@ class TurnContext:
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
+        is_cut: whether the agent's context was cut harder, as the model has refused it as too long. If it is refused
+            again, only a model with a larger window helps.
+        is_private: whether nobody sees what models write, as it is not what the agent says.
     """
 
     agent: str = ""
@@ -52,6 +55,8 @@ class TurnContext:
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
+    is_cut: bool = False
+    is_private: bool = False
 
 
 NO_TURN = TurnContext()
@@ -129,7 +134,7 @@ def report_usage(usage: Usage, model: str = "") -> None:
 def model_call(model: str) -> ModelCall:
     """Return a context manager for a call of a model, in the turn that is running, if any."""
     turn = TURN.get()
-    return ModelCall(turn.activity, model, turn.meter)
+    return ModelCall(turn.activity, model, turn.meter, is_private=turn.is_private)
 
 
 def log_fields() -> dict[str, str]:
