@@ -381,7 +381,7 @@ class SQLiteStore:
             "SELECT substr(content, ?, ?), length(content) FROM contents WHERE task = ? AND ref = ?",
             (offset + 1, length, self._get(key).row, ref),
         )
-        return rows[0] if rows else None  # type: ignore[return-value]  # a text and a number
+        return (rows[0][0], rows[0][1]) if rows else None
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         cached = self._get(key)

@@ -258,8 +258,9 @@ class AgentTurn[T: Turn](LeasedTurn):
         except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
             change = await self._settle(self._failure(conceal(error)))
-        for new in () if change is None else change.histories:
-            self._cache(change, new, history)
+        if change is not None:
+            for new in change.histories:
+                self._cache(change, new, history)
         return change
 
     def _cache(self, change: TaskChange, new: HistoryRecord, history: CachedHistory) -> None:
@@ -408,7 +409,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         prepared: Preparation | None = None
         try:
             if window is not None:
-                prepared = await window.prepare(history, self._kept and self._kept.preparation)
+                kept = self._kept
+                prepared = await window.prepare(history, None if kept is None else kept.preparation)
             try:
                 messages, (text, calls) = await self._step(agent, history, prepared)
             except ContextWindowExceeded:
