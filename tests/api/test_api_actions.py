@@ -111,6 +111,15 @@ class TestDecorator:
             ({}, "give it a description"),
             ({"description": "d"}, "annotate its argument"),
             ({"description": "d", "model": Paint, "parameters": WALL}, "not both"),
+            (
+                {"description": "d", "model": Paint, "retries": 2},
+                "retries would repeat .* declare the action idempotent",
+            ),
+            ({"description": "d", "model": Paint, "read_only": True, "retries": 11}, "from 0 to 10"),
+            (
+                {"description": "d", "model": Paint, "timeout": 0},
+                "timeout must be a number of seconds above 0",
+            ),
         ],
     )
     def test_what_is_missing(self, options: dict[str, Any], complaint: str) -> None:

@@ -293,7 +293,7 @@ async def test_swarms_json_needs_no_parameters(name: str) -> None:
         await made.function({"nothing": 1})
 
 
-@action(idempotent=True, sequential=True)
+@action(idempotent=True, sequential=True, timeout=5, retries=3)
 def restart(host: str) -> str:
     """Restart a host."""
     return f"{host} restarts"
@@ -302,9 +302,12 @@ def restart(host: str) -> str:
 def test_an_action_in_swarms_json_keeps_its_options_unless_the_entry_states_them() -> None:
     function = f"python::{__name__}:restart"
     made = build_action(ActionSpec(name="restart", function=function), resolver())
-    assert (made.idempotent, made.sequential) == (True, True)
-    stated = build_action(ActionSpec(name="restart", function=function, idempotent=False), resolver())
-    assert (stated.idempotent, stated.sequential) == (False, True)
+    assert (made.idempotent, made.sequential, made.timeout, made.retries) == (True, True, 5, 3)
+    entry = ActionSpec(name="restart", function=function, idempotent=False, timeout=1.5, retries=0)
+    stated = build_action(entry, resolver())
+    assert (stated.idempotent, stated.sequential, stated.timeout, stated.retries) == (False, True, 1.5, 0)
+    with pytest.raises(ConfigurationError, match="action 'restart': retries would repeat"):
+        build_action(ActionSpec(name="restart", function=function, idempotent=False), resolver())
 
 
 async def takes_a_dictionary(arguments: dict[str, Any]) -> str:

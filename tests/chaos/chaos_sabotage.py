@@ -15,6 +15,7 @@ from mail.core.decisions.webhooks import Batch, settle
 from mail.core.engine import admission
 from mail.core.engine import webhooks as webhook_turns
 from mail.core.engine.actions import ActionRunner
+from mail.core.engine.recovery import Recovery
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Watch
 from mail.core.protocol.message import MAILMessage
@@ -32,10 +33,10 @@ def nobody_is_woken() -> Iterator[None]:
     async def lose(self: LossyQueue, wake_ups: Sequence[WakeUp]) -> None:
         return None
 
-    async def sleep_on(self: Runtime, **_: Any) -> int:
+    async def sleep_on(self: Recovery, **_: Any) -> int:
         return 0
 
-    with patch.object(LossyQueue, "publish", lose), patch.object(Runtime, "recover", sleep_on):
+    with patch.object(LossyQueue, "publish", lose), patch.object(Recovery, "recover", sleep_on):
         yield
 
 

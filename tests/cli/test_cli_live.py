@@ -38,8 +38,10 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     assert agents.line(5.0) == "lead: openai/gpt, 3.0 s: Gold lies in the river"
     read("model_call_ended", 6.0, agent="lead", call=1)
     read("action_started", 6.0, agent="lead", tool_name="web_search", tool_call_id="a")
+    read("action_retried", 7.0, agent="lead", tool_call_id="a", reason="busy", attempt=2, retry_in=1.0)
     read("turn_started", 7.0, agent="writer\x1b[2J")
-    assert agents.line(70.0) == "lead: web_search, 1 min 4 s · writer\\u001b[2J, 1 min 3 s"
+    searching = "web_search, 1 min 4 s (busy, attempt 2 after 1.0 s)"
+    assert agents.line(70.0) == f"lead: {searching} · writer\\u001b[2J, 1 min 3 s"
     read("turn_ended", 71.0, agent="lead")
     read("turn_ended", 71.0, agent="writer\x1b[2J")
     assert agents.line(72.0) == ""

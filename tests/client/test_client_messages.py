@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from starlette.responses import JSONResponse
 from support.processes.http_server import HTTPServer
 
 from mail.client import BadAnswer, ConnectionLost, MAILClient, QuestionOpen, RequestTimedOut
+from mail.client.operations import Request
 from mail.config import ClientConfig
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.swarm import SwarmCore
@@ -220,7 +222,7 @@ async def test_202_that_names_a_stream_elsewhere() -> None:
 async def test_the_key_is_not_sent_over_less_than_was_asked_for() -> None:
     """A stream at `http` that a server at `https` names is refused. The answer is read as if it had come by TLS."""
     async with two_doors() as client:
-        accepted = await client._send("POST", "/message", body={"body": "hi"})
+        accepted = await client._send(Request("POST", "/message", body={"body": "hi"}))
         accepted.request.url = accepted.request.url.copy_with(scheme="https")
         with pytest.raises(BadAnswer, match="unencrypted"):
             client._stream_of(accepted, accepted.json(), is_new=True)
@@ -367,8 +369,9 @@ async def test_all_pages_of_tasks_are_read(server: HTTPServer) -> None:
     """
 
     class SmallPages(MAILClient):
-        async def _send(self, method, url, *, query=None, **request):
-            return await super()._send(method, url, query={**query, "limit": "2"}, **request)
+        async def _send(self, request, *, stream=False):
+            small = replace(request, query={**request.query, "limit": "2"})
+            return await super()._send(small, stream=stream)
 
     async with client_of(server) as client:
         for n in range(5):
@@ -395,9 +398,9 @@ async def test_a_message_under_a_key_is_sent_again_when_the_connection_breaks(se
     class Breaks(MAILClient):
         broken = 0
 
-        async def _send(self, method, url, **request):
-            response = await super()._send(method, url, **request)
-            if method == "POST" and self.broken < 2:
+        async def _send(self, request, *, stream=False):
+            response = await super()._send(request, stream=stream)
+            if request.method == "POST" and self.broken < 2:
                 self.broken += 1
                 raise ConnectionLost("the answer is lost")
             return response

@@ -44,7 +44,7 @@ def test_operations_for_admins_are_those_of_the_routes_that_admit_nobody_else() 
 @pytest.mark.parametrize(("given", "path"), [("a b/c", "a%20b%2Fc"), (".", "%2E"), ("..", "%2E%2E")])
 def test_parameters_in_the_path_are_quoted(given: str, path: str) -> None:
     request = BY_ID.request({"thing_id": given, "task_id": "t", "on": True, "off": False, "n": 2, "no": None})
-    assert (request.path, request.body) == (f"/things/{path}", {"task_id": "t"})
+    assert (request.url, request.body) == (f"/things/{path}", {"task_id": "t"})
     assert request.query == {"task_id": "t", "on": "true", "n": "2"}
 
 

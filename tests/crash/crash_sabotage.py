@@ -19,7 +19,7 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.engine.runtime import Runtime
+from mail.core.engine.recovery import Recovery
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
 from mail.core.task.task import TaskKey
@@ -63,10 +63,10 @@ def forgotten_checkpoints() -> Iterator[None]:
 def no_recovery() -> Iterator[None]:
     """After a restart nobody is woken, not even for the turns that commits have opened."""
 
-    async def sleep_on(self: Runtime, **_: Any) -> int:
+    async def sleep_on(self: Recovery, **_: Any) -> int:
         return 0
 
-    with patch.object(Runtime, "recover", sleep_on), patch.object(Runtime, "take_over", sleep_on):
+    with patch.object(Recovery, "recover", sleep_on), patch.object(Recovery, "take_over", sleep_on):
         yield
 
 

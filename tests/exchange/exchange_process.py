@@ -22,8 +22,8 @@ from uuid import UUID, uuid4
 
 from mail.adapters.aws import backend
 from mail.adapters.aws.client import Aws
-from mail.adapters.aws.exchange import DynamoDBMailboxes
-from mail.adapters.sqlite.exchange import SQLiteMailboxes
+from mail.adapters.aws.exchange import DynamoDBRows
+from mail.adapters.sqlite.exchange import SQLiteRows
 from mail.exchange import DurableExchange, open_exchange
 
 ALICE, BOB, CAROL, DAVE = (UUID(int=n << 64) for n in range(1, 5))
@@ -64,13 +64,14 @@ def die_at(exchange: DurableExchange, point: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         left[0] -= 1
 
-    store: Any = exchange._store
-    if isinstance(store, DynamoDBMailboxes):
-        events = store._client.botocore.meta.events
+    rows: Any = exchange._rows
+    if isinstance(rows, DynamoDBRows):
+        events = rows._client.botocore.meta.events
         events.register("before-send.dynamodb", before)
         events.register("after-call.dynamodb", after)
-    elif isinstance(store, SQLiteMailboxes):
-        store._sql = Dying(store._sql, before, after)  # type: ignore[assignment]
+    elif isinstance(rows, SQLiteRows):
+        database = rows._database
+        database.connection = Dying(database.connection, before, after)  # type: ignore[assignment]
 
 
 class Dying:

@@ -13,7 +13,6 @@ from support.processes.server import environment
 
 import mail.exchange
 from mail.adapters.aws.exchange import MAIL_BYTES
-from mail.adapters.sqlite.exchange import BATCH
 from mail.exchange import DurableExchange, Exchange
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +79,3 @@ def test_a_durable_exchange_has_the_same_methods() -> None:
 
 def test_the_largest_mail() -> None:
     assert f"{MAIL_BYTES:,} bytes" in TEXT
-
-
-def test_the_number_of_deliveries_at_a_time() -> None:
-    assert f"batches of {BATCH}" in TEXT

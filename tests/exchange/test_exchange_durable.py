@@ -5,7 +5,6 @@ import sqlite3
 import tempfile
 import threading
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,10 +17,10 @@ from support.engines.dynamodb import Calls
 from support.plugins.tiers import sized
 
 from mail.adapters.aws.exchange import MAIL_BYTES
-from mail.adapters.sqlite import exchange as exchange_sqlite
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Flow, open_exchange
+from mail.exchange import durable as durable_exchange
 from mail.exchange.durable import _write
 from mail.exchange.mailboxes import Mail
 
@@ -118,6 +117,24 @@ async def test_more_mail_than_a_batch_keeps_its_order(two: Any) -> None:
         await two.send(ALICE, BOB, n)
     assert await two.sync() == 110
     assert [mail.content for mail in await two.receive(BOB)] == list(range(110))
+
+
+async def test_mail_that_is_sent_during_a_sync_waits_for_the_next(
+    two: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable_exchange, "PAGE", 5)
+    collect_page = two._collect_page
+
+    async def collect_and_send(*args: Any) -> int:
+        routed: int = await collect_page(*args)
+        await two.send(ALICE, BOB, "later")
+        return routed
+
+    monkeypatch.setattr(two, "_collect_page", collect_and_send)
+    for _ in range(20):
+        await two.send(ALICE, BOB, "hello")
+    assert await two.sync() == 20
+    assert {mail.content for mail in await two.receive(BOB)} == {"hello"}
 
 
 async def test_an_entity_that_is_no_id_is_in_nobodys_way(two: Any) -> None:
@@ -238,7 +255,7 @@ async def test_a_sync_does_not_read_what_was_delivered(kind: str, tmp_path: Path
     await world.prepare()
     async with world.open() as exchange:
         calls = Calls()
-        calls.watch(exchange._store._client)
+        calls.watch(exchange._rows._client)
         await exchange.register(ALICE)
         await exchange.register(BOB)
         counted: list[tuple[dict[str, int], int]] = []
@@ -258,10 +275,9 @@ async def test_a_broadcast_is_not_put_into_a_mailbox_that_was_just_left(kind: st
     world = World(kind, tmp_path)
     await world.prepare()
     async with world.open() as exchange:
-        store: Any = exchange._store
         await exchange.register(ALICE)
         await exchange.register(BOB)
-        everyone, left = store._everyone, str(await store._box(str(BOB)))
+        everyone, left = exchange._everyone, await exchange._box(str(BOB))
 
         async def and_then_bob_goes() -> dict[str, str]:
             seen: dict[str, str] = await everyone()
@@ -269,113 +285,22 @@ async def test_a_broadcast_is_not_put_into_a_mailbox_that_was_just_left(kind: st
             await exchange.register(BOB)
             return seen
 
-        store._everyone = and_then_bob_goes
+        exchange._everyone = and_then_bob_goes
         await exchange.send(ALICE, None, "hello")
         assert await exchange.sync() == 0
         assert await exchange.receive(BOB) == []
-        assert await store._items(store._partition(left), "I#", "I~") == []
+        assert await exchange._rows.find(exchange._inboxes(left), "I#") == []
 
 
 # ---------------------------------------------------------------------------------------------------- SQLite
 
 
-@pytest.fixture
-async def sqlite(tmp_path: Path) -> Any:
-    """Alice and a few others, and the connection that holds their mailboxes."""
-    async with open_exchange(f"sqlite:///{tmp_path}/x.db") as exchange:
-        for owner in (ALICE, BOB, *(UUID(int=n) for n in range(8))):
-            await exchange.register(owner)
-        yield exchange
-
-
-async def count(exchange: Any, table: str) -> int:
-    (number,) = await exchange._store._run(exchange._store._row, f"SELECT count(*) FROM {table}")
-    return int(number)
-
-
-async def test_what_is_sent_during_a_sync_in_sqlite_waits_for_the_next(
-    sqlite: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exchange_sqlite, "BATCH", 5)
-    store, arguments = sqlite._store, (str(ALICE), str(BOB), str(uuid4()), _write(Mail(sender=ALICE)))
-    collect_some = store._collect_some
-
-    def collect_and_send(*args: Any) -> Any:
-        result = collect_some(*args)
-        assert store._send(*arguments)
-        return result
-
-    store._collect_some = collect_and_send
-    for _ in range(20):
-        await sqlite.send(ALICE, BOB, "hello")
-    assert await sqlite.sync() == 20
-
-
-async def test_a_transaction_in_sqlite_makes_a_bounded_number_of_deliveries(
-    sqlite: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Broadcasts to nine, among letters, five deliveries at a time."""
-    monkeypatch.setattr(exchange_sqlite, "BATCH", 5)
-    store, made = sqlite._store, [0]
-    collect_some = store._collect_some
-
-    def collect_and_count(*args: Any) -> Any:
-        result = collect_some(*args)
-        (number,) = store._row("SELECT count(*) FROM exchange_inbox")
-        made.append(number)
-        return result
-
-    store._collect_some = collect_and_count
-    for n in range(12):
-        await sqlite.send(ALICE, None if n % 2 else BOB, n)
-    assert await sqlite.sync() == 12
-    assert made[-1] == 6 * 9 + 6
-    assert all(after - before <= 5 for before, after in pairwise(made))
-    for owner in (BOB, UUID(int=0), UUID(int=7)):
-        got = [mail.content for mail in await sqlite.receive(owner)]
-        assert got == [n for n in range(12) if n % 2 or owner == BOB]
-
-
-async def test_two_that_sync_share_a_broadcast_in_sqlite(
-    sqlite: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One begins, the other ends it; who ends it counts it, and nobody gets it twice."""
-    monkeypatch.setattr(exchange_sqlite, "BATCH", 5)
-    await sqlite.send(ALICE, None, "hello")
-    assert await sqlite._store._run(sqlite._store._collect_some, None, 10) == (True, 0)
-    async with open_exchange(f"sqlite:///{tmp_path}/x.db") as other:
-        assert await other.sync() == 1
-    assert await sqlite.sync() == 0
-    for owner in (BOB, *(UUID(int=n) for n in range(8))):
-        assert len(await sqlite.receive(owner)) == 1
-    assert await sqlite.receive(ALICE) == []
-
-
-async def test_a_broadcast_is_stored_once_and_goes_with_its_last_delivery(sqlite: Any) -> None:
-    await sqlite.send(ALICE, None, "hello")
-    await sqlite.send(ALICE, uuid4(), "for nobody")
-    await sqlite.send(BOB, UUID(int=0), "unsent")
-    await sqlite.collect(ALICE)
-    assert await count(sqlite, "exchange_inbox") == 9
-    assert await count(sqlite, "exchange_mail") == 2
-    for owner in (UUID(int=n) for n in range(7)):
-        assert (await sqlite.pop_mail(owner, ALICE)).content == "hello"
-    (mail,) = await sqlite.receive(UUID(int=7))
-    assert await sqlite.remove_mail(UUID(int=7), mail)
-    await sqlite.unregister(ALICE)
-    assert await count(sqlite, "exchange_mail") == 2
-    box = await sqlite.unregister(BOB)
-    assert [mail.content for mail in box.list_items("outbox")] == ["unsent"]
-    assert [mail.content for mail in box.list_items(f"inbox_{ALICE}")] == ["hello"]
-    assert await count(sqlite, "exchange_mail") == 0
-
-
 async def test_a_sync_in_sqlite_scans_no_table(tmp_path: Path) -> None:
     """The plan of every statement that an exchange runs on mail goes by an index."""
     async with open_exchange(f"sqlite:///{tmp_path}/x.db") as exchange:
-        store: Any = exchange._store
+        sql: sqlite3.Connection = exchange._rows._database.connection  # type: ignore[attr-defined]
         statements: list[str] = []
-        await store._run(store._sql.set_trace_callback, statements.append)
+        sql.set_trace_callback(statements.append)
         await exchange.register(ALICE)
         await exchange.register(BOB)
         for to in (BOB, None):
@@ -388,16 +313,12 @@ async def test_a_sync_in_sqlite_scans_no_table(tmp_path: Path) -> None:
         assert await exchange.remove_mail(BOB, mail)
         await exchange.get(BOB)
         await exchange.unregister(BOB)
-        await store._run(store._sql.set_trace_callback, None)
-        seen = [text for text in statements if text.startswith(("SELECT", "INSERT", "DELETE"))]
+        sql.set_trace_callback(None)
+        seen = [text for text in statements if text.startswith(("SELECT", "INSERT", "UPDATE", "DELETE"))]
         assert len(seen) > 20
-
-        def plan(text: str) -> list[str]:
-            return [row[3] for row in store._sql.execute(f"EXPLAIN QUERY PLAN {text}")]
-
         for text in seen:
-            steps = await store._run(plan, text)
-            assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step], text
+            steps = [row[3] for row in sql.execute(f"EXPLAIN QUERY PLAN {text}")]
+            assert not [step for step in steps if step.startswith("SCAN")], text
 
 
 async def test_it_shares_a_file_with_the_tasks_of_a_server(tmp_path: Path) -> None:
@@ -418,23 +339,14 @@ async def test_it_shares_a_file_with_the_tasks_of_a_server(tmp_path: Path) -> No
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/x.db"
-    async with open_exchange(url):
-        pass
-    with sqlite3.connect(tmp_path / "x.db") as sql:
-        sql.execute("UPDATE exchange_schema SET version = 2")
-    sql.close()
-    with pytest.raises(ConfigurationError, match="schema version 2"):
-        async with open_exchange(url):
-            pytest.fail("it was opened")
-
-
-async def test_a_locked_file_raises_store_unavailable(tmp_path: Path) -> None:
+async def test_a_locked_file_raises_store_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.adapters.sqlite.database.LOCK_TIMEOUT", 0.05)
     async with open_exchange(f"sqlite:///{tmp_path}/x.db") as exchange:
-        store: Any = exchange._store
-        await store._run(store._sql.execute, "PRAGMA busy_timeout = 50")
         await exchange.register(ALICE)
+        await exchange.register(BOB)
+        await exchange.send(ALICE, BOB, "hello")
         other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="locked"):
@@ -443,9 +355,8 @@ async def test_a_locked_file_raises_store_unavailable(tmp_path: Path) -> None:
             await exchange.sync()
         other.execute("ROLLBACK")
         other.close()
-        await exchange.register(BOB)
         await exchange.send(ALICE, BOB, "hello")
-        assert await exchange.sync() == 1
+        assert await exchange.sync() == 2
 
 
 async def test_in_memory_it_ends_when_it_is_closed() -> None:

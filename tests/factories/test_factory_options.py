@@ -1,7 +1,9 @@
 """Options of model calls: they reach the provider over both APIs, typos get a hint, and keys stay secret."""
 
+import inspect
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +103,37 @@ async def test_keys_by_reference(stub: LLMStub, monkeypatch: pytest.MonkeyPatch)
         ("stream", "use stream_tokens"),
         ("max_completion_tokens", "use max_tokens"),
         ("num_retries", "retry_policy"),
+        ("cooldown_time", "retry_policy"),
+        ("rpm", "[server.models], or as Swarm(model_limits=…)"),
+        ("max_parallel_requests", "[server.models]"),
+        ("fallbacks", "use fallback"),
+        ("context_window_fallbacks", "use fallback"),
+        ("max_budget", "a budget, or set one for its caller in [server.budgets]"),
+        (
+            "guardrails",
+            "needs_approval; if llm is called through litellm's proxy, name its guardrails in extra_body",
+        ),
+        ("routing_strategy", "no router"),
+        ("keepalive_seconds", "only litellm's proxy"),
     ],
 )
 def test_what_is_not_an_option(name: str, problem: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"agent 'boss': '{name}' is not an option.*{problem}"):
+    refused = f"agent 'boss': '{name}' is not an option.*{re.escape(problem)}"
+    with pytest.raises(ConfigurationError, match=refused):
         agent(**{name: 1})
-    with pytest.raises(ConfigurationError, match=f"agent 'boss': '{name}' is not an option.*{problem}"):
+    with pytest.raises(ConfigurationError, match=refused):
         Agent("boss", model=GPT, **{name: 1})
+
+
+def test_no_option_is_only_for_a_router() -> None:
+    """Of the options of litellm's router, a call has two."""
+    import litellm
+
+    of_calls = {"timeout", "stream_timeout"}
+    for name in inspect.signature(litellm.Router).parameters.keys() - of_calls:
+        with pytest.raises(ConfigurationError, match=f"'{name}' is not an option"):
+            agent(**{name: 1})
+    agent(**dict.fromkeys(of_calls, 1))
 
 
 def test_a_timeout_is_a_number() -> None:
@@ -142,7 +168,6 @@ def test_a_loaded_swarm_can_t_send_keys_elsewhere() -> None:
     for params in (
         {"api_base": "http://elsewhere"},
         {"aws_sts_endpoint": "http://elsewhere"},
-        {"fallbacks": [{"model": GPT, "api_base": "http://elsewhere"}]},
         {"extra_headers": {}},
         {"api_key": "${AWS_SECRET}"},
     ):

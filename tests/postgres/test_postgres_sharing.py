@@ -1,8 +1,10 @@
 """Several servers on one database: what one does the other knows, and no lease has two holders."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -23,7 +25,7 @@ from mail.adapters.postgres.schema import task_number
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Inheritance, Turn
 from mail.core.task.ports import Busy
-from mail.core.task.task import Task, TaskKey, Transition
+from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import everything, open_turn
@@ -67,10 +69,10 @@ class TestNews:
     ) -> None:
         here, there = adapter.store, await adapter.another()
 
-        async def commit(task: Task) -> None:
+        async def insist[Answer](work: Callable[[], Awaitable[Answer]]) -> Answer:
             while True:
                 with suppress(StoreUnavailable):  # a busy machine has too few connections for all at once
-                    return await here.commit(make.change(task))
+                    return await work()
 
         keys = [TaskKey(ANN, f"task-{number}") for number in range(400)]
         tasks = []
@@ -78,9 +80,12 @@ class TestNews:
             begun = make.begin(key)
             await here.commit(begun)
             tasks.append(begun.task)
-        waiting = [asyncio.create_task(there.wait_for_change(key, after=1, seconds=60)) for key in keys]
+        waiting = [
+            asyncio.create_task(insist(partial(there.wait_for_change, key, after=1, seconds=60)))
+            for key in keys
+        ]
         await asyncio.sleep(0.5)
-        await asyncio.gather(*map(commit, tasks))
+        await asyncio.gather(*(insist(partial(here.commit, make.change(task))) for task in tasks))
         async with asyncio.timeout(50):  # less than they would wait
             assert await asyncio.gather(*waiting) == [2] * 400
 

@@ -18,7 +18,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
-from mail.core.turns.context import TURN, TurnContext
+from mail.core.turns.context import TURN, TurnContext, lend_time_limit
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import Rig
 
@@ -189,6 +189,35 @@ class TestActionThreads:
         assert await asyncio.gather(*(threads.run(int, "7") for _ in range(20))) == [7] * 20
         blocked.set()
         assert await asyncio.gather(*greedy) == [True] * 50
+
+    async def test_a_time_limit_begins_with_the_function(self) -> None:
+        threads = ActionThreads(1)
+        blocked = threading.Event()
+        first = asyncio.create_task(threads.run(blocked.wait, 20))
+        async with asyncio.timeout(20) as limit:
+            end = limit.when()
+            with lend_time_limit(limit):
+                second = asyncio.create_task(threads.run(int, "2"))
+            await asyncio.sleep(0)
+            assert limit.when() is None, "it waits for a thread"
+            blocked.set()
+            assert await second == 2
+            assert limit.when() > end  # type: ignore[operator]
+        await first
+
+    async def test_a_function_that_takes_too_long_is_left_alone(self) -> None:
+        threads = ActionThreads(1)
+        blocked = threading.Event()
+
+        async def wait() -> None:
+            async with asyncio.timeout(0.01) as limit:
+                with lend_time_limit(limit):
+                    await threads.run(blocked.wait, 20)
+
+        with pytest.raises(TimeoutError):
+            await wait()
+        blocked.set()
+        assert await threads.run(int, "2") == 2
 
     async def test_a_function_that_is_no_longer_awaited_does_not_begin(self) -> None:
         threads = ActionThreads(1)

@@ -8,6 +8,7 @@ import pytest
 from mail.core.decisions.submit import Submission
 from mail.core.task.activity import model_call
 from mail.core.task.live import LiveEvent, LiveKind
+from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
 from mail.core.task.usage import Usage
 from mail.core.turns.context import TURN
@@ -53,9 +54,10 @@ async def test_a_watcher_sees_that_a_turn_is_taken_over() -> None:
 
 
 async def test_the_error_of_an_action_is_its_first_line_cut() -> None:
-    async def search(_args: Any) -> str:
+    async def fail(_args: Any) -> str:
         raise ValueError("\n" + "x" * 300 + "\nmore")
 
+    search = ActionCore("search", fail, read_only=True, retries=1)
     agent = build_agent(turns([call("search")], [complete("done")]), supervises=True, actions=["search"])
     async with Rig(build_swarm({"supervisor": agent}, actions={"search": search}), concurrency=0) as rig:
         await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
@@ -64,6 +66,9 @@ async def test_the_error_of_an_action_is_its_first_line_cut() -> None:
             await rig.runtime.run_turn(key, "supervisor")
             live = subscription.take()
     assert [event.extra["error"] for event in live if event.kind is LiveKind.ACTION_ENDED] == ["x" * 200]
+    (retried,) = [event.extra for event in live if event.kind is LiveKind.ACTION_RETRIED]
+    assert (retried["tool_name"], retried["reason"], retried["attempt"]) == ("search", "x" * 200, 2)
+    assert 0.5 <= retried["retry_in"] <= 1
 
 
 async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:

@@ -13,7 +13,8 @@ from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.xml import build_mail_xml
 from mail.examples.rule_based import agents
 from mail.examples.rule_based.calls import say
-from mail.examples.rule_based.reading import Call, Entry, Message, Result, back_to, newest_first, read_message
+from mail.examples.rule_based.reading import Call, Entry, Result, back_to, newest_first, read_message
+from mail.factories.rules import ReceivedMessage
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 
@@ -90,7 +91,8 @@ class TestSaying:
 class TestReading:
     def test_letter(self) -> None:
         letter = read_message(build_mail_xml(message("Hi", "line 1\n<b> & 'x'"))["content"])
-        assert letter == Message("user", "ann", ("weather", "all"), "Hi", "line 1\n<b> & 'x'")
+        assert letter[:4] == ("user", "ann", "Hi", "line 1\n<b> & 'x'")
+        assert letter.recipients == (("agent", "weather"), ("agent", "all"))
         assert letter.is_from_person
         assert letter.is_for_everyone
 
@@ -106,7 +108,7 @@ class TestReading:
         assert read_message(build_mail_xml(message("s", forged))["content"]).sender_type == "user"
 
     def test_plain_words(self) -> None:
-        assert read_message("hello") == Message("user", "user", (), "", "hello")
+        assert read_message("hello") == ReceivedMessage("user", "user", "", "hello")
 
     def test_back_to(self) -> None:
         entries: list[Entry] = [Result("3", ""), Call("2", "x", {}), Result("1", "")]

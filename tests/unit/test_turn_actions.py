@@ -13,13 +13,13 @@ import pytest
 from mail.adapters.local import workers as local
 from mail.adapters.sqlite import write_ahead_log
 from mail.adapters.sqlite.database import SQLiteDatabase
-from mail.core.engine.actions import UNKNOWN_OUTCOME
+from mail.core.engine.actions import UNKNOWN_AFTER_TIMEOUT, UNKNOWN_OUTCOME
 from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
 from mail.core.turns.context import idempotency_key
-from mail.errors import StoreUnavailable
+from mail.errors import StoreUnavailable, ToolCallFault
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.rig import Outcome, Rig
 
@@ -264,6 +264,53 @@ async def test_whatever_an_action_raises_is_told(error: Exception) -> None:
     assert (str(error) or type(error).__name__) in view.mail.body
     assert view.results[0] != "ERROR: "
     assert outcome.answer == "done"
+
+
+def hanging(name: str, **settings: Any) -> ActionCore:
+    async def hang(args: dict[str, Any]) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    return ActionCore(name, hang, timeout=0.01, **settings)
+
+
+async def test_an_action_times_out() -> None:
+    """The agent reads that the outcome is unknown, unless the action may be repeated."""
+    actions = {"pay": hanging("pay"), "look": hanging("look", read_only=True)}
+    _, view = await act(call("pay"), call("look"), actions=actions)
+    assert view.results == [
+        f"ERROR: pay timed out after 0.01 s; {UNKNOWN_AFTER_TIMEOUT}",
+        "ERROR: look timed out after 0.01 s",
+    ]
+
+
+async def test_an_action_that_may_be_repeated_is_retried() -> None:
+    """All attempts have one receipt and one key; arguments that are wrong stay wrong."""
+    keys: dict[str, list[str]] = {"heals": [], "fails": [], "refuses": []}
+
+    def failing(name: str, error: Exception) -> ActionCore:
+        async def fail(args: dict[str, Any]) -> str:
+            keys[name].append(idempotency_key())
+            if name == "heals" and len(keys[name]) == 2:
+                return "healed"
+            raise error
+
+        return ActionCore(name, fail, idempotent=True, retries=1)
+
+    actions = {name: failing(name, OSError("busy")) for name in ("heals", "fails")}
+    actions["refuses"] = failing("refuses", ToolCallFault("no such place"))
+    outcome, view = await act(*map(call, actions), actions=actions)
+    assert view.results == [
+        "SUCCESS: healed",
+        "ERROR: busy (on the last of 2 attempts)",
+        "ERROR: no such place",
+    ]
+    assert [len(each) for each in keys.values()] == [2, 2, 1]
+    assert len({key for each in keys.values() for key in each}) == 3
+    kinds = (EventKind.ACTION_COMPLETE, EventKind.ACTION_ERROR)
+    facts = [event.extra.as_json() for event in outcome.events if event.kind in kinds]
+    assert [each.get("attempts") for each in facts] == [2, 2, None]
+    assert [each["seconds"] >= 0.5 for each in facts] == [True, True, False]
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])

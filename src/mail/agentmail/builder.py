@@ -9,7 +9,7 @@ from typing import Any
 from mail.agentmail.body import Grammar, grammar_of
 from mail.agentmail.envelope import Envelope, write_subject
 from mail.agentmail.messages import ACK_REQUIRED, MessageType, TypedMessage, layout
-from mail.agentmail.notation import BEAD, FILES, TIMESTAMP, Line, Section, Whole, quoted
+from mail.agentmail.notation import BEAD, FILES, TIMESTAMP, Line, Section, Whole, quoted, write_list
 from mail.agentmail.parser import MalformedMessage, Parser
 
 
@@ -74,7 +74,7 @@ def write_body(message: TypedMessage) -> str:
             case Whole():
                 sections[""].append(grammar.escape(value))
             case Section(header=header) if value:
-                text = FILES.write_list(value) if place.notation is FILES else place.notation.write(value)
+                text = write_list(value) if place.notation is FILES else place.notation.write(value)
                 sections.setdefault(header, []).append(grammar.escape(text))
             case Line(under=header) if text := _write_line(place, value, grammar):
                 sections.setdefault(header, []).append(text)

@@ -160,40 +160,18 @@ class AgentMailMessage(Envelope):
 
     def acknowledge(self, by: str) -> "AgentMailMessage":
         """Return this message as acknowledged; the first acknowledgement is kept."""
-        return self if self.acknowledged else self._amend(acknowledged_by=by)
+        return self if self.acknowledged else self._with(acknowledged=True, acknowledged_by=by)
 
     def place(self, thread_id: str, *, closed: bool) -> "AgentMailMessage":
         """Return this message as part of a thread, and perhaps closed."""
-        return self._amend(thread_id=thread_id, closed=closed)
+        return self._with(thread_id=thread_id, closed=closed)
 
     def answer(self, message_id: str) -> "AgentMailMessage":
         """Return this message as the answer to another one."""
-        return self._amend(reply_to=message_id)
+        return self._with(reply_to=message_id)
 
-    def _amend(
-        self,
-        *,
-        thread_id: str | None = None,
-        reply_to: str | None = None,
-        closed: bool | None = None,
-        acknowledged_by: str | None = None,
-    ) -> "AgentMailMessage":
-        """Return a copy with the fields that aren't None."""
-        return AgentMailMessage(
-            id=self.id,
-            thread_id=self.thread_id if thread_id is None else thread_id,
-            sender=self.sender,
-            recipient=self.recipient,
-            subject=self.subject,
-            body=self.body,
-            timestamp=self.timestamp,
-            reply_to=self.reply_to if reply_to is None else reply_to,
-            ack_required=self.ack_required,
-            acknowledged=self.acknowledged or acknowledged_by is not None,
-            acknowledged_by=self.acknowledged_by if acknowledged_by is None else acknowledged_by,
-            closed=self.closed if closed is None else closed,
-            parsed=self.parsed,
-        )
+    def _with(self, **changes: str | bool) -> "AgentMailMessage":
+        return AgentMailMessage(**{**dict(self), **changes})
 
     @property
     def thread(self) -> str:

@@ -7,7 +7,7 @@ message needs it.
 
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,8 +18,6 @@ from mail.agentmail.notation import (
     PERCENT,
     PLACES,
     TIMESTAMP,
-    ChoiceNotation,
-    ConstantNotation,
     Count,
     Files,
     Line,
@@ -27,6 +25,8 @@ from mail.agentmail.notation import (
     Section,
     Stripped,
     Whole,
+    choice,
+    constant,
     never,
 )
 
@@ -107,9 +107,7 @@ class SpawnStatus(StrEnum):
 
 
 _PASS, _FAIL = ValidationResult.PASS, ValidationResult.FAIL
-_CHECK = ChoiceNotation(
-    ValidationResult, {"TRUE": _PASS, "YES": _PASS, "OK": _PASS, "FALSE": _FAIL, "NO": _FAIL}
-)
+_CHECK = choice(ValidationResult, {"TRUE": _PASS, "YES": _PASS, "OK": _PASS, "FALSE": _FAIL, "NO": _FAIL})
 
 
 class Typed(BaseModel):
@@ -151,7 +149,7 @@ class HelpRequest(Typed):
     """A worker needs help."""
 
     type: Literal[MessageType.HELP_REQUEST] = MessageType.HELP_REQUEST
-    issue_type: Annotated[IssueType, Line("Issue Type", ChoiceNotation(IssueType))] = IssueType.UNKNOWN
+    issue_type: Annotated[IssueType, Line("Issue Type", choice(IssueType))] = IssueType.UNKNOWN
     problem: Annotated[Stripped, Section("Problem")] = ""
     what_i_tried: Annotated[Stripped, Section("What I Tried")] = ""
     files_touched: Annotated[Files, Section("Files Touched", FILES, needed=never)] = ()
@@ -170,7 +168,7 @@ class HelpResponse(Typed):
 class Completed(Typed):
     """The fields that both messages of success share."""
 
-    status: Annotated[Stripped, Line("Status", ConstantNotation("DONE"))] = "DONE"
+    status: Annotated[Stripped, Line("Status", constant("DONE"))] = "DONE"
     commit_sha: Annotated[Stripped, Line("Commit", under="Changes", bullet=True)] = ""
     files: Annotated[Files, Line("Files", FILES, under="Changes", bullet=True)] = ()
     tests: Annotated[ValidationResult, Line("Tests", _CHECK, under="Self-Validation", bullet=True)] = (
@@ -206,10 +204,10 @@ class Failed(Typed):
     """The work has failed; partial work may have been committed."""
 
     type: Literal[MessageType.FAILED] = MessageType.FAILED
-    status: Annotated[Stripped, Line("Status", ConstantNotation("FAILED"))] = "FAILED"
-    failure_type: Annotated[
-        FailureType, Line("Type", ChoiceNotation(FailureType), under="Failure", bound=True)
-    ] = FailureType.UNKNOWN
+    status: Annotated[Stripped, Line("Status", constant("FAILED"))] = "FAILED"
+    failure_type: Annotated[FailureType, Line("Type", choice(FailureType), under="Failure", bound=True)] = (
+        FailureType.UNKNOWN
+    )
     reason: Annotated[Stripped, Line("Reason", under="Failure", bound=True)] = ""
     internal_attempts: Annotated[Count, Line("Internal Attempts", COUNT, under="Failure")] = 0
     commit_sha: Annotated[Stripped, Line("Commit", under="Partial Progress", bullet=True, needed=never)] = ""
@@ -221,9 +219,7 @@ class Checkpoint(Typed):
     """A worker stops half way, and leaves notes for its successor."""
 
     type: Literal[MessageType.CHECKPOINT] = MessageType.CHECKPOINT
-    reason: Annotated[CheckpointReason, Line("Reason", ChoiceNotation(CheckpointReason))] = (
-        CheckpointReason.UNKNOWN
-    )
+    reason: Annotated[CheckpointReason, Line("Reason", choice(CheckpointReason))] = CheckpointReason.UNKNOWN
     commit_sha: Annotated[Stripped, Line("Commit", under="Progress", bullet=True)] = ""
     description: Annotated[Stripped, Line("Description", under="Progress", bullet=True)] = ""
     context_usage: Annotated[Count, Line("Context usage", PERCENT, under="Progress", bullet=True)] = 0
@@ -255,7 +251,7 @@ class SpawnAck(Typed):
     bead_labels = ("Issue", "Bead")
 
     type: Literal[MessageType.SPAWN_ACK] = MessageType.SPAWN_ACK
-    status: Annotated[SpawnStatus, Line("Status", ChoiceNotation(SpawnStatus))] = SpawnStatus.UNKNOWN
+    status: Annotated[SpawnStatus, Line("Status", choice(SpawnStatus))] = SpawnStatus.UNKNOWN
     session: Annotated[Stripped, Line("Session", needed=_has_spawned)] = ""
 
 
@@ -284,17 +280,7 @@ type TypedMessage = (
 Parsed = Annotated[TypedMessage, Field(discriminator="type")]
 
 CLASSES: dict[MessageType, type[TypedMessage]] = {
-    MessageType.BEAD_ACCEPTED: BeadAccepted,
-    MessageType.OFFERING_READY: OfferingReady,
-    MessageType.HELP_REQUEST: HelpRequest,
-    MessageType.HELP_RESPONSE: HelpResponse,
-    MessageType.SPAWN_REQUEST: SpawnRequest,
-    MessageType.SPAWN_ACK: SpawnAck,
-    MessageType.CHECKPOINT: Checkpoint,
-    MessageType.PROGRESS: Progress,
-    MessageType.FAILED: Failed,
-    MessageType.DONE: Done,
-    MessageType.UNKNOWN: Unknown,
+    kind.model_fields["type"].default: kind for kind in get_args(TypedMessage.__value__)
 }
 
 

@@ -7,10 +7,10 @@ linear in the length of the text.
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -25,180 +25,33 @@ MAX_BEAD_ID = 256
 BULLET = re.compile(r"[ \t]*+[-*][ \t]++")
 
 
-class Notation[T](ABC):
-    """The notation of one kind of value."""
+def always(_: Any) -> bool:
+    """Return True."""
+    return True
+
+
+def never(_: Any) -> bool:
+    """Return False."""
+    return False
+
+
+@dataclass(frozen=True)
+class Notation[T]:
+    """The notation of one kind of value.
+
+    Attributes:
+        expected: what a strict reader accepts, for error messages.
+        read: returns the value of a stripped text; an empty value if it can't be read.
+        accepts: returns whether a non-empty text is valid.
+        write: returns the text of a value; empty for an empty value.
+        fits: returns whether the value can be written without loss.
+    """
 
     expected: str
-    """What a strict reader accepts, for error messages."""
-
-    @abstractmethod
-    def read(self, text: str) -> T:
-        """Return the value of a stripped text; an empty value if it can't be read."""
-
-    @abstractmethod
-    def accepts(self, text: str) -> bool:
-        """Return whether a non-empty text is valid."""
-
-    def write(self, value: T) -> str:
-        """Return the text of a value; empty for an empty value."""
-        return str(value)
-
-    def fits(self, value: T) -> bool:
-        """Return whether the value can be written without loss."""
-        return True
-
-
-class LineNotation(Notation[str]):
-    """Text without line breaks."""
-
-    expected = "one line of text"
-
-    def read(self, text: str) -> str:
-        return text
-
-    def accepts(self, text: str) -> bool:
-        return True
-
-    def fits(self, value: str) -> bool:
-        return "\n" not in value and "\r" not in value
-
-
-class TextNotation(Notation[str]):
-    """Text of any number of lines."""
-
-    expected = "text"
-
-    def read(self, text: str) -> str:
-        return text
-
-    def accepts(self, text: str) -> bool:
-        return True
-
-
-class BeadNotation(LineNotation):
-    """The id of a bead: no blanks and no brackets, as it also appears in subjects."""
-
-    expected = f"at most {MAX_BEAD_ID} printable characters without blanks and square brackets"
-
-    def accepts(self, text: str) -> bool:
-        return text.isprintable() and len(text) <= MAX_BEAD_ID and {*" []"}.isdisjoint(text)
-
-    def fits(self, value: str) -> bool:
-        return self.accepts(value)
-
-
-class ConstantNotation(LineNotation):
-    """A field with a fixed value per message type."""
-
-    def __init__(self, word: str) -> None:
-        self.expected = word
-
-    def accepts(self, text: str) -> bool:
-        return text.isascii() and text.upper() == self.expected
-
-    def fits(self, value: str) -> bool:
-        return self.accepts(value)
-
-
-class TimestampNotation(LineNotation):
-    """A timestamp of RFC 3339, unchanged."""
-
-    expected = "a date and time of RFC 3339, such as 2026-01-31T08:00:00Z"
-
-    def read(self, text: str) -> str:
-        return text if self.accepts(text) else ""
-
-    def accepts(self, text: str) -> bool:
-        try:
-            _TIMESTAMP.validate_python(text)
-        except ValidationError:
-            return False
-        return True
-
-    def fits(self, value: str) -> bool:
-        return value == "" or self.accepts(value)
-
-
-class CountNotation(Notation[int]):
-    """A number of things."""
-
-    expected = "a whole number"
-    pattern = re.compile("()([0-9]{1,18})")
-
-    def read(self, text: str) -> int:
-        found = self.pattern.fullmatch(text)
-        return int(found[2]) if found else 0
-
-    def accepts(self, text: str) -> bool:
-        return self.pattern.fullmatch(text) is not None
-
-
-class PercentNotation(CountNotation):
-    """A percentage of the context window; it may exceed 100."""
-
-    expected = "whole percents, such as 45%"
-    pattern = re.compile(r"(\+?)([0-9]{1,18})%")
-
-    def write(self, value: int) -> str:
-        return f"{value}%"
-
-
-class FlagNotation(Notation[bool]):
-    """A boolean."""
-
-    expected = "true or false"
-
-    def read(self, text: str) -> bool:
-        return text.lower() in ("true", "yes")
-
-    def accepts(self, text: str) -> bool:
-        return text.lower() in ("true", "yes", "false", "no")
-
-    def write(self, value: bool) -> str:
-        return "true" if value else "false"
-
-
-class ChoiceNotation[E: StrEnum](Notation[E]):
-    """One of the words of an enumeration, in any case, or one of their synonyms."""
-
-    def __init__(self, words: type[E], synonyms: Mapping[str, E] | None = None) -> None:
-        self._meaning = {word.value.upper(): word for word in words} | dict(synonyms or {})
-        self._unknown = words("")
-        self.expected = ", ".join(word.value for word in words if word)
-
-    def read(self, text: str) -> E:
-        return self._meaning.get(text.upper(), self._unknown) if text.isascii() else self._unknown
-
-    def accepts(self, text: str) -> bool:
-        return bool(self.read(text))
-
-
-class FilesNotation(Notation[tuple[str, ...]]):
-    """Paths, separated by commas or as a list with one per line."""
-
-    expected = "paths without line breaks"
-
-    def read(self, text: str) -> tuple[str, ...]:
-        found: list[str] = []
-        for line in text.split("\n"):
-            bullet = BULLET.match(line)
-            found += [line[bullet.end() :]] if bullet else line.split(",")
-        return without_blanks([unquoted(path.strip()) for path in found])
-
-    def accepts(self, text: str) -> bool:
-        return True
-
-    def write(self, value: tuple[str, ...]) -> str:
-        if any("," in path or BULLET.match(path) for path in value):
-            return "\n" + self.write_list(value)
-        return ", ".join(map(quoted, value))
-
-    def write_list(self, value: tuple[str, ...]) -> str:
-        """Return one path in each line."""
-        return "\n".join(f"- {quoted(path)}" for path in value)
-
-    def fits(self, value: tuple[str, ...]) -> bool:
-        return all("\n" not in path and "\r" not in path for path in value)
+    read: Callable[[str], T]
+    accepts: Callable[[str], bool] = always
+    write: Callable[[T], str] = str
+    fits: Callable[[T], bool] = always
 
 
 _SPAN = re.compile(r"(`++)(.*[^`])\1", re.DOTALL)
@@ -234,28 +87,115 @@ Stripped = Annotated[Text, AfterValidator(str.strip)]
 Files = Annotated[tuple[Text, ...], AfterValidator(without_blanks)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
-LINE = LineNotation()
-TEXT = TextNotation()
-BEAD = BeadNotation()
-TIMESTAMP = TimestampNotation()
-COUNT = CountNotation()
-PERCENT = PercentNotation()
-FLAG = FlagNotation()
-FILES = FilesNotation()
+
+def _is_line(text: str) -> bool:
+    return "\n" not in text and "\r" not in text
+
+
+LINE = Notation[str]("one line of text", str, fits=_is_line)
+TEXT = Notation[str]("text", str)
+
+
+def _is_bead(text: str) -> bool:
+    return text.isprintable() and len(text) <= MAX_BEAD_ID and {*" []"}.isdisjoint(text)
+
+
+BEAD = Notation[str](
+    f"at most {MAX_BEAD_ID} printable characters without blanks and square brackets",
+    str,
+    accepts=_is_bead,
+    fits=_is_bead,
+)
+"""The id of a bead: no blanks and no brackets, as it also appears in subjects."""
+
+
+def constant(word: str) -> Notation[str]:
+    """Return the notation of a field with a fixed value per message type."""
+
+    def is_word(text: str) -> bool:
+        return text.isascii() and text.upper() == word
+
+    return Notation(word, str, accepts=is_word, fits=is_word)
+
+
+def _is_timestamp(text: str) -> bool:
+    try:
+        _TIMESTAMP.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+TIMESTAMP = Notation[str](
+    "a date and time of RFC 3339, such as 2026-01-31T08:00:00Z",
+    lambda text: text if _is_timestamp(text) else "",
+    accepts=_is_timestamp,
+    fits=lambda value: value == "" or _is_timestamp(value),
+)
+
+
+def _number(expected: str, pattern: str, write: Callable[[int], str] = str) -> Notation[int]:
+    """Return the notation of a number, which is the group of a pattern."""
+    number = re.compile(pattern)
+
+    def read(text: str) -> int:
+        found = number.fullmatch(text)
+        return int(found[1]) if found else 0
+
+    return Notation(expected, read, accepts=lambda text: number.fullmatch(text) is not None, write=write)
+
+
+COUNT = _number("a whole number", "([0-9]{1,18})")
+PERCENT = _number("whole percents, such as 45%", r"\+?([0-9]{1,18})%", lambda value: f"{value}%")
+"""A percentage of the context window; it may exceed 100."""
+
+FLAG = Notation[bool](
+    "true or false",
+    lambda text: text.lower() in ("true", "yes"),
+    accepts=lambda text: text.lower() in ("true", "yes", "false", "no"),
+    write=lambda value: "true" if value else "false",
+)
+
+
+def choice[E: StrEnum](words: type[E], synonyms: Mapping[str, E] = MappingProxyType({})) -> Notation[E]:
+    """Return the notation of one of the words of an enumeration, in any case, or one of their synonyms."""
+    meaning = {word.value.upper(): word for word in words} | dict(synonyms)
+    unknown = words("")
+
+    def read(text: str) -> E:
+        return meaning.get(text.upper(), unknown) if text.isascii() else unknown
+
+    expected = ", ".join(word.value for word in words if word)
+    return Notation(expected, read, accepts=lambda text: bool(read(text)))
+
+
+def _read_files(text: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for line in text.split("\n"):
+        bullet = BULLET.match(line)
+        found += [line[bullet.end() :]] if bullet else line.split(",")
+    return without_blanks([unquoted(path.strip()) for path in found])
+
+
+def _write_files(paths: tuple[str, ...]) -> str:
+    if any("," in path or BULLET.match(path) for path in paths):
+        return "\n" + write_list(paths)
+    return ", ".join(map(quoted, paths))
+
+
+def write_list(paths: tuple[str, ...]) -> str:
+    """Return one path in each line."""
+    return "\n".join(f"- {quoted(path)}" for path in paths)
+
+
+FILES = Notation[tuple[str, ...]](
+    "paths without line breaks", _read_files, write=_write_files, fits=lambda paths: all(map(_is_line, paths))
+)
+"""Paths, separated by commas or as a list with one per line."""
 
 
 type Needed = Callable[[Any], bool]
 """Whether a strict message must have the field, depending on its other fields."""
-
-
-def always(_message: Any) -> bool:
-    """Return True: the field is needed."""
-    return True
-
-
-def never(_message: Any) -> bool:
-    """Return False: the field is optional."""
-    return False
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class _RunOptions(TypedDict, total=False):
     idempotent: bool
     read_only: bool
     sequential: bool
+    timeout: float | None
+    retries: int
 
 
 class ActionOptions(_RunOptions, total=False):
@@ -45,10 +47,14 @@ class MAILAction:
         parameters: the JSON Schema of the arguments, an object.
         function: a function or coroutine function that takes the arguments as a dictionary (or as a pydantic
             model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
-        idempotent: whether it may be repeated when a crash leaves its outcome unknown.
+        idempotent: whether it may be repeated when a crash leaves its outcome unknown, and when it fails.
         read_only: whether it changes nothing and costs nothing. Such an action may be repeated, too, and runs in
             every fork.
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
+        timeout: seconds that one attempt may take; None for no limit but the turn's. Then a coroutine is cancelled; a
+            plain function runs on in its thread, and its result is lost. The agent reads that the action timed out.
+        retries: the number of further attempts after one that has failed or timed out, with growing delays; at most
+            10, and only for an action that is `idempotent` or `read_only`.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
             the arguments, a dictionary, returns True. The function may be a coroutine function.
         approval_timeout: seconds after which an undecided call counts as rejected; None for never.
@@ -71,6 +77,8 @@ class MAILAction:
         idempotent: bool = False,
         read_only: bool = False,
         sequential: bool = False,
+        timeout: float | None = None,
+        retries: int = 0,
         needs_approval: NeedsApproval = False,
         approval_timeout: float | None = None,
         model: type[BaseModel] | None = None,
@@ -81,6 +89,8 @@ class MAILAction:
         self.idempotent = idempotent
         self.read_only = read_only
         self.sequential = sequential
+        self.timeout = timeout
+        self.retries = retries
         self.needs_approval = needs_approval
         self.approval_timeout = approval_timeout
         self._model = self._checks = model
@@ -90,6 +100,7 @@ class MAILAction:
         self._deps: Any = Any
         self._validate()
         self.function = self._build_action_function(function)
+        self.to_core()  # raises for settings that contradict each other
 
     @classmethod
     def from_pydantic_model(
@@ -146,6 +157,7 @@ class MAILAction:
         action.parameters = dict(core.parameters)
         action.idempotent, action.read_only = core.idempotent, core.read_only
         action.sequential = core.sequential
+        action.timeout, action.retries = core.timeout, core.retries
         action.needs_approval = core.needs_approval
         action.approval_timeout = core.approval_timeout
         action.function = core.function
@@ -235,6 +247,8 @@ class MAILAction:
             idempotent=self.idempotent,
             read_only=self.read_only,
             sequential=self.sequential,
+            timeout=self.timeout,
+            retries=self.retries,
             form=self._form,
             reads_mail=self._reads_mail,
             needs_approval=as_async(self.needs_approval)

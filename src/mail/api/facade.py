@@ -17,7 +17,7 @@ from copy import copy
 from dataclasses import replace
 from functools import wraps
 from hashlib import sha256
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Self, TypedDict, Unpack, overload
 
 from typing_extensions import TypeVar
@@ -256,9 +256,9 @@ def _blocking[**P, T](
 
     @wraps(method)
     def call(swarm: "Swarm[Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return swarm._wait(method(swarm, *args, **kwargs), call.__name__)
+        return swarm._wait(method(swarm, *args, **kwargs), call.__name__, method.__name__)
 
-    call.__name__ = method.__name__.removeprefix("a")
+    call.__name__ = method.__name__.removeprefix("a").removesuffix("_")
     return without_frames(call)
 
 
@@ -415,7 +415,7 @@ class Swarm(Generic[Output]):
             drop_question=drop_question,
             idempotency_key=idempotency_key,
         )
-        return self._wait(work, "ask")
+        return self._wait(work, "ask", "aask")
 
     @overload
     async def aask(
@@ -443,8 +443,8 @@ class Swarm(Generic[Output]):
         fields = {"body": text, "task_id": task_id, "drop_question": drop_question}
         return await self._ask(timeout, output_type, **fields, idempotency_key=idempotency_key)
 
-    @without_frames
-    def wait(
+    @without_frames_async
+    async def await_(
         self, task: Answer | str, *, timeout: float | None = ANSWER_SECONDS, output_type: Any = None
     ) -> Any:
         """Wait until a task that exists has stopped, and return its last answer; at once if it has stopped.
@@ -457,20 +457,15 @@ class Swarm(Generic[Output]):
         Raises TaskNotFound, BadRequest for a task without an answer, such as a fork that has not run, and what `ask`
         does.
         """
-        return self._wait(self.await_(task, timeout=timeout, output_type=output_type), "wait", "await_")
-
-    @without_frames_async
-    async def await_(
-        self, task: Answer | str, *, timeout: float | None = ANSWER_SECONDS, output_type: Any = None
-    ) -> Any:
-        """Wait until a task has stopped, and return its last answer; see `wait`."""
         runtime = self.running.runtime
         async with runtime.at_work():
             stopped, message = await runtime.wait_until_stopped(_id_of(task), timeout)
         return self._read(read_answer(stopped, message), output_type)
 
-    @without_frames
-    def fork(
+    wait = _blocking(await_)
+
+    @without_frames_async
+    async def afork(
         self,
         task: Answer | str,
         *,
@@ -489,24 +484,14 @@ class Swarm(Generic[Output]):
 
         Raises TaskNotFound, or BadRequest for an event or a setting that there isn't.
         """
-        return self._wait(self.afork(task, at=at, run=run, actions=actions), "fork")
-
-    @without_frames_async
-    async def afork(
-        self,
-        task: Answer | str,
-        *,
-        at: int | None = None,
-        run: bool = False,
-        actions: Literal["run", "ask", "refuse"] | None = None,
-    ) -> str:
-        """Create a task from the state of another one; see `fork`."""
         if actions not in (None, *ForkActions):
             raise BadRequest(f"actions must be 'run', 'ask' or 'refuse', not {actions!r}")
         runtime = self.running.runtime
         mode = None if actions is None else ForkActions(actions)
         forked = await runtime.engine.fork(runtime.principal, _id_of(task), at=at, run=run, actions=mode)
         return forked.task.task_id
+
+    fork = _blocking(afork)
 
     @without_frames_async
     async def areply(
@@ -659,9 +644,7 @@ class Swarm(Generic[Output]):
         await self.running.runtime.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -766,16 +749,14 @@ class Swarm(Generic[Output]):
             task, message = await runtime.wait_until_stopped(task_id, timeout)
         return read_answer(task, message)
 
-    def _wait[T](self, work: Coroutine[Any, Any, T], name: str, twin: str = "") -> T:
+    def _wait[T](self, work: Coroutine[Any, Any, T], name: str, twin: str) -> T:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
             work.close()
-            raise MAILError(
-                f"{name} would block the running event loop; use: await swarm.{twin or f'a{name}'}(...)"
-            )
+            raise MAILError(f"{name} would block the running event loop; use: await swarm.{twin}(...)")
         try:
             with self._lock:
                 if self._home is None:

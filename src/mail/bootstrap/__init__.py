@@ -17,14 +17,10 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from mail.bootstrap import peers
-from mail.bootstrap.peers import may_call_private
-from mail.bootstrap.system import (
-    LocalSystem,
-    System,
-    read_auth_endpoints,
-    read_swarm,
-    with_protocol,
-)
+from mail.bootstrap.peers import may_call_private as may_call_private
+from mail.bootstrap.system import LocalSystem, read_auth_endpoints, with_protocol
+from mail.bootstrap.system import System as System
+from mail.bootstrap.system import read_swarm as read_swarm
 from mail.bootstrap.telemetry import telemetry_of_function, telemetry_of_server
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import AUTO
@@ -38,21 +34,6 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.registration import is_loopback
-
-__all__ = [
-    "System",
-    "aws",
-    "embedded",
-    "interswarm_registry",
-    "interswarm_router",
-    "issues_tokens",
-    "local",
-    "log_formatter",
-    "may_call_private",
-    "open_documents",
-    "read_parameters",
-    "read_swarm",
-]
 
 if TYPE_CHECKING:
     from mail.adapters.aws.client import Parameters

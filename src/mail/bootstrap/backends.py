@@ -14,7 +14,8 @@ from mail.config.database import AUTO, SCHEMES, SQLITE
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.error_text import missing_package
-from mail.core.task.exchange import MailboxStore
+from mail.core.task.documents import IN_MEMORY
+from mail.core.task.exchange import Rows
 from mail.errors import ConfigurationError
 
 
@@ -90,16 +91,20 @@ async def open_documents(storage: StorageConfig) -> AsyncIterator[ServerDocument
         yield ServerDocuments(documents)
 
 
-async def open_mailboxes(url: str) -> MailboxStore:
-    """Open the mailboxes of an exchange at a URL (see `mail.exchange.open_exchange`). Raises ConfigurationError."""
+async def open_rows(url: str) -> tuple[Rows, str]:
+    """Open the database of an exchange, and return its rows and the name of the exchange.
+
+    See `mail.exchange.open_exchange` for the URL. Raises ConfigurationError.
+    """
     place, _, query = url.partition("?")
     scheme = next((scheme for scheme in SCHEMES if place.startswith(scheme)), None)
     rest = "" if scheme is None else place.removeprefix(scheme)
     if scheme is not None and (rest or scheme == SQLITE):
         kind = BACKENDS[SCHEMES[scheme]]()
-        if kind.mailbox_options is not None:
-            options = _options(scheme, query, kind.mailbox_options)
-            return await kind(unquote(rest) if scheme == SQLITE else place).open_mailboxes(options)
+        if kind.row_options is not None:
+            options = _options(scheme, query, ("exchange", *kind.row_options))
+            database = kind(unquote(rest) or IN_MEMORY if scheme == SQLITE else place)
+            return await database.open_rows(options), options.get("exchange", "")
     shown = f"{url.partition(':')[0]}://…" if "@" in url else url  # an URL with @ may contain a password
     raise ConfigurationError(
         f"an exchange is opened by sqlite:///path.db or dynamodb://table, not by {shown!r:.200}"

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mail.adapters.shared.backend import Backend, WorkQueue
@@ -232,9 +231,7 @@ class System[Q: TurnQueue]:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def _make_authenticator(self, endpoints: tuple[str, str] | None) -> CachedAuthenticator:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from mail.client import EventStream, MAILClient
 from mail.client.connection import read_server
 from mail.client.errors import InvalidConnection, ServerUnreachable
 from mail.client.messaging import MessageOptions
-from mail.client.operations import OPERATIONS
+from mail.client.operations import OPERATIONS, Request
 from mail.config import ClientConfig, load_config
 from mail.config.models import AS_GIVEN
 from mail.errors import MAILError
@@ -73,16 +74,15 @@ class CommandClient(MAILClient):
             headers = {"Authorization": f"Bearer {self.local_keys.admin}", **(headers or {})}
         return await super()._request(operation, parameters, headers)
 
-    async def _send(
-        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **settings: Any
-    ) -> "httpx2.Response":
+    async def _send(self, request: Request, *, stream: bool = False) -> "httpx2.Response":
         """Send a request; errors name the URL that the user knows, and what to do."""
-        if self.local_keys is not None and self.api_key is None:
-            url = self.local_keys.url + url if url.startswith("/") else url
-            if url.startswith(f"{self.local_keys.url}/"):
-                headers = {"Authorization": f"Bearer {self.local_keys.user}", **(headers or {})}
+        keys = self.local_keys if self.api_key is None else None
+        if keys is not None and request.url.startswith("/"):
+            request = replace(request, url=keys.url + request.url)
+        if keys is not None and request.url.startswith(f"{keys.url}/"):
+            request = replace(request, headers={"Authorization": f"Bearer {keys.user}", **request.headers})
         try:
-            response = await super()._send(method, url, headers=headers, **settings)
+            response = await super()._send(request, stream=stream)
         except ServerUnreachable as error:
             hint = await other_scheme(self.base_url) or self._start_hint()
             raise ServerUnreachable(f"cannot connect to {self.base_url}{hint}") from error

@@ -1,6 +1,6 @@
 """The commands about tasks: `mail task list`, `show`, `turn`, `watch`, `cancel`, `fork`, `approve`, `reject`."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import click
@@ -19,6 +19,8 @@ TASK = positional(
     type=Task(or_last=True),
     required=False,
 )
+
+OWNER = option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins.")
 
 CALL = option("--call", metavar="ID", help="The id of the call. [default: the only one that waits]")
 ALL = switch("--all", help="Decide all calls that wait for a decision.")
@@ -100,31 +102,35 @@ async def fork(session: Session, given: Namespace) -> None:
 
 async def approve(session: Session, given: Namespace) -> None:
     """Approve calls, and print the task's answer."""
-    call_id, digest = await _shown(session, given)
-    answer = await session.client.approve(
-        given.task_id,
-        call_id=call_id,
-        arguments_sha256=digest,
-        all=given.all,
-        arguments=given.arguments,
-        reason=given.reason,
-        show_events=session.output.as_json,
-    )
-    _show_decided(session, given.task_id, answer)
+    await _decide(session, given, session.client.approve, arguments=given.arguments)
 
 
 async def reject(session: Session, given: Namespace) -> None:
     """Reject calls, and print the task's answer."""
+    await _decide(session, given, session.client.reject)
+
+
+async def _decide(
+    session: Session, given: Namespace, decide: Callable[..., Awaitable[dict[str, Any]]], **edited: Any
+) -> None:
     call_id, digest = await _shown(session, given)
-    answer = await session.client.reject(
+    answer = await decide(
         given.task_id,
-        reason=given.reason,
         call_id=call_id,
         arguments_sha256=digest,
         all=given.all,
+        reason=given.reason,
         show_events=session.output.as_json,
+        **edited,
     )
-    _show_decided(session, given.task_id, answer)
+    status = answer["status"]
+    session.memory.add_task(given.task_id)
+    session.memory.set_status(given.task_id, status)
+    questions = questions_of(answer["pending_tool_calls"])
+    if not questions or not session.output.is_terminal:
+        session.output.result(answer, lambda: session.output.text(answer["response"]))
+    if status != Status.COMPLETED:
+        session.show_status(given.task_id, status, questions=questions)
 
 
 async def _shown(session: Session, given: Namespace) -> tuple[str | None, str | None]:
@@ -142,17 +148,6 @@ async def _shown(session: Session, given: Namespace) -> tuple[str | None, str | 
         if is_meant and question.digest is not None and question.digest.startswith(given.shown):
             return question.call_id, question.digest
     raise UsageError("no call that waits has the arguments that were shown; look at the task again")
-
-
-def _show_decided(session: Session, task_id: str, answer: Mapping[str, Any]) -> None:
-    status = answer["status"]
-    session.memory.add_task(task_id)
-    session.memory.set_status(task_id, status)
-    questions = questions_of(answer["pending_tool_calls"])
-    if not questions or not session.output.is_terminal:
-        session.output.result(answer, lambda: session.output.text(answer["response"]))
-    if status != Status.COMPLETED:
-        session.show_status(task_id, status, questions=questions)
 
 
 def show_turn(answer: Mapping[str, Any], output: Output) -> None:
@@ -266,7 +261,7 @@ COMMANDS = (
                 metavar="SECONDS",
                 help="Seconds to wait until everything has stopped. [default: 10]",
             ),
-            option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
+            OWNER,
         ),
     ),
     Command(
@@ -278,7 +273,7 @@ COMMANDS = (
         view=show_deleted,
         arguments=(
             TASK,
-            option("--caller", help="The owner of the task, such as user:ann, if it is not you. For admins."),
+            OWNER,
         ),
     ),
     Command(

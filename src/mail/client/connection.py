@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,7 +25,7 @@ from mail.client.errors import (
     ServerUnreachable,
     TooManyRequests,
 )
-from mail.client.operations import OPERATIONS
+from mail.client.operations import OPERATIONS, Request
 from mail.client.sse import CONTENT_TYPE
 from mail.config import ClientConfig
 from mail.core.protocol.retry_after import read_retry_after
@@ -131,9 +130,7 @@ class Connection:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -191,27 +188,16 @@ class Connection:
     async def _request(
         self, operation: str, parameters: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
-        request = OPERATIONS[operation].request(parameters)
-        return await self._send(
-            request.method, request.path, body=request.body, query=request.query, headers=headers
-        )
+        return await self._send(OPERATIONS[operation].request(parameters, headers or {}))
 
-    async def _open(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: object = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx2.Response | None:
+    async def _open(self, request: Request) -> httpx2.Response | None:
         """Return a response whose events are still to be read; None if there will be none (204)."""
-        async with self._deadline(f"{method} {url}"):
-            response = await self._send(method, url, body=body, query=query, headers=headers, stream=True)
+        async with self._deadline(str(request)):
+            response = await self._send(request, stream=True)
             if is_stream(response):
                 return response
             try:
-                with translated(f"{method} {url}"):
+                with translated(str(request)):
                     await response.aread()
             finally:
                 await response.aclose()
@@ -220,23 +206,13 @@ class Connection:
         read_json(response)
         raise BadAnswer(_request_of(response), response.status_code, "not a stream of events")
 
-    async def _send(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: object = None,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        stream: bool = False,
-    ) -> httpx2.Response:
+    async def _send(self, request: Request, *, stream: bool = False) -> httpx2.Response:
         """Send a request, retry it after 429, and return the response of any status.
 
-        `url` is a path on the server, or a URL that the server has returned. Raises InvalidRequest, InvalidConnection
-        or, if there is no response, another subclass of MAILClientError.
+        Raises InvalidRequest, InvalidConnection or, if there is no response, another subclass of MAILClientError.
         """
         for pause in RETRY_SECONDS:
-            response = await self._send_once(method, url, body, query, headers, stream)
+            response = await self._send_once(request, stream)
             seconds = (
                 _retry_after(response) if response.status_code == httpx2.codes.TOO_MANY_REQUESTS else None
             )
@@ -244,36 +220,28 @@ class Connection:
                 return response
             await response.aclose()
             await asyncio.sleep(pause if seconds is None else seconds)
-        return await self._send_once(method, url, body, query, headers, stream)
+        return await self._send_once(request, stream)
 
-    async def _send_once(
-        self,
-        method: str,
-        url: str,
-        body: object,
-        query: Mapping[str, str] | None,
-        headers: Mapping[str, str] | None,
-        stream: bool,
-    ) -> httpx2.Response:
-        all_headers = {**self._build_headers(), **(headers or {})}
-        if body is not None:
-            all_headers["Content-Type"] = "application/json"
+    async def _send_once(self, request: Request, stream: bool) -> httpx2.Response:
+        headers = {**self._build_headers(), **request.headers}
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
         begun = time.perf_counter()
-        with translated(f"{method} {url}"):
+        with translated(str(request)):
             session = self._session()
             try:
-                request = session.build_request(
-                    method,
-                    self.base_url + url if url.startswith("/") else url,
-                    params=query,
-                    content=None if body is None else to_json(body),
-                    headers=all_headers,
+                built = session.build_request(
+                    request.method,
+                    self.base_url + request.url if request.url.startswith("/") else request.url,
+                    params=request.query or None,
+                    content=None if request.body is None else to_json(request.body),
+                    headers=headers,
                     timeout=self._timeout(session, is_stream=stream),
                 )
             except ValueError as error:  # of JSON, or of an encoding
-                raise InvalidRequest(f"{method} {url} can't be encoded: {error}") from error
-            response = await session.send(request, stream=stream, follow_redirects=False)
-        self._trace("%s %s: %d in %.3f s", method, url, response.status_code, time.perf_counter() - begun)
+                raise InvalidRequest(f"{request} can't be encoded: {error}") from error
+            response = await session.send(built, stream=stream, follow_redirects=False)
+        self._trace("%s: %d in %.3f s", request, response.status_code, time.perf_counter() - begun)
         return response
 
     @asynccontextmanager

@@ -23,7 +23,7 @@ from mail.client.errors import (
     RequestTimedOut,
     SeveralCalls,
 )
-from mail.client.operations import OPERATIONS
+from mail.client.operations import OPERATIONS, Request
 from mail.client.stream import (
     CONNECTION_ERRORS,
     TERMINAL,
@@ -574,13 +574,12 @@ class Messaging(Connection):
             return self._stream_of(response, answer, is_new=sent.is_new)
         return answer
 
-    async def _retried[Answer](self, sent: SentMessage, send: Callable[..., Awaitable[Answer]]) -> Answer:
+    async def _retried[Answer](
+        self, sent: SentMessage, send: Callable[[Request], Awaitable[Answer]]
+    ) -> Answer:
         """Return the result of `send`; retry a repeatable message when the connection breaks."""
-
-        def once() -> Awaitable[Answer]:
-            return send("POST", sent.path, body=sent.body, headers=sent.headers)
-
-        return await (repeat(once) if sent.is_repeatable else once())
+        request = Request("POST", sent.path, body=sent.body, headers=sent.headers)
+        return await (repeat(lambda: send(request)) if sent.is_repeatable else send(request))
 
     async def _find(self, sent: SentMessage, error: ConnectionLost) -> EventStream:
         """Return the events since a message that may or may not have arrived; its task is the only evidence.
@@ -652,21 +651,20 @@ class Messaging(Connection):
             )
 
         async def reopen(last: str | None) -> httpx2.Response | None:
-            return await self._reopen(str(url), None, last)
+            return await self._open(Request("GET", str(url), headers=_after(last)))
 
         return EventStream(answer["task_id"], reopen, is_new=is_new)
 
     async def _reopen_task(
         self, task_id: str, last: str | None, wanted: Mapping[str, bool]
     ) -> httpx2.Response | None:
-        request = OPERATIONS["watch_task"].request({"task_id": task_id})
-        query = {**(request.query or {}), **dict.fromkeys(wanted, "true")}
-        return await self._reopen(request.path, query, last)
+        asked = {"task_id": task_id, **wanted}
+        return await self._open(OPERATIONS["watch_task"].request(asked, _after(last)))
 
-    async def _reopen(
-        self, url: str, query: Mapping[str, str] | None, last: str | None
-    ) -> httpx2.Response | None:
-        return await self._open("GET", url, query=query, headers={"Last-Event-ID": last} if last else None)
+
+def _after(last: str | None) -> dict[str, str]:
+    """Return the header that asks for the events after one."""
+    return {"Last-Event-ID": last} if last else {}
 
 
 def _live_options(*given: bool) -> dict[str, bool]:

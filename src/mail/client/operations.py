@@ -7,20 +7,33 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a server: `query` is not encoded yet, `body` is what becomes JSON."""
+    """A request to a server.
+
+    Attributes:
+        url: a path on the server, or a URL that the server has returned.
+        query: its parameters, not encoded yet.
+        body: what becomes JSON.
+        headers: the headers besides those of every request.
+    """
 
     method: str
-    path: str
-    query: Mapping[str, str]
-    body: Mapping[str, Any] | None
+    url: str
+    query: Mapping[str, str] = _NONE
+    body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] = _NONE
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.url}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +59,19 @@ class Operation:
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
-    def request(self, parameters: Mapping[str, Any]) -> Request:
+    def request(self, parameters: Mapping[str, Any], headers: Mapping[str, str] = _NONE) -> Request:
         """Build the request. Parameters that are None are left out, and so are flags that are off in a URL."""
         given = {name: value for name, value in parameters.items() if value is not None}
         path = _PATH_PARAMETER.sub(lambda found: _segment(given.pop(found[1])), self.path)
         if self.method == "POST":
-            return Request(self.method, path, {}, given)
+            return Request(self.method, path, body=given, headers=headers)
         query = {
             name: value if isinstance(value, str) else json.dumps(value)
             for name, value in given.items()
             if value is not False
         }
         body = {name: given[name] for name in self.repeated}
-        return Request(self.method, path, query, body or None)
+        return Request(self.method, path, query, body or None, headers)
 
     def next_cursor(self, headers: Mapping[str, str], page: Mapping[str, Any]) -> str | None:
         """Return the cursor of the next page; None after the last one."""

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
@@ -132,9 +131,7 @@ class EventStream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

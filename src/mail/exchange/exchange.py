@@ -296,15 +296,7 @@ def _first(box: Mailbox, most: int) -> list[Mail]:
 
 def _copy(mail: Mail) -> Mail:
     """Return a copy of a mail with the same id, and a deep copy of its content if possible."""
-    return Mail(
-        id=mail.id,
-        created_at=mail.created_at,
-        metadata=_copied(mail.metadata),
-        sender=mail.sender,
-        recipient=mail.recipient,
-        content=_copied(mail.content),
-        channel=mail.channel,
-    )
+    return Mail(**{**dict(mail), "metadata": _copied(mail.metadata), "content": _copied(mail.content)})
 
 
 def _copied[T](value: T) -> T:

@@ -24,6 +24,42 @@ _TOOLS = "use actions=[…], and mcp for the tools of MCP servers"
 _CHOICE = "use default_tool_choice"
 _MAX_TOKENS = "use max_tokens"
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ROUTER = {
+    "set the limits of a provider or model in [server.models], or as Swarm(model_limits=…)": _words("""
+        default_api_key_rpm_limit default_api_key_tpm_limit default_max_parallel_requests itpm max_parallel_requests
+        otpm rpm rpm_limit tpm tpm_limit
+    """),
+    "use fallback": _words("""
+        content_policy_fallbacks context_window_fallback_dict context_window_fallbacks default_fallbacks
+        enable_weighted_failover fallbacks max_fallbacks
+    """),
+    _RETRIES: _words("""
+        allowed_fails allowed_fails_policy cooldown_time disable_cooldowns max_retries model_group_retry_policy
+        num_retries retry_after retry_policy retry_strategy
+    """),
+    "give the message a budget, or set one for its caller in [server.budgets]": _words("""
+        budget_duration max_budget max_end_user_budget provider_budget_config soft_budget
+    """),
+    "let people approve actions, with needs_approval; if llm is called through litellm's proxy, name its guardrails in "
+    "extra_body": _words("guardrail_list guardrails policies"),
+    "an agent calls its model and no router: use llm, and fallback for other models": _words("""
+        adaptive_router_config adaptive_router_default_model allowed_model_region auto_router_config
+        auto_router_config_path auto_router_default_model auto_router_embedding_model caching_groups
+        complexity_router_config complexity_router_default_model enable_pre_call_checks enable_tag_filtering
+        fastest_response model_group_alias model_list order quality_router_config quality_router_default_model
+        routing_groups routing_strategy routing_strategy_args silent_model tag_regex weight
+    """),
+    "only litellm's proxy does this": _words("""
+        allow_client_keepalive_override configurable_clientside_auth_params keepalive_seconds max_file_size_mb
+    """),
+}
+"""Options of litellm's router and proxy, which do nothing in a call or compete with MAIL, by what to use instead."""
+
 RESERVED: Mapping[str, str] = MappingProxyType(
     {
         "model": "use llm",
@@ -47,18 +83,12 @@ RESERVED: Mapping[str, str] = MappingProxyType(
         "background": "an agent waits for the reply",
         "include": "reasoning is always included",
         "n": "an agent takes one reply",
-        "num_retries": _RETRIES,
-        "max_retries": _RETRIES,
+        **{name: instead for instead, names in _ROUTER.items() for name in names},
     }
 )
-"""Arguments of litellm that are set here, with what to do instead."""
+"""Arguments of litellm that are set here or do nothing, with what to do instead."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
 
 CHAT = _words("""
     additional_drop_params audio context_management frequency_penalty include_server_side_tool_invocations logit_bias
@@ -94,20 +124,18 @@ DESTINATION = _words("api_base base_url api_key timeout extra_headers extra_body
 """The options by which calls go elsewhere, or with other credentials, whatever the provider."""
 
 CONNECTION = DESTINATION | _words("""
-    allow_client_keepalive_override allowed_model_region allowed_openai_params assistant_continue_message azure
-    base_model bos_token cache cache_key caching caching_groups client_id client_secret
-    configurable_clientside_auth_params context_window_fallback_dict custom_llm_provider custom_prompt_dict
-    data_residency deployment_id disable_add_transform_inline_image_block drop_params enable_json_schema_validation
-    enable_prompt_caching ensure_alternating_roles eos_token fallbacks fastest_response final_prompt_value
-    force_timeout guardrails headers hf_model_name keepalive_seconds litellm_credential_name
-    litellm_disabled_callbacks litellm_metadata litellm_request_debug litellm_session_id litellm_system_prompt
-    litellm_trace_id log_client_error_tracebacks max_agentic_loops merge_reasoning_content_in_choices mock_response
-    mock_timeout model_config model_info organization preset_cache_key prompt_environment prompt_id prompt_label
-    prompt_variables prompt_version provider_affinity_header provider_specific_header region_name retry_policy
-    retry_strategy roles rust search_tool_name ssl_verify stream_chunk_size stream_response stream_timeout
-    stream_timeout_by_service_tier supports_system_message tags tenant_id text_format timeout_by_service_tier ttl
-    turn_off_message_logging use_chat_completions_api use_litellm_proxy use_xai_oauth user_continue_message
-    vector_store_id verbose
+    allowed_openai_params assistant_continue_message azure base_model bos_token cache cache_key caching client_id
+    client_secret custom_llm_provider custom_prompt_dict data_residency deployment_id
+    disable_add_transform_inline_image_block drop_params enable_json_schema_validation enable_prompt_caching
+    ensure_alternating_roles eos_token final_prompt_value force_timeout headers hf_model_name
+    litellm_credential_name litellm_disabled_callbacks litellm_metadata litellm_request_debug litellm_session_id
+    litellm_system_prompt litellm_trace_id log_client_error_tracebacks max_agentic_loops
+    merge_reasoning_content_in_choices mock_response mock_timeout model_config model_info organization
+    preset_cache_key prompt_environment prompt_id prompt_label prompt_variables prompt_version
+    provider_affinity_header provider_specific_header region_name roles rust search_tool_name ssl_verify
+    stream_chunk_size stream_response stream_timeout stream_timeout_by_service_tier supports_system_message tags
+    tenant_id text_format timeout_by_service_tier ttl turn_off_message_logging use_chat_completions_api
+    use_litellm_proxy use_xai_oauth user_continue_message vector_store_id verbose
 """)
 """These, and the others that say how a call is made."""
 

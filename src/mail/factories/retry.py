@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from mail.core.decisions.backoff import delay_after
 from mail.errors import ContextWindowExceeded, ModelAccessDenied, ModelError, ModelRefusal, ModelUnavailable
 
 
@@ -87,9 +88,9 @@ ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
 class RetryPolicy:
     """The retry policy for model calls.
 
-    Delays double from `first` to `longest` seconds, minus up to a half at random, so that agents which failed
-    together don't retry together. A provider's requested delay is respected, plus up to a tenth; if it is longer than
-    `patience` seconds, there is no retry. No attempt starts with less than `least` seconds left.
+    Delays grow from `first` to `longest` seconds (`delay_after`). A provider's requested delay is respected, plus up to
+    a tenth; if it is longer than `patience` seconds, there is no retry. No attempt starts with less than `least`
+    seconds left.
     """
 
     attempts: Mapping[Cause, int] = field(default_factory=lambda: ATTEMPTS)
@@ -110,7 +111,7 @@ class RetryPolicy:
                 return Stop()
             after = failure.retry_after * (1 + 0.1 * chance)
         else:
-            after = min(self.first * 2 ** (attempt - 1), self.longest) * (1 - 0.5 * chance)
+            after = delay_after(attempt, chance, first=self.first, longest=self.longest)
         return Stop() if left is not None and after + self.least > left else Retry(after)
 
 

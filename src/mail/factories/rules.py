@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from mail.core.protocol.address import EVERYONE
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
-from mail.core.protocol.xml import read_mail_xml
+from mail.core.protocol.xml import IncomingMail, read_mail_xml
 from mail.core.task.swarm import AgentFunction, History, ToolChoice
 from mail.errors import Subject
 
@@ -84,8 +85,28 @@ class ReceivedMessage(NamedTuple):
     sender: str
     subject: str
     body: str
-    recipients: tuple[tuple[str, str], ...]
-    timestamp: str
+    recipients: tuple[tuple[str, str], ...] = ()
+    timestamp: str = ""
+
+    @property
+    def is_from_person(self) -> bool:
+        """Whether a user or an admin wrote it."""
+        return self.sender_type in ("user", "admin")
+
+    @property
+    def is_from_agent(self) -> bool:
+        """Whether another agent wrote it."""
+        return self.sender_type == "agent"
+
+    @property
+    def is_from_system(self) -> bool:
+        """Whether the runtime wrote it."""
+        return self.sender_type == "system"
+
+    @property
+    def is_for_everyone(self) -> bool:
+        """Whether it is a broadcast."""
+        return any(address == EVERYONE for _, address in self.recipients)
 
 
 def read_message(entry: dict[str, Any]) -> ReceivedMessage | None:
@@ -93,7 +114,11 @@ def read_message(entry: dict[str, Any]) -> ReceivedMessage | None:
     content = entry.get("content")
     if entry.get("role") != "user" or not isinstance(content, str):
         return None
-    mail = read_mail_xml(content)
+    return received(read_mail_xml(content))
+
+
+def received(mail: IncomingMail) -> ReceivedMessage:
+    """Return a message to the agent, as it was read from a history entry."""
     return ReceivedMessage(
         sender_type=mail.sender.address_type,
         sender=mail.sender.address,
@@ -122,9 +147,7 @@ def read_messages(history: History) -> list[ReceivedMessage]:
         if (message := read_message(entry)) is not None:
             messages.append(message)
         elif results:
-            messages.append(
-                ReceivedMessage("system", "", Subject.ACTION_COMPLETE.value, "\n".join(results), (), "")
-            )
+            messages.append(ReceivedMessage("system", "", Subject.ACTION_COMPLETE.value, "\n".join(results)))
         results = []
         tools |= {each["id"]: each["function"]["name"] for each in entry.get("tool_calls") or ()}
         if entry.get("type") == "function_call":

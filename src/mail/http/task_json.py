@@ -444,7 +444,7 @@ async def _queued_messages(pacer: Paced, mail: AsyncIterable[InboxEntry]) -> Asy
     """Yield waiting messages as JSON."""
     async for entry in mail:
         await pacer.pause(entry.size)
-        yield to_json(_queued_message(entry))
+        yield to_json(queued_message(entry))
 
 
 async def _read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[InboxEntry]:
@@ -563,7 +563,8 @@ def asked(task: Task) -> dict[str, Any]:
     }
 
 
-def _queued_message(entry: InboxEntry) -> dict[str, Any]:
+def queued_message(entry: InboxEntry) -> dict[str, Any]:
+    """Return a message of a mailbox as `QueuedMessage`."""
     return {
         "mailbox": entry.mailbox,
         "priority": int(entry.tier),

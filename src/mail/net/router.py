@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -19,14 +19,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.compose import compose_message, read_message
 from mail.core.protocol.error_text import explain
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.message import (
-    MAILBroadcast,
-    MAILInterrupt,
-    MAILMessage,
-    MAILPayload,
-    MAILRequest,
-    MAILResponse,
-)
+from mail.core.protocol.message import MAILBroadcast, MAILInterrupt, MAILMessage
 from mail.core.protocol.traceparent import TRACEPARENT, traceparent_in
 from mail.core.task.interswarm import PeerRecord
 from mail.errors import (
@@ -41,17 +34,6 @@ from mail.errors import (
 from mail.net.peers import Registry
 from mail.net.registration import target_of
 from mail.net.secrets import variable_in
-
-
-class _Common(TypedDict):
-    """The fields that payloads of all types have, but for recipients and ids."""
-
-    task_id: str
-    sender: MAILAddress
-    sender_swarm: str | None
-    subject: str
-    body: str
-    routing_info: dict[str, Any] | None
 
 
 def destinations(message: MAILMessage, local: str) -> dict[str | None, list[MAILAddress]]:
@@ -75,27 +57,11 @@ def address_to(
         recipients = [_without_swarm(recipient) for recipient in recipients]
     else:
         sender, sender_swarm = _with_swarm(payload.sender, local), local
-    common = _Common(
-        task_id=payload.task_id,
-        sender=sender,
-        sender_swarm=sender_swarm,
-        subject=payload.subject,
-        body=payload.body,
-        routing_info=payload.routing_info,
-    )
-    only, target, targets = recipients[0], swarm or local, (swarm or local,)
-    routed: MAILPayload
-    match payload:
-        case MAILRequest(request_id=id_):
-            routed = MAILRequest(**common, request_id=id_, recipient=only, recipient_swarm=target)
-        case MAILResponse(request_id=id_):
-            routed = MAILResponse(**common, request_id=id_, recipient=only, recipient_swarm=target)
-        case MAILBroadcast(broadcast_id=id_):
-            several = tuple(recipients)
-            routed = MAILBroadcast(**common, broadcast_id=id_, recipients=several, recipient_swarms=targets)
-        case MAILInterrupt(interrupt_id=id_):
-            several = tuple(recipients)
-            routed = MAILInterrupt(**common, interrupt_id=id_, recipients=several, recipient_swarms=targets)
+    target = swarm or local
+    addressed: dict[str, Any] = {"recipient": recipients[0], "recipient_swarm": target}
+    if isinstance(payload, MAILBroadcast | MAILInterrupt):
+        addressed = {"recipients": tuple(recipients), "recipient_swarms": (target,)}
+    routed = type(payload)(**{**payload, "sender": sender, "sender_swarm": sender_swarm, **addressed})
     return MAILMessage(id=message.id, timestamp=message.timestamp, msg_type=message.msg_type, message=routed)
 
 

@@ -11,32 +11,20 @@ schema            the JSON Schema
 from typing import TYPE_CHECKING
 
 from mail.startup import lazy_exports
-from mail.swarms_json.build import build_swarm
-from mail.swarms_json.load import (
-    find_source,
-    load_swarm,
-    load_swarms_json_from_file,
-    load_swarms_json_from_string,
-    pick_swarm,
-)
-from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
-from mail.swarms_json.validation import validate_swarm_from_swarms_json
+from mail.swarms_json.build import build_swarm as build_swarm
+from mail.swarms_json.load import find_source as find_source
+from mail.swarms_json.load import load_swarm as load_swarm
+from mail.swarms_json.load import load_swarms_json_from_file as load_swarms_json_from_file
+from mail.swarms_json.load import load_swarms_json_from_string as load_swarms_json_from_string
+from mail.swarms_json.load import pick_swarm as pick_swarm
+from mail.swarms_json.specs import ActionSpec as ActionSpec
+from mail.swarms_json.specs import AgentSpec as AgentSpec
+from mail.swarms_json.specs import SwarmSpec as SwarmSpec
+from mail.swarms_json.validation import validate_swarm_from_swarms_json as validate_swarm_from_swarms_json
 
 if TYPE_CHECKING:
     from mail.swarms_json.utils import *  # noqa: F403
 
-__all__ = [
-    "ActionSpec",
-    "AgentSpec",
-    "SwarmSpec",
-    "build_swarm",
-    "find_source",
-    "load_swarm",
-    "load_swarms_json_from_file",
-    "load_swarms_json_from_string",
-    "pick_swarm",
-    "validate_swarm_from_swarms_json",
-]
 
 _UTILS = "mail.swarms_json.utils"
 __getattr__, __dir__ = lazy_exports(

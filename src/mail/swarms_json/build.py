@@ -279,6 +279,8 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
                 idempotent=action.idempotent,
                 read_only=action.read_only,
                 sequential=action.sequential,
+                timeout=action.timeout,
+                retries=action.retries,
             )
             for action in swarm.actions.values()
         ],
@@ -418,6 +420,27 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
     it.
     """
     found = None if action.function is None else resolve(action.function)
+    given = action.model_fields_set
+    states_parameters = "parameters" in given
+    needs_approval = _needs_approval(action, resolve, where)
+    if isinstance(found, ConvertsToAction):
+        core = found.to_core()
+        return replace(
+            core,
+            name=action.name,
+            description=action.description or core.description,
+            parameters=action.parameters if states_parameters else core.parameters,
+            model=None if states_parameters else core.model,
+            idempotent=action.idempotent if "idempotent" in given else core.idempotent,
+            read_only=action.read_only if "read_only" in given else core.read_only,
+            sequential=action.sequential if "sequential" in given else core.sequential,
+            timeout=action.timeout if "timeout" in given else core.timeout,
+            retries=action.retries if "retries" in given else core.retries,
+            needs_approval=needs_approval if "needs_approval" in given else core.needs_approval,
+            approval_timeout=action.approval_timeout
+            if "approval_timeout" in given
+            else core.approval_timeout,
+        )
     declared = ActionCore(
         name=action.name,
         function=_no_function,
@@ -426,27 +449,11 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
         idempotent=action.idempotent,
         read_only=action.read_only,
         sequential=action.sequential,
-        needs_approval=_needs_approval(action, resolve, where),
+        timeout=action.timeout,
+        retries=action.retries,
+        needs_approval=needs_approval,
         approval_timeout=action.approval_timeout,
     )
-    given = action.model_fields_set
-    states_parameters = "parameters" in given
-    if isinstance(found, ConvertsToAction):
-        core = found.to_core()
-        return replace(
-            declared,
-            function=core.function,
-            description=action.description or core.description,
-            parameters=action.parameters if states_parameters else core.parameters,
-            model=None if states_parameters else core.model,
-            idempotent=declared.idempotent if "idempotent" in given else core.idempotent,
-            read_only=declared.read_only if "read_only" in given else core.read_only,
-            sequential=declared.sequential if "sequential" in given else core.sequential,
-            needs_approval=declared.needs_approval if "needs_approval" in given else core.needs_approval,
-            approval_timeout=declared.approval_timeout
-            if "approval_timeout" in given
-            else core.approval_timeout,
-        )
     if found is None:
         model_of(action.name, action.parameters)  # reports errors in the schema, which nothing else checks
         return declared

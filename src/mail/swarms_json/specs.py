@@ -23,7 +23,7 @@ from mail.core.protocol.mail_tools import Read
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.context import Context
-from mail.core.task.swarm import AgentCore, AgentFunction, ModelFunction, ToolSource
+from mail.core.task.swarm import MAX_RETRIES, AgentCore, AgentFunction, ModelFunction, ToolSource
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
 
@@ -107,7 +107,8 @@ class ActionSpec(Spec):
         "provides its result.",
     )
     idempotent: bool = Field(
-        default=False, description="Whether it may be repeated when a crash leaves its outcome unknown."
+        default=False,
+        description="Whether it may be repeated when a crash leaves its outcome unknown, and when it fails.",
     )
     read_only: bool = Field(
         default=False,
@@ -119,6 +120,22 @@ class ActionSpec(Spec):
         default=False,
         description="Whether it runs alone: after the calls before it in its turn, and before those after it. Other "
         "actions of a turn run at the same time.",
+    )
+    timeout: float | None = Field(
+        default=None,
+        exclude_if=is_none,
+        gt=0,
+        allow_inf_nan=False,
+        strict=False,
+        description="Seconds that one attempt may take; without it, no limit but the turn's.",
+    )
+    retries: int = Field(
+        default=0,
+        exclude_if=_is_empty,
+        ge=0,
+        le=MAX_RETRIES,
+        description="The number of further attempts after one that has failed or timed out, with growing delays; only "
+        "for an action that is idempotent or read_only.",
     )
     needs_approval: bool | str = Field(
         default=False,

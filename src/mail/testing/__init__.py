@@ -9,42 +9,21 @@
 - `contracts`  the test suites for stores and queues (these need pytest)
 """
 
-from mail.testing.agents import (
-    Call,
-    Rule,
-    View,
-    build_agent,
-    build_swarm,
-    call,
-    complete,
-    request,
-    respond,
-    rule_based,
-    scripted,
-    turns,
-    wait,
-)
-from mail.testing.clock import FakeClock
-from mail.testing.models import scripted_model, with_scripts
-from mail.testing.rig import Outcome, Rig
-
-__all__ = [
-    "Call",
-    "FakeClock",
-    "Outcome",
-    "Rig",
-    "Rule",
-    "View",
-    "build_agent",
-    "build_swarm",
-    "call",
-    "complete",
-    "request",
-    "respond",
-    "rule_based",
-    "scripted",
-    "scripted_model",
-    "turns",
-    "wait",
-    "with_scripts",
-]
+from mail.testing.agents import Call as Call
+from mail.testing.agents import Rule as Rule
+from mail.testing.agents import View as View
+from mail.testing.agents import build_agent as build_agent
+from mail.testing.agents import build_swarm as build_swarm
+from mail.testing.agents import call as call
+from mail.testing.agents import complete as complete
+from mail.testing.agents import request as request
+from mail.testing.agents import respond as respond
+from mail.testing.agents import rule_based as rule_based
+from mail.testing.agents import scripted as scripted
+from mail.testing.agents import turns as turns
+from mail.testing.agents import wait as wait
+from mail.testing.clock import FakeClock as FakeClock
+from mail.testing.models import scripted_model as scripted_model
+from mail.testing.models import with_scripts as with_scripts
+from mail.testing.rig import Outcome as Outcome
+from mail.testing.rig import Rig as Rig

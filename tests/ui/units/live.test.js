@@ -16,8 +16,10 @@ test("who works on what, since when, and why it takes long", () => {
   assert.deepEqual(job, { kind: "model", name: "openai/gpt", since: BEGIN + 1000, retry: { reason: "rate limit", attempt: 2, retry_in: 4 } });
   live.read("model_call_ended", event(5, { agent: "lead", call: 1 }));
   live.read("action_started", event(5, { agent: "lead", tool_name: "web_search", tool_call_id: "a" }));
+  live.read("action_retried", event(6, { agent: "lead", tool_call_id: "a", reason: "busy", attempt: 2, retry_in: 1 }));
   live.read("turn_started", event(6, { agent: "writer" }));
-  assert.deepEqual([...live.agents.get("lead").work.values()].map(({ name }) => name), ["web_search"]);
+  const [search] = live.agents.get("lead").work.values();
+  assert.deepEqual([search.name, search.retry.reason], ["web_search", "busy"]);
   assert.equal(live.agents.get("writer").since, BEGIN + 6000);
   for (const agent of ["lead", "writer"]) live.read("turn_ended", event(70, { agent }));
   assert.equal(live.isIdle, true);

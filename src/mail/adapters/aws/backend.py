@@ -18,7 +18,7 @@ from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from mail.core.task.exchange import MailboxStore
+    from mail.core.task.exchange import Rows
 
 SCHEME = "dynamodb://"
 
@@ -31,7 +31,7 @@ class DynamoDB(Database):
         "`mail server` keeps its tasks in SQLite or PostgreSQL; tasks in DynamoDB are served "
         "by the functions of template.yaml (docs/deploy.md)",
     )
-    mailbox_options = ("exchange", "region", "endpoint_url")
+    row_options = ("region", "endpoint_url")
     backup_tools = (
         "`mail` copies SQLite files; a DynamoDB table is restored, to any second of the last 35 days, with "
         "aws dynamodb restore-table-to-point-in-time (docs/going-back.md)"
@@ -57,23 +57,19 @@ class DynamoDB(Database):
         async with self._client() as client:
             yield DynamoDBDocuments(client, self.table)
 
-    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
-        from mail.adapters.aws.exchange import DynamoDBMailboxes
+    async def open_rows(self, options: Mapping[str, str]) -> "Rows":
+        from mail.adapters.aws.exchange import DynamoDBRows
 
         endpoint_url = options.get("endpoint_url", "")
         if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"{self.place}: endpoint_url is not an http or https URL")
-        mailboxes = DynamoDBMailboxes(
-            Aws(options.get("region", ""), endpoint_url).client("dynamodb"),
-            self.table,
-            options.get("exchange", ""),
-        )
+        rows = DynamoDBRows(Aws(options.get("region", ""), endpoint_url).client("dynamodb"), self.table)
         try:
-            await mailboxes.open()
+            await rows.open()
         except (StoreUnavailable, ImportError) as error:
-            await mailboxes.close()
+            await rows.close()
             raise self._explained(error) from error
-        return mailboxes
+        return rows
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[AwsClient]:

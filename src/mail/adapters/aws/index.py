@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from hashlib import sha256
 from itertools import batched, chain
+from math import inf
 from typing import Any
 
 from mail.adapters.aws.items import (
@@ -49,8 +50,13 @@ class TaskIndex:
         self._table = table
         self._reader = reader
 
-    async def page(
-        self, instance: str | None, status: TaskStatus | None, limit: int, cursor: str | None
+    async def list_tasks(
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> TaskPage:
         """Return a page of an instance's tasks, newest first; of all tasks, in no order, for None.
 
@@ -68,7 +74,9 @@ class TaskIndex:
                 cursors.append(_make_cursor(instance, task))
         return TaskPage(tasks, None, is_ordered, tuple(cursors))
 
-    async def dead(self, instance: str | None, limit: int, cursor: str | None) -> TaskPage:
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
         """Return a page of tasks with dead letters, of one instance or all. Raises BadRequest for a foreign cursor."""
         start = None if cursor is None else _read_dead_cursor(cursor)
         condition, values = "#dead = :dead", {":dead": string(DEAD)}
@@ -97,7 +105,7 @@ class TaskIndex:
                         return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
         return TaskPage(tasks, None)
 
-    async def ready(self, quiet_since: str | None, now: float) -> list[WakeUp]:
+    async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         """Return a wake-up for every ready mailbox, without a lease, of the tasks that have not changed since then."""
         tasks = await self._running()
         return [
@@ -136,7 +144,7 @@ class TaskIndex:
             if item["leases"]["M"] and task.instance.endswith(f"@{swarm}")
         ]
 
-    async def count_running(self, instance: str, upto: int) -> int:
+    async def count_running(self, instance: str, *, upto: int) -> int:
         """Count an instance's running tasks, `upto` at most, by the index.
 
         One request, whatever the number of tasks: those after the first page of the index are old, and few run.

@@ -34,7 +34,7 @@ from mail.adapters.aws.items import (
     unpack,
 )
 from mail.adapters.aws.table import DynamoDBTable
-from mail.adapters.shared.codec import decode_events, decode_portion, upto_bytes
+from mail.adapters.shared.codec import decode_events, decode_portion, join, upto_bytes
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -51,6 +51,7 @@ from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.size import event_size, text_size
 from mail.core.task.stored import read_checkpoint
+from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import ConfigurationError, SnapshotExpired, StoreUnavailable, TaskNotFound
@@ -141,8 +142,14 @@ class TaskReader:
         """Return whether the item counts as deleted."""
         return DELETING in item or is_expired(item, self.now())
 
-    async def history(
-        self, key: TaskKey, agent: str, after: int = 0, upto: int | None = None
+    async def read_history(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> History:
+        """Return the entries of an agent's history (`read_portions`)."""
+        return join(await self.read_portions(key, agent, after=after, upto=upto, at=at))
+
+    async def read_portions(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[Portion]:
         """Return an agent's history after its `after`-th part, up to its `upto`-th if given. Raises TaskNotFound."""
         end = history_end(agent) if upto is None else history_key(agent, upto + 1)
@@ -152,7 +159,7 @@ class TaskReader:
             await self.seq(key)
         return await self.portions(items)
 
-    async def commit(self, key: TaskKey, at: int) -> Commit:
+    async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with an event. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         item = await self._commit_at(key, at)
         events = await self._batch(item)
@@ -170,7 +177,7 @@ class TaskReader:
             raise SnapshotExpired
         return {**commit, "started": present["started"]}
 
-    async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         commit = await self._commit_at(key, at)
         if (await self._batch(commit))[0].seq > at:
@@ -237,8 +244,8 @@ class TaskReader:
             return NextMail(history, in_task[0], is_in_task=True)
         return None if head is None else NextMail(history, head)
 
-    async def inbox(
-        self, key: TaskKey, after: InboxEntry | None = None, max_bytes: int | None = None
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
     ) -> list[InboxEntry]:
         """Return waiting mail, by (tier, seq, mailbox) (`Store.read_inbox`). Raises TaskNotFound."""
         present = await self._item(key)
@@ -268,8 +275,8 @@ class TaskReader:
     async def mail(self, mailbox: str, item: Item) -> InboxEntry:
         return decode_mail(mailbox, item, await self.text(item["message"]))
 
-    async def events(
-        self, key: TaskKey, after: int, limit: int | None = None, max_bytes: int | None = None
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
     ) -> list[Event]:
         """Return the first events after `after` (`Store.read_events`), without a gap. Raises TaskNotFound.
 

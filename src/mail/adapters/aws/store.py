@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from math import ceil, inf
+from math import ceil
 from time import monotonic
 
 from mail.adapters.aws.blobs import Blobs
@@ -36,16 +36,13 @@ from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
-from mail.adapters.shared.codec import join
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Commit, HistoryRecord, InboxEntry, Snapshot, TaskChange, Turn
-from mail.core.task.context import Portion
-from mail.core.task.events import Event
+from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.ports import Busy, Idle
+from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, PayloadTooLarge, StoreError, StoreUnavailable, VersionConflict
 
@@ -97,9 +94,17 @@ class DynamoDBStore:
         self._index = TaskIndex(self._table, self._reader)
         self._changes = Waiters()
         self._endings = Waiters()
-
-    async def load(self, key: TaskKey) -> Task | None:
-        return await self._reader.load(key)
+        reader, index = self._reader, self._index  # they have methods of the port
+        self.load, self.read_history, self.read_portions = (
+            reader.load,
+            reader.read_history,
+            reader.read_portions,
+        )
+        self.read_commit, self.read_snapshot = reader.read_commit, reader.read_snapshot
+        self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
+        self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
+        self.count_running, self.stored_bytes = index.count_running, index.stored_bytes
+        self.count_active_instances = index.count_active_instances
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
@@ -146,16 +151,6 @@ class DynamoDBStore:
         if change.response is not None:
             self._endings.notify(change.key)
 
-    async def read_history(
-        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
-    ) -> list[dict[str, object]]:
-        return join(await self._reader.history(key, agent, after, upto))
-
-    async def read_portions(
-        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
-    ) -> list[Portion]:
-        return await self._reader.history(key, agent, after, upto)
-
     async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
         await self._put_content(key, content_key(ref), text)
 
@@ -182,9 +177,6 @@ class DynamoDBStore:
         text = await self._reader.text(item["content"])
         return text[offset : offset + length], len(text)
 
-    async def read_commit(self, key: TaskKey, at: int) -> Commit:
-        return await self._reader.commit(key, at)
-
     async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
         return sum([len(record.encoded) for record in await self._inherited(key, portions)])
 
@@ -195,19 +187,6 @@ class DynamoDBStore:
             for agent, n in portions.items()
             for portion in await self.read_portions(key, agent, upto=n)
         ]
-
-    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        return await self._reader.snapshot(key, at)
-
-    async def read_inbox(
-        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
-    ) -> list[InboxEntry]:
-        return await self._reader.inbox(key, after, max_bytes)
-
-    async def read_events(
-        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
-    ) -> list[Event]:
-        return await self._reader.events(key, after, limit, max_bytes)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)
@@ -233,38 +212,11 @@ class DynamoDBStore:
                     break
         return max(after, seq)
 
-    async def list_tasks(
-        self,
-        instance: str | None,
-        *,
-        status: TaskStatus | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> TaskPage:
-        return await self._index.page(instance, status, limit, cursor)
-
-    async def list_dead(
-        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
-    ) -> TaskPage:
-        return await self._index.dead(instance, limit, cursor)
-
-    async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
-        return await self._index.ready(quiet_since, now)
-
     async def list_overdue(self, now: float) -> list[TaskKey]:
         overdue, half_deleted = await self._index.overdue(now)
         for name in half_deleted:
             await self._delete_items(name)
         return overdue
-
-    async def count_running(self, instance: str, *, upto: int) -> int:
-        return await self._index.count_running(instance, upto)
-
-    async def count_active_instances(self) -> int:
-        return await self._index.count_active_instances()
-
-    async def stored_bytes(self, instance: str) -> int:
-        return await self._index.stored_bytes(instance)
 
     async def delete(self, task: Task) -> None:
         name, condition = partition(task.key), f"#version = :version AND attribute_not_exists(#{DELETING})"

@@ -1,5 +1,6 @@
 """The tables in PostgreSQL, in a schema of their own, and their migrations."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -154,20 +155,7 @@ CREATE TABLE mail.webhooks (
 MIGRATIONS: dict[int, LiteralString] = {}
 """The migration from each earlier version of the schema to the next."""
 
-TABLES = (
-    "tasks",
-    "inbox",
-    "leases",
-    "commits",
-    "wake_ups",
-    "servers",
-    "tokens",
-    "sign_in_links",
-    "settings",
-    "peers",
-    "idempotency_keys",
-    "webhooks",
-)
+TABLES: tuple[str, ...] = tuple(re.findall(r"TABLE mail\.(\w+)", SCHEMA))
 
 VERSION = "schema_version"
 """The setting with the version of the schema."""

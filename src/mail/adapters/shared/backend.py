@@ -15,7 +15,7 @@ from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mail.core.task.exchange import MailboxStore
+    from mail.core.task.exchange import Rows
 
 Recover = Callable[[float], Awaitable[object]]
 """`Runtime.recover`: wake the mailboxes of tasks that have been quiet for so many seconds."""
@@ -98,12 +98,12 @@ class Database(ABC):
 
     Attributes:
         not_for: the uses that it is refused for, and why.
-        mailbox_options: the options of a URL of an exchange; None if exchanges are not supported.
+        row_options: further options of the URL of an exchange; None if exchanges are not supported.
         backup_tools: the commands that copy and restore the database, if `mail` can't.
     """
 
     not_for: ClassVar[Mapping[Literal["server", "program"], str]] = {}
-    mailbox_options: ClassVar[tuple[str, ...] | None] = None
+    row_options: ClassVar[tuple[str, ...] | None] = None
     backup_tools: ClassVar[str] = ""
 
     def __init__(self, place: str, *, synchronous: Literal["normal", "full"] = "normal") -> None:
@@ -137,6 +137,6 @@ class Database(ABC):
     def open_documents(self) -> AbstractAsyncContextManager[Documents]:
         """Open the documents only, also while a server runs on the database. Raises ConfigurationError."""
 
-    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
-        """Open the mailboxes of an exchange. Raises ConfigurationError."""
+    async def open_rows(self, options: Mapping[str, str]) -> "Rows":
+        """Open the rows of exchanges. Raises ConfigurationError."""
         raise NotImplementedError

@@ -13,7 +13,7 @@ from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_defa
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.exchange import MailboxStore
+from mail.core.task.exchange import Rows
 from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError
 
@@ -34,7 +34,7 @@ class SQLiteDocuments(SQLDocuments):
 class SQLite(Database):
     """An SQLite file; `:memory:` for none, `auto` for the default one."""
 
-    mailbox_options = ("exchange",)
+    row_options = ()
 
     def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
         if self.place == AUTO:
@@ -82,12 +82,10 @@ class SQLite(Database):
         with self._open(own=False) as database:
             yield SQLiteDocuments(database)
 
-    async def open_mailboxes(self, options: Mapping[str, str]) -> MailboxStore:
-        from mail.adapters.sqlite.exchange import SQLiteMailboxes
+    async def open_rows(self, options: Mapping[str, str]) -> Rows:
+        from mail.adapters.sqlite.exchange import SQLiteRows
 
-        mailboxes = SQLiteMailboxes(self.place or IN_MEMORY, options.get("exchange", ""))
-        await mailboxes.open()
-        return mailboxes
+        return SQLiteRows(self._open(own=False))
 
     def _open(self, *, own: bool) -> SQLiteDatabase:
         try:

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import os
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from mail.core.task.documents import IN_MEMORY
@@ -110,6 +110,12 @@ CREATE TABLE webhooks (
     record TEXT NOT NULL,
     PRIMARY KEY (caller, id)
 );
+CREATE TABLE exchange_rows (
+    place TEXT NOT NULL,
+    name TEXT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (place, name)
+);
 """
 
 MIGRATIONS: dict[int, str] = {}
@@ -120,18 +126,7 @@ LONGEST_LOG = 16_384
 `mail.adapters.sqlite.write_ahead_log`).
 """
 
-TABLES = (
-    "tasks",
-    "commits",
-    "checkpoints",
-    "contents",
-    "tokens",
-    "sign_in_links",
-    "settings",
-    "peers",
-    "idempotency_keys",
-    "webhooks",
-)
+TABLES: tuple[str, ...] = tuple(re.findall(r"CREATE TABLE (\w+)", SCHEMA))
 
 
 def commit_id(task_row: int, seq: int) -> int:
@@ -329,9 +324,7 @@ class SQLiteDatabase:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -59,7 +59,7 @@ class WorkingAgents:
                 agent.work[key] = _Work(one_line(extra.get("model", "")), now)
             case "action_started":
                 agent.work[key] = _Work(one_line(extra.get("tool_name", "")), now)
-            case "model_call_retried" if key in agent.work:
+            case "model_call_retried" | "action_retried" if key in agent.work:
                 agent.work[key].note = (
                     f"{one_line(extra.get('reason', ''))}, attempt {extra.get('attempt')} "
                     f"after {extra.get('retry_in')} s"

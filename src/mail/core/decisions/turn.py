@@ -738,7 +738,8 @@ class Settlement:
             f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
             ActionExtra(**self._of_turn(), after=receipt.after),
         )
-        took = ActionExtra(agent=self.name, seconds=receipt.seconds)
+        attempts = receipt.attempts if receipt.attempts > 1 else None
+        took = ActionExtra(agent=self.name, seconds=receipt.seconds, attempts=attempts)
         if receipt.state is Receipt.State.DONE:
             self.draft.emit(
                 EventKind.ACTION_COMPLETE,

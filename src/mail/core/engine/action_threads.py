@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from typing import Any
 
 from mail.core.engine.fairness import RoundRobin, Shares
-from mail.core.turns.context import TURN
+from mail.core.turns.context import TURN, TimeLimit
 
 DEFAULT_SIZE = 64
 
@@ -50,13 +50,19 @@ class ActionThreads:
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function in one of the threads, with the caller's context variables, and return its result.
 
+        A time limit of the running action (`TurnContext.time_limit`) begins with the function, not with the wait for a
+        thread. If it ends, the function is left to itself.
+
         Raises what the function raises, with RuntimeError instead of exceptions that would stop a coroutine or the
         whole program, such as StopIteration and SystemExit.
         """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
-        work = partial(_perform, loop, outcome, partial(function, *arguments))
-        job = _Job(TURN.get().caller, partial(copy_context().run, work))
+        turn = TURN.get()
+        work: Callable[[], None] = partial(_perform, loop, outcome, partial(function, *arguments))
+        if turn.time_limit is not None:
+            work = _timed(loop, outcome, turn.time_limit, work)
+        job = _Job(turn.caller, partial(copy_context().run, work))
         self._put(job)
         try:
             return await outcome
@@ -102,6 +108,31 @@ def _perform(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[Any], work
         error = raised
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(_settle, outcome, result, error)
+
+
+def _timed(
+    loop: asyncio.AbstractEventLoop,
+    outcome: asyncio.Future[Any],
+    limit: TimeLimit,
+    work: Callable[[], None],
+) -> Callable[[], None]:
+    """Suspend a time limit; return the work with its beginning."""
+    end = limit.when()
+    if end is None:
+        return work
+    seconds = end - loop.time()
+    limit.reschedule(None)
+
+    def begin() -> None:
+        if not outcome.done():
+            limit.reschedule(loop.time() + seconds)
+
+    def run() -> None:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(begin)
+        work()
+
+    return run
 
 
 def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -8,21 +8,27 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Protocol
 
+from mail.core.decisions.backoff import delay_after
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.core.turns.activity import ActionRun, TurnActivity
-from mail.core.turns.context import begin_call
+from mail.core.turns.activity import ActionRun, TurnActivity, shortened
+from mail.core.turns.context import TURN, begin_call, idempotency_key, lend_time_limit
 from mail.core.turns.usage import UsageMeter
-from mail.errors import StoreError, StoreUnavailable, TaskFull
+from mail.errors import StoreError, StoreUnavailable, TaskFull, ToolCallFault
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN_OUTCOME = (
     "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
     "Check whether it took effect before you call it again."
+)
+
+UNKNOWN_AFTER_TIMEOUT = (
+    "the outcome is unknown: it may have taken effect, or still be running. "
+    "Check whether it did before you call it again."
 )
 
 NOBODY_APPROVES = (
@@ -171,27 +177,66 @@ class ActionRunner:
         call = checkpoint.calls[index]
         begin_call(call.tool_call_id, f"{'approved' if checkpoint.approved else 'called'} {index}")
         with ActionRun(self._activity, call) as run:
-            receipt = await self._call(action, call)
+            receipt = await self._call(action, call, run)
             if receipt.state is Receipt.State.FAILED:
                 run.fail(receipt.content)
         if self._shorten is not None:
             receipt = await self._shorten(call, receipt)
         return self._activity.timed(receipt, run)
 
-    async def _call(self, action: ActionCore, call: AgentToolCall) -> Receipt:
+    async def _call(self, action: ActionCore, call: AgentToolCall, run: ActionRun) -> Receipt:
         try:
             with self._tracer.action(call):
-                content = await action.function(deepcopy(call.tool_args))
+                content = await _attempt_all(action, call, run)
         except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
             logger.info("action %s failed: %s", action.name, type(error).__name__)
             logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
-            return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
+            tries = f" (on the last of {run.attempts} attempts)" if run.attempts > 1 else ""
+            return Receipt(state=Receipt.State.FAILED, content=f"{_text(error)}{tries}")
         if not isinstance(content, str):  # foreign code may ignore its types
             wrong = type(content).__name__
             return Receipt(
                 state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
             )
         return Receipt(state=Receipt.State.DONE, content=content)
+
+
+async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) -> str:
+    """Run an action until it succeeds, or may not be repeated in this turn. Raises what the last attempt raises."""
+    while True:
+        try:
+            return await _attempt(action, call)
+        except ToolCallFault:
+            raise  # the arguments stay as they are
+        except Exception as error:
+            # the key of the call is a random number that every process knows
+            after = delay_after(run.attempts, int(idempotency_key()[:8] or "0", 16) / 2**32)
+            end, now = TURN.get().deadline, asyncio.get_running_loop().time()
+            if run.attempts > action.retries or (end is not None and now + after >= end):
+                raise
+            logger.info("action %s: %s, next in %.1f s", action.name, type(error).__name__, after)
+            run.retry(shortened(_text(error)), after)
+        await asyncio.sleep(after)
+
+
+async def _attempt(action: ActionCore, call: AgentToolCall) -> str:
+    """Run an action once. Raises TimeoutError, in words for the agent, and what the action raises."""
+    arguments = deepcopy(call.tool_args)
+    if action.timeout is None:
+        return await action.function(arguments)
+    try:
+        async with asyncio.timeout(action.timeout) as limit:
+            with lend_time_limit(limit):
+                return await action.function(arguments)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        unknown = "" if action.may_repeat else f"; {UNKNOWN_AFTER_TIMEOUT}"
+        raise TimeoutError(f"{action.name} timed out after {action.timeout:g} s{unknown}") from error
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 async def _needs_approval(action: ActionCore, call: AgentToolCall) -> bool:

@@ -28,7 +28,7 @@ from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
 from mail.core.task.extras import ForkExtra
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
-from mail.core.task.limits import Budget
+from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.ports import wake_ups
 from mail.core.task.task import ForkActions, Task, TaskKey
 from mail.core.task.webhooks import Webhook
@@ -69,7 +69,12 @@ class Admission:
         self._limit_guard = LimitGuard(wiring.store)
 
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
-        """Accept a caller's message; see `Runtime.submit`."""
+        """Accept a caller's message; when this returns, it is stored and will be processed.
+
+        A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its
+        first result is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict, TaskFull
+        or RateLimited if it can't be accepted; then nothing is stored.
+        """
         wiring = self._wiring
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
@@ -141,7 +146,12 @@ class Admission:
         return (submission.webhook,)
 
     async def receive(self, caller_id: str, message: MAILInterswarmMessage, *, back: bool) -> Received:
-        """Accept a message of another swarm; see `Runtime.receive`."""
+        """Accept a message of another swarm; when this returns, it is stored and will be processed.
+
+        `caller_id` is the id of the API key that it came with; `back` says that it belongs to a task that exists
+        here. Raises BadRequest, Forbidden, TaskNotFound or RateLimited if it can't be accepted; then nothing is
+        stored.
+        """
         wiring = self._wiring
         keys = possible_keys(message, wiring.swarm, caller_id, back=back)
         CURRENT_TASK.set(message.payload.task_id)
@@ -251,13 +261,18 @@ class Admission:
         caller: Principal,
         task_id: str,
         *,
-        at: int | None,
-        run: bool,
-        actions: ForkActions | None,
-        ceiling: Budget,
-        new_id: str | None,
+        at: int | None = None,
+        run: bool = False,
+        actions: ForkActions | None = None,
+        ceiling: Budget = NO_BUDGET,
+        new_id: str | None = None,
     ) -> Forked:
-        """Fork a caller's task; see `Runtime.fork`."""
+        """Fork a caller's task as it was at an event, by default its last (`mail.core.decisions.fork`).
+
+        `actions` says whether its actions run, and defaults to what the first task has. `new_id` is the id of the
+        fork; if there is such a task, it is the fork that the same request has made before. Raises TaskNotFound,
+        BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
+        """
         wiring = self._wiring
         key = TaskKey(str(caller), task_id)
         CURRENT_TASK.set(task_id)

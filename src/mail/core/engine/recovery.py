@@ -27,7 +27,7 @@ class Recovery:
         self._committer = Committer(wiring.store)
 
     async def take_over(self) -> int:
-        """Wake the mailboxes of workers that are gone; see `Runtime.take_over`."""
+        """Wake the mailboxes whose workers are dead, frozen or cut off; return the number of their turns."""
         wiring = self._wiring
         found = await wiring.store.take_expired(wiring.swarm.name, now=wiring.now())
         expired = [each for each in found if not self._turns.runs(each.lease)]
@@ -43,8 +43,13 @@ class Recovery:
         )
         return len(expired)
 
-    async def wake_all(self, quiet_for: float) -> int:
-        """Wake all mailboxes with mail; see `Runtime.recover`."""
+    async def recover(self, *, quiet_for: float = 0.0) -> int:
+        """Wake all mailboxes with mail: after a restart, or when wake-ups may have been lost.
+
+        Only in tasks without a change for `quiet_for` seconds; the mail of the rest is being processed. Mail that
+        waits in a long queue has a wake-up already, and more of them would fill the queue: so each wait has to be
+        twice as long as the one before. Returns the number of wake-ups.
+        """
         wiring = self._wiring
         now = wiring.clock.now()
         quiet_since = (now - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None

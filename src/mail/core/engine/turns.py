@@ -137,7 +137,7 @@ class Turns:
         return WebhookTurn(claim, wiring.swarm, wiring.store, wiring.clock, wiring.webhooks)
 
     def new_lease(self) -> Lease:
-        """Return a lease for a turn that waits for a worker; see `Runtime.new_lease`."""
+        """Return a lease for a turn that waits for a worker of this process, to be renewed after `lease_seconds`."""
         return self._lease(self._wiring.now(), self._wiring.lease_seconds, 0)
 
     def _lease(self, now: float, seconds: float, attempt: int, seq: int = 0) -> Lease:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Literal, overload
 
 from mail.core.engine.commit import load_task
 from mail.core.engine.live import LiveHub
@@ -103,7 +104,7 @@ class Watch:
         self._live = live
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
-        """Return where a submitted message entered a task; None if it never did."""
+        """Return where a submitted message entered a task, whichever process accepted it; None if none did."""
         if await self._store.load(key) is None:
             return None
         generation = 1
@@ -113,7 +114,7 @@ class Watch:
             generation += event.is_terminal
         return None
 
-    async def wait(self, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
+    async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
         """Return the finishing message that answers a submission; None after `seconds` without one."""
         until = None if seconds is None else self._now() + seconds
         generation, after = submitted.generation, submitted.after
@@ -136,10 +137,56 @@ class Watch:
                 return event
         raise AssertionError("a generation with a response has a terminal event")
 
-    async def watch(
+    @overload
+    def watch(
+        self,
+        key: TaskKey,
+        *,
+        after: int = 0,
+        answer_to: int | None = None,
+        heartbeat: float = 15.0,
+        live: Literal[False] = False,
+        deltas: Literal[False] = False,
+    ) -> AsyncGenerator[list[Event]]: ...
+
+    @overload
+    def watch(
+        self,
+        key: TaskKey,
+        *,
+        after: int = 0,
+        answer_to: int | None = None,
+        heartbeat: float = 15.0,
+        live: bool,
+        deltas: bool = False,
+    ) -> AsyncGenerator[list[Event] | list[LiveEvent]]: ...
+
+    def watch(
+        self,
+        key: TaskKey,
+        *,
+        after: int = 0,
+        answer_to: int | None = None,
+        heartbeat: float = 15.0,
+        live: bool = False,
+        deltas: bool = False,
+    ) -> AsyncGenerator[list[Event]] | AsyncGenerator[list[Event] | list[LiveEvent]]:
+        """Yield the task's events past `after` in batches, and an empty batch after `heartbeat` quiet seconds.
+
+        Ends with the event that answers the message with the seq `answer_to`; without one, after the last event of
+        a stopped task. Raises TaskNotFound.
+
+        Args:
+            live: whether to yield live events, too, in batches of their own: what running turns do, at once. They may
+                be lost, and a turn that is killed leaves some without an end.
+            deltas: whether they include the pieces of models' replies; lets models stream their replies.
+        """
+        events = self._batches(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
+        return self._with_live(key, events, deltas=deltas) if live else events
+
+    async def _batches(
         self, key: TaskKey, *, after: int, answer_to: int | None, heartbeat: float
     ) -> AsyncGenerator[list[Event]]:
-        """Yield the task's events past `after` (`Runtime.watch`)."""
         while True:
             task = await load_task(self._store, key)
             events = await self._store.read_events(key, after=after, max_bytes=SLICE_BYTES)
@@ -159,7 +206,7 @@ class Watch:
             if await self._store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []
 
-    async def with_live(
+    async def _with_live(
         self, key: TaskKey, events: AsyncGenerator[list[Event]], *, deltas: bool
     ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
         """Yield the batches of a watch, and batches of live events between them."""

@@ -101,10 +101,14 @@ class AwaitExtra(Extra):
 
 @value(kw_only=True, slots=False)
 class ActionExtra(Extra):
-    """Of an action: when it began, in seconds `after` its turn, or how many `seconds` it took; None if unknown."""
+    """Of an action: when it began, in seconds `after` its turn, or how many `seconds` it took; None if unknown.
+
+    `attempts` is their number if there were several.
+    """
 
     after: float | None = None
     seconds: float | None = None
+    attempts: int | None = None
 
 
 @value(kw_only=True, slots=False)

@@ -17,6 +17,7 @@ class LiveKind(StrEnum):
     MODEL_CALL_RETRIED = "model_call_retried"
     MODEL_CALL_ENDED = "model_call_ended"
     ACTION_STARTED = "action_started"
+    ACTION_RETRIED = "action_retried"
     ACTION_ENDED = "action_ended"
     TEXT_DELTA = "text_delta"
 

@@ -163,7 +163,7 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
 
 
 def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields of timings, approvals and later attempts that a checkpoint doesn't have."""
+    """Return the fields of timings, approvals and further attempts that a checkpoint doesn't have."""
     absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
     if not checkpoint.approved:
         absent["approved"] = True
@@ -172,10 +172,17 @@ def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
     if checkpoint.preparation is None:
         absent["preparation"] = True
     absent["receipts"] = {
-        index: {"after", "seconds", "apart"} if receipt.after is None else {"apart"}
-        for index, receipt in enumerate(checkpoint.receipts)
-        if receipt is not None and not receipt.apart
+        index: _absent_of(receipt) for index, receipt in enumerate(checkpoint.receipts) if receipt is not None
     }
+    return absent
+
+
+def _absent_of(receipt: Receipt) -> set[str]:
+    absent = {"after", "seconds"} if receipt.after is None else set[str]()
+    if receipt.attempts == 1:
+        absent.add("attempts")
+    if not receipt.apart:
+        absent.add("apart")
     return absent
 
 

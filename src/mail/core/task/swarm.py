@@ -7,6 +7,7 @@ the turn is not committed.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
+from math import inf
 from types import CoroutineType
 from typing import Any, Protocol, runtime_checkable
 
@@ -132,6 +133,9 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
 """Takes the call's arguments and returns its result as text; the agent is notified of any exception."""
 
+MAX_RETRIES = 10
+"""Maximum of `ActionCore.retries`."""
+
 ApprovalPredicate = Callable[[dict[str, Any]], Awaitable[bool]]
 """Takes the call's arguments and returns whether a person must approve it; an error counts as yes."""
 
@@ -150,6 +154,10 @@ class ActionCore:
         needs_approval: whether a person must approve a call before it runs: each, or those that a predicate selects.
         approval_timeout: seconds after which an undecided call counts as rejected; None for never.
         model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
+        timeout: seconds that one attempt may take; None for no limit but the turn's.
+        retries: the number of further attempts after one that has failed or timed out.
+
+    Raises ConfigurationError for an invalid timeout, and for retries of an action that may not be repeated.
     """
 
     name: str
@@ -164,10 +172,26 @@ class ActionCore:
     needs_approval: bool | ApprovalPredicate = False
     approval_timeout: float | None = None
     model: type[BaseModel] | None = None
+    timeout: float | None = None
+    retries: int = 0
+
+    def __post_init__(self) -> None:
+        timeout, retries = self.timeout, self.retries
+        if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < inf):
+            raise ConfigurationError(f"action {self.name!r}: timeout must be a number of seconds above 0")
+        if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= MAX_RETRIES:
+            raise ConfigurationError(
+                f"action {self.name!r}: retries must be a number from 0 to {MAX_RETRIES}"
+            )
+        if retries and not self.may_repeat:
+            raise ConfigurationError(
+                f"action {self.name!r}: retries would repeat what an attempt has done before it failed; "
+                "declare the action idempotent (or read_only) if that does no harm, or leave out retries"
+            )
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may run again if a crash leaves its outcome unknown."""
+        """Whether it may run again after an attempt that failed, or whose outcome a crash leaves unknown."""
         return self.idempotent or self.read_only
 
     def find_problem(self, arguments: Mapping[str, Any]) -> str:

@@ -22,7 +22,8 @@ class Receipt:
 
     Attributes:
         after: when the action began, in seconds after the beginning of the turn; None if it has not begun.
-        seconds: how long it took.
+        seconds: how long it took, with all attempts.
+        attempts: their number.
         apart: the bytes of its result that are stored apart, as the agent sees only the beginning.
     """
 
@@ -41,6 +42,7 @@ class Receipt:
     content: str = ""
     after: float | None = None
     seconds: float | None = None
+    attempts: int = 1
     apart: int = 0
 
 

@@ -133,7 +133,12 @@ class TurnActivity:
 
     def timed(self, receipt: Receipt, span: "Span") -> Receipt:
         """Return the receipt of an action with its begin and duration."""
-        return replace(receipt, after=self._after(span.begin), seconds=_rounded(span.seconds or 0.0))
+        return replace(
+            receipt,
+            after=self._after(span.begin),
+            seconds=_rounded(span.seconds or 0.0),
+            attempts=span.attempts,
+        )
 
     def _after(self, at: float) -> float:
         """Return a time as seconds after the beginning of the turn."""
@@ -217,10 +222,12 @@ class Span:
     Attributes:
         name: the name of the model or the action.
         begin: when it began, by the clock of its turn.
-        seconds: how long it took; None until it has ended.
+        seconds: how long it took, with all attempts; None until it has ended.
+        attempts: their number so far.
     """
 
     started: LiveKind
+    retried: LiveKind
     ended: LiveKind
     label: str
 
@@ -228,6 +235,7 @@ class Span:
         self.name = name
         self.begin = 0.0
         self.seconds: float | None = None
+        self.attempts = 1
         self._activity = activity
         self._n = 0
         self._last: LiveEvent | None = None
@@ -257,6 +265,23 @@ class Span:
             text = f"{self.label} {self.name} has {'failed' if self._error else 'ended'}"
             activity.publish(activity.event(self.ended, activity.next(), end, text, extra))
 
+    def retry(self, reason: str, after: float) -> None:
+        """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
+        self.attempts += 1
+        if (activity := self._activity) is None:
+            return
+        now = activity.time()
+        extra = {
+            **self._facts(),
+            "attempt": self.attempts,
+            "reason": reason,
+            "retry_in": _rounded(after),
+        }
+        text = f"agent {activity.agent}: {self.name}: {reason}; attempt {self.attempts} in {after:.1f} s"
+        self._last = activity.event(self.retried, activity.next(), now, text, extra)
+        if activity.is_watched:
+            activity.publish(self._last)
+
     def current(self) -> Iterator[LiveEvent]:
         """Yield the events that tell that it runs."""
         if self._activity is not None:
@@ -283,6 +308,7 @@ class ModelCall(Span):
     """A call of a model, with all of its attempts."""
 
     started = LiveKind.MODEL_CALL_STARTED
+    retried = LiveKind.MODEL_CALL_RETRIED
     ended = LiveKind.MODEL_CALL_ENDED
     label = "the call of"
 
@@ -292,7 +318,6 @@ class ModelCall(Span):
         super().__init__(activity, model)
         self._is_private = is_private
         self._meter = meter
-        self.attempts = 1
         self._usage: Usage | None = None
         self._number = 0 if activity is None else activity.next_call()
 
@@ -300,23 +325,6 @@ class ModelCall(Span):
     def wants_deltas(self) -> bool:
         """Whether somebody wants the pieces of the reply."""
         return self._activity is not None and self._activity.wants_deltas and not self._is_private
-
-    def retry(self, reason: str, after: float) -> None:
-        """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
-        self.attempts += 1
-        if (activity := self._activity) is None:
-            return
-        now = activity.time()
-        extra = {
-            **self._facts(),
-            "attempt": self.attempts,
-            "reason": reason,
-            "retry_in": _rounded(after),
-        }
-        text = f"agent {activity.agent}: {self.name}: {reason}; attempt {self.attempts} in {after:.1f} s"
-        self._last = activity.event(LiveKind.MODEL_CALL_RETRIED, activity.next(), now, text, extra)
-        if activity.is_watched:
-            activity.publish(self._last)
 
     def delta(self, kind: DeltaKind, piece: str) -> None:
         """Report a piece of the reply."""
@@ -340,9 +348,10 @@ class ModelCall(Span):
 
 
 class ActionRun(Span):
-    """A run of an action."""
+    """A run of an action, with all of its attempts."""
 
     started = LiveKind.ACTION_STARTED
+    retried = LiveKind.ACTION_RETRIED
     ended = LiveKind.ACTION_ENDED
     label = "the action"
 
@@ -352,10 +361,15 @@ class ActionRun(Span):
 
     def fail(self, error: str) -> None:
         """Note that the action has failed: the first line of the error's text, cut to `MAX_ERROR` characters."""
-        self._error = error.strip().partition("\n")[0][:MAX_ERROR] or "error"
+        self._error = shortened(error)
 
     def _facts(self) -> dict[str, Any]:
         return {"tool_name": self.name, "tool_call_id": self._call_id}
+
+
+def shortened(error: str) -> str:
+    """Return the first line of an error's text, cut to `MAX_ERROR` characters."""
+    return error.strip().partition("\n")[0][:MAX_ERROR] or "error"
 
 
 @value

@@ -1,10 +1,12 @@
 """The context of the running code: its task, and what a running turn lends to the code that it calls."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
@@ -20,6 +22,18 @@ CURRENT_TRACE: ContextVar[str] = ContextVar("CURRENT_TRACE", default="")
 """The W3C `traceparent` of the current request; empty if it has none."""
 
 NOTHING_PROVIDED = ProvidedTools()
+
+
+class TimeLimit(Protocol):
+    """A time limit that can be moved, as asyncio's `Timeout`; the times are those of the event loop's clock."""
+
+    def when(self) -> float | None:
+        """Return the end of the time; None for never."""
+        ...
+
+    def reschedule(self, when: float | None, /) -> None:
+        """Move the end."""
+        ...
 
 
 @value(kw_only=True)
@@ -38,6 +52,7 @@ class TurnContext:
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
+        time_limit: that of the attempt at the current action.
         is_cut: whether the agent's context was cut harder, as the model has refused it as too long. If it is refused
             again, only a model with a larger window helps.
         is_private: whether nobody sees what models write, as it is not what the agent says.
@@ -55,6 +70,7 @@ class TurnContext:
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
+    time_limit: TimeLimit | None = None
     is_cut: bool = False
     is_private: bool = False
 
@@ -117,6 +133,16 @@ def idempotency_key() -> str:
     message = (turn.agent, turn.message_seq, turn.message_id)
     identity = (turn.caller, CURRENT_TASK.get(), *message, turn.call_place, turn.call_id)
     return sha256(json.dumps(identity).encode()).hexdigest()
+
+
+@contextmanager
+def lend_time_limit(limit: TimeLimit) -> Iterator[None]:
+    """Lend the time limit of an attempt at an action to the code that runs it."""
+    token = TURN.set(replace(TURN.get(), time_limit=limit))
+    try:
+        yield
+    finally:
+        TURN.reset(token)
 
 
 def lend_deps(deps: Any) -> None:

@@ -8,7 +8,8 @@ from mail.errors import Subject
 from mail.examples.crew.worker import WAIT, read
 from mail.examples.rule_based.agents import RuleBasedAgent, brief, reply_subject
 from mail.examples.rule_based.calls import ToolUse
-from mail.examples.rule_based.reading import Call, Entry, Message, back_to
+from mail.examples.rule_based.reading import Call, Entry, back_to
+from mail.factories.rules import ReceivedMessage
 
 HANDBOOK = {"limit": "The shorter one."}
 """Answers that the orchestrator knows, by a word of the question."""
@@ -28,7 +29,7 @@ _BEAD = re.compile(r"^[ \t]*((?=[\w.-]*[\d-])[\w.-]+):[ \t]+(\S.*)$", re.MULTILI
 class Orchestrator(RuleBasedAgent):
     """An agent that assigns beads. A round starts after a completion of the task and ends when every bead has ended."""
 
-    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """React to a message; then wait for the next one, or report."""
         _, entries = back_to(earlier, _is_completion)
         this_round = [*entries, message]
@@ -59,7 +60,7 @@ class Orchestrator(RuleBasedAgent):
         for number, (bead_id, title) in enumerate(beads.items(), start=count):
             yield _request(self.comm_targets[number % len(self.comm_targets)], bead_id, title)
 
-    def _wait_or_sum_up(self, message: Message, this_round: list[Entry]) -> ToolUse:
+    def _wait_or_sum_up(self, message: ReceivedMessage, this_round: list[Entry]) -> ToolUse:
         ends = _ends(this_round)
         lines = [ends[bead_id] for bead_id in _beads(this_round) if bead_id in ends]
         if message.is_from_system and message.subject != Subject.ACTION_COMPLETE:
@@ -77,7 +78,7 @@ def _help(worker: str, request: HelpRequest) -> list[ToolUse]:
     return [("ask_for_help", request.model_dump(mode="json", exclude={"type"}) | {"target": "user"})]
 
 
-def _answer(message: Message, entries: list[Entry]) -> tuple[str, str] | None:
+def _answer(message: ReceivedMessage, entries: list[Entry]) -> tuple[str, str] | None:
     """Return the bead of the open question to the user, and the answer in this message; None without a question.
 
     The answer may also be the result of a tool call, followed by a message; a message alone leaves the question open.
@@ -87,7 +88,7 @@ def _answer(message: Message, entries: list[Entry]) -> tuple[str, str] | None:
         match entry:
             case Call(tool="ask_for_help", arguments=arguments):
                 asked = str(arguments["bead_id"])
-            case Message() if entry.is_from_person:
+            case ReceivedMessage() if entry.is_from_person:
                 asked = None
             case _:
                 pass
@@ -110,7 +111,7 @@ def _request(worker: str, bead_id: str, title: str, *, resume: bool = False) -> 
     return "request_worker", {"target": worker, "bead_id": bead_id, "brief": title, "resume": resume}
 
 
-def _read_beads(message: Message) -> dict[str, str]:
+def _read_beads(message: ReceivedMessage) -> dict[str, str]:
     """Return the beads of a message that assigns work; an answer never does."""
     if isinstance(read(message), HelpResponse):
         return {}
@@ -121,7 +122,7 @@ def _beads(this_round: list[Entry]) -> dict[str, str]:
     """Return the titles of the beads of this round, by their ids."""
     beads: dict[str, str] = {}
     for entry in this_round:
-        if isinstance(entry, Message) and entry.is_from_person:
+        if isinstance(entry, ReceivedMessage) and entry.is_from_person:
             beads |= _read_beads(entry)
     return beads
 
@@ -129,7 +130,7 @@ def _beads(this_round: list[Entry]) -> dict[str, str]:
 def _reports(this_round: list[Entry]) -> Iterator[tuple[str, object]]:
     """Iterate over the workers' messages, as sender and form."""
     for entry in this_round:
-        if isinstance(entry, Message) and entry.is_from_agent:
+        if isinstance(entry, ReceivedMessage) and entry.is_from_agent:
             yield entry.sender, read(entry)
 
 

@@ -16,7 +16,8 @@ from mail.api.actions import action
 from mail.errors import Subject, ToolCallFault
 from mail.examples.rule_based.agents import RuleBasedAgent, brief
 from mail.examples.rule_based.calls import ToolUse
-from mail.examples.rule_based.reading import Call, Entry, Message, back_to
+from mail.examples.rule_based.reading import Call, Entry, back_to
+from mail.factories.rules import ReceivedMessage
 from mail.stdlib.agentmail.actions import BRIEF
 from mail.stdlib.agentmail.forms import enclosed
 
@@ -102,7 +103,7 @@ _parser = Parser(exact_subjects=True)
 class Worker(RuleBasedAgent):
     """An agent that works on the beads of its mail, several at the same time if requested."""
 
-    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Take a step for a request or an answer, and report the outcome of a step."""
         if message.is_from_system:
             return self._after_step(message, list(earlier))
@@ -118,7 +119,7 @@ class Worker(RuleBasedAgent):
             case _:  # such as an acceptance
                 return [WAIT]
 
-    def _after_step(self, message: Message, earlier: list[Entry]) -> list[ToolUse]:
+    def _after_step(self, message: ReceivedMessage, earlier: list[Entry]) -> list[ToolUse]:
         """Report the outcome of a step, or a failure, from a message of the system."""
         if message.subject == Subject.ACTION_COMPLETE:
             outcome = Outcome.model_validate_json(message.body.removeprefix(f"{take_step.name}: "))
@@ -169,7 +170,7 @@ class Worker(RuleBasedAgent):
         return [("report_progress", about | progress), _take(following)]
 
 
-def read(message: Message) -> object:
+def read(message: ReceivedMessage) -> object:
     """Parse a message by the forms of Agent Mail."""
     return _parser.parse({"sender": message.sender, "subject": message.subject, "body": message.body}).parsed
 
@@ -194,11 +195,11 @@ def _request_for(bead_id: str, earlier: list[Entry]) -> tuple[str, list[Entry]]:
     """Return the orchestrator of a bead, and the entries since its request, oldest first."""
 
     def requests_it(entry: Entry) -> bool:
-        form = read(entry) if isinstance(entry, Message) else None
+        form = read(entry) if isinstance(entry, ReceivedMessage) else None
         return isinstance(form, SpawnRequest) and form.bead_id == bead_id
 
     request, since = back_to(chain(earlier), requests_it)
-    assert isinstance(request, Message)
+    assert isinstance(request, ReceivedMessage)
     form = read(request)
     assert isinstance(form, SpawnRequest)
     return form.orchestrator, since

@@ -15,9 +15,10 @@ from mail.api.swarms import MAILSwarmTemplate
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.examples.rule_based.agents import RuleBasedAgent
 from mail.examples.rule_based.calls import ToolUse
-from mail.examples.rule_based.reading import Entry, Message
+from mail.examples.rule_based.reading import Entry
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id
+from mail.factories.rules import ReceivedMessage
 
 HOST = "Hanna"
 DISHES = {"Gus": "bread and butter", "Gina": "a bowl of cherries"}
@@ -44,7 +45,7 @@ class Host(RuleBasedAgent):
         super().__init__(name, comm_targets, tool_format, **wiring)
         self.prefix = prefix
 
-    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Write to the group on request; the mail's subject is its channel."""
         if message.is_from_system:  # the mail to the group is sent
             return [_answer("I have asked everyone.")]
@@ -59,7 +60,7 @@ class Host(RuleBasedAgent):
 class Guest(RuleBasedAgent):
     """An agent that names its dish on request, and says nothing else."""
 
-    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Answer the question; an empty answer to anything else is not sent."""
         return [_answer(f"I bring {DISHES[self.name]}." if message.body == QUESTION else "")]
 

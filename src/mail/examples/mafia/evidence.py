@@ -15,7 +15,7 @@ from mail.core.task.swarm import History
 from mail.examples.mafia import phrases
 from mail.examples.mafia.phrases import NARRATOR, NOBODY
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, ROLES, Role
-from mail.examples.rule_based.reading import Message, as_message
+from mail.factories.rules import ReceivedMessage, received
 
 ACCUSED_BY_DETECTIVE = 10
 CLEARED_BY_DETECTIVE = -10
@@ -31,7 +31,7 @@ _INSTRUCTIONS = re.compile("<instructions>(.*?)</instructions>", re.DOTALL)
 class Heard:
     """A message, and whether everyone has received it."""
 
-    message: Message
+    message: ReceivedMessage
     is_public: bool
 
     @property
@@ -68,7 +68,7 @@ def _read(content: str, hearing: Hearing) -> None:
     section, end = "", 0
     for found in ENVELOPE.finditer(content):
         section = next(iter(_SECTION.findall(content, end, found.start())), section)
-        hearing.heard.append(Heard(as_message(read_envelope(found, STEP)), section == "public"))
+        hearing.heard.append(Heard(received(read_envelope(found, STEP)), section == "public"))
         end = found.end()
     if step := _INSTRUCTIONS.search(content, end):
         hearing.instructions = STEP.unescape(step[1])

@@ -18,7 +18,8 @@ from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
 from mail.core.task.swarm import History, ToolChoice
 from mail.errors import Subject
 from mail.examples.rule_based.calls import ToolUse, say
-from mail.examples.rule_based.reading import Call, Entry, Message, Result, back_to, newest_first
+from mail.examples.rule_based.reading import Call, Entry, Result, back_to, newest_first
+from mail.factories.rules import ReceivedMessage
 
 
 class RuleBasedAgent(ABC):
@@ -44,14 +45,14 @@ class RuleBasedAgent(ABC):
         message = next(entries)
         if isinstance(message, Result):  # of a breakpoint, which resumes the agent without a message
             entries = chain([message], entries)
-            message = Message("system", "", (), Subject.ACTION_COMPLETE, message.content)
-        assert isinstance(message, Message)
+            message = ReceivedMessage("system", "", Subject.ACTION_COMPLETE, message.content)
+        assert isinstance(message, ReceivedMessage)
         # The history only grows, so its length makes ids that are unique, and the same if the turn is repeated.
         turn_id = f"{self.name}_{len(messages)}"
         return say(self.tool_format, self.decide(message, entries), turn_id=turn_id)
 
     @abstractmethod
-    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Return the tools to use for `message`; `earlier` has the preceding entries, newest first."""
 
 
@@ -148,7 +149,7 @@ class Request:
     worker: str
     subject: str
 
-    def is_answered_by(self, message: Message) -> bool:
+    def is_answered_by(self, message: ReceivedMessage) -> bool:
         """Return whether the message is the worker's answer."""
         return message.sender == self.worker and message.subject == reply_subject(self.subject)
 
@@ -156,7 +157,7 @@ class Request:
 class Supervisor(RuleBasedAgent):
     """An agent that delegates. A round starts after a completion of the task and ends with one answer to the user."""
 
-    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Delegate a user's question, wait for the workers, and complete the task when all have answered."""
         _, entries = back_to(earlier, _is_completion)
         this_round = [*entries, message]
@@ -193,7 +194,9 @@ class Supervisor(RuleBasedAgent):
 
     def _take_stock(self, this_round: list[Entry]) -> tuple[list[str], list[str]]:
         """Return the answers so far, in the order of the requests, and the workers that have not answered."""
-        messages = [entry for entry in this_round if isinstance(entry, Message) and entry.is_from_agent]
+        messages = [
+            entry for entry in this_round if isinstance(entry, ReceivedMessage) and entry.is_from_agent
+        ]
         known: list[str] = []
         missing: list[str] = []
         for request in self._requests(this_round):
@@ -261,7 +264,7 @@ class Worker(RuleBasedAgent):
     def report(self, arguments: dict[str, Any], outcome: str, problem: str) -> str:
         """Return a sentence on one action: its outcome or, if there was one, the problem."""
 
-    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def decide(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Acknowledge broadcasts, run actions for requests, and answer when the system reports that they are done."""
         if message.is_from_system:
             return self._after_actions(message, earlier)
@@ -273,10 +276,10 @@ class Worker(RuleBasedAgent):
         nothing = f"{self.name} has read '{brief(message.body)}' and found no {self.looks_for} in it."
         return actions or [_reply(message, nothing)]
 
-    def _after_actions(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+    def _after_actions(self, message: ReceivedMessage, earlier: Iterator[Entry]) -> list[ToolUse]:
         """Answer the request after a message of the system: the actions are done, or something is wrong."""
         request, since = back_to(earlier, _is_request)
-        if not isinstance(request, Message) or any(_is_reply(entry) for entry in since):
+        if not isinstance(request, ReceivedMessage) or any(_is_reply(entry) for entry in since):
             return [("await_message", {"reason": brief(message.body)})]
         results = {entry.call_id: entry.content for entry in since if isinstance(entry, Result)}
         reports = [
@@ -334,7 +337,7 @@ class MathAgent(Worker):
         return f"{expression} can't be calculated: {problem}." if problem else f"{expression} = {outcome}."
 
 
-def _reply(message: Message, body: str) -> ToolUse:
+def _reply(message: ReceivedMessage, body: str) -> ToolUse:
     return (
         "send_response",
         {"target": message.sender, "subject": reply_subject(message.subject), "body": body},
@@ -342,7 +345,7 @@ def _reply(message: Message, body: str) -> ToolUse:
 
 
 def _is_request(entry: Entry) -> bool:
-    return isinstance(entry, Message) and not entry.is_from_system
+    return isinstance(entry, ReceivedMessage) and not entry.is_from_system
 
 
 def _is_reply(entry: Entry) -> bool:

@@ -5,40 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mail.core.protocol.address import EVERYONE
-from mail.core.protocol.xml import IncomingMail, read_mail_xml
+from mail.core.protocol.xml import read_mail_xml
 from mail.core.task.swarm import History
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message to the agent."""
-
-    sender_type: str
-    sender: str
-    recipients: tuple[str, ...]
-    subject: str
-    body: str
-
-    @property
-    def is_from_person(self) -> bool:
-        """Whether a user or an admin wrote it."""
-        return self.sender_type in ("user", "admin")
-
-    @property
-    def is_from_agent(self) -> bool:
-        """Whether another agent wrote it."""
-        return self.sender_type == "agent"
-
-    @property
-    def is_from_system(self) -> bool:
-        """Whether the runtime wrote it."""
-        return self.sender_type == "system"
-
-    @property
-    def is_for_everyone(self) -> bool:
-        """Whether it is a broadcast."""
-        return EVERYONE in self.recipients
+from mail.factories.rules import ReceivedMessage, received
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +27,7 @@ class Result:
     content: str
 
 
-Entry = Message | Call | Result
+Entry = ReceivedMessage | Call | Result
 
 
 def newest_first(history: History) -> Iterator[Entry]:
@@ -93,20 +62,9 @@ def _read(message: dict[str, Any]) -> Iterator[Entry]:
             yield Result(call_id, output)
 
 
-def read_message(content: str) -> Message:
+def read_message(content: str) -> ReceivedMessage:
     """Return the message in a user turn, written by `build_mail_xml`; other text counts as a user's message."""
     try:
-        return as_message(read_mail_xml(content))
+        return received(read_mail_xml(content))
     except ValueError:
-        return Message("user", "user", (), "", content)
-
-
-def as_message(mail: IncomingMail) -> Message:
-    """Return a message to the agent, as it was read from a user turn."""
-    return Message(
-        sender_type=mail.sender.address_type,
-        sender=mail.sender.address,
-        recipients=tuple(recipient.address for recipient in mail.recipients),
-        subject=mail.subject,
-        body=mail.body,
-    )
+        return ReceivedMessage("user", "user", "", content)

@@ -21,7 +21,14 @@ from mail.http.bodies import JSON, Answered
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.routes.tasks import MAX_SEQ
 from mail.http.service import service_of
-from mail.http.task_json import EVENT_PAGE_BYTES, QueuedMessage, load_task, page_headers, reading
+from mail.http.task_json import (
+    EVENT_PAGE_BYTES,
+    QueuedMessage,
+    load_task,
+    page_headers,
+    queued_message,
+    reading,
+)
 from mail.swarms_json.current import without_secrets
 
 MAX_ENTRIES = 1000
@@ -208,15 +215,7 @@ def _pieces(caller: Caller, task_id: str, turn: PastTurn, loaded: str | None) ->
         "committed": turn.committed,
         "timing": turn.timing,
         "usage": turn.usage,
-        "mail": [
-            {
-                "mailbox": entry.mailbox,
-                "priority": int(entry.tier),
-                "seq": entry.seq,
-                "message": entry.message.as_json(),
-            }
-            for entry in turn.mail
-        ],
+        "mail": list(map(queued_message, turn.mail)),
         "omitted": turn.omitted,
         "output": turn.output,
         "setup": _setup(caller, turn, loaded),

@@ -41,7 +41,7 @@ export class Live {
     } else if (kind === "action_started") {
       one.work.set(key, { kind: "action", name: facts.tool_name, since: at, retry: null });
       one.text = silence(); // it was no answer
-    } else if (kind === "model_call_retried") {
+    } else if (kind === "model_call_retried" || kind === "action_retried") {
       if (one.work.has(key))
         one.work.get(key).retry = { reason: facts.reason, attempt: facts.attempt, retry_in: facts.retry_in };
       one.text = silence();
