@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 from support.seeds import Block, blocks
-from support.services.llm_stub import LLMStub, Request, reply, text
+from support.services.llm_stub import LLMStub, Request, Tokens, reply, text
 from support.services.llm_stub import call as model_calls
 from support.services.templates import agent, rule_based, template
 
@@ -33,7 +33,6 @@ from mail.factories import (
     LiteLLMAgentFunction,
     LiteLLMSupervisorFunction,
     base_agent_factory,
-    compression,
 )
 from mail.factories.models import close_clients
 from mail.testing.agents import View, call, complete
@@ -157,7 +156,7 @@ def say(request: Request) -> Any:
         if "score_points" in told and "score_points" in tools:
             return reply(model_calls("score_points", {"player_name": "Bob", "points": 10}))
     if "how_to_answer" in last:
-        return reply(text("I say something."))
+        return reply(text("I say something."), tokens=Tokens(input=len(json.dumps(request.body)) // 4))
     if "task_complete" in tools:
         if (
             "send_request" in tools
@@ -450,14 +449,16 @@ class TestGuide:
 async def test_long_histories_are_summarized_by_the_model(
     stub: LLMStub, monkeypatch: pytest.MonkeyPatch, llm: str, tool_format: Any
 ) -> None:
-    """Not a sample, but it needs the same: tokens are litellm's, and providers take what is asked of them."""
+    """Not a sample, but it needs the same: providers take what is asked of them."""
 
-    async def window(asked: str) -> int:
-        assert await real_window(asked) > 100_000
-        return 4200  # of which a third is for instructions and tools
+    async def window(agent: LiteLLMAgentFunction) -> int:
+        known = await real_window(agent)
+        assert known is not None
+        assert known > 100_000
+        return 2_800  # of which half is for instructions and tools
 
-    real_window = compression.context_window
-    monkeypatch.setattr(compression, "context_window", window)
+    real_window = LiteLLMAgentFunction.window
+    monkeypatch.setattr(LiteLLMAgentFunction, "window", window)
     actor = agent(
         "Ann",
         factory=LiteLLMSupervisorFunction,

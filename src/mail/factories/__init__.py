@@ -18,7 +18,7 @@ Creating one is cheap; litellm is imported on the first call of a model (`mail.f
     models, providers          litellm, its tables of models, requests and replies; the providers of models
     options, tools             the options of a call; tool declarations
     prompts                    how MAIL works, in the system prompts of a `Swarm`'s agents
-    variants, compression      a function with another model, or without output; summaries of long histories
+    variants                   a function with another model, or without output
     rules                      agents that follow rules, without a model
 """
 
