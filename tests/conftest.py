@@ -123,7 +123,7 @@ def running_stub() -> "Iterator[LLMStub]":
 @pytest.fixture
 async def stub(running_stub: "LLMStub", monkeypatch: pytest.MonkeyPatch) -> "AsyncIterator[LLMStub]":
     """The stub in the place of all providers, with an empty script; what they would refuse fails the test."""
-    from mail.factories.models import close_clients
+    from mail.factories.ports import close_clients
 
     for name, value in running_stub.environ.items():
         monkeypatch.setenv(name, value)

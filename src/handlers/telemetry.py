@@ -114,6 +114,7 @@ class TurnMetrics(TaskMetrics):
             tokens = {
                 "InputTokens": usage.input_tokens,
                 "CachedTokens": usage.cached_tokens,
+                "CacheWriteTokens": usage.cache_write_tokens,
                 "OutputTokens": usage.output_tokens,
             }
             write_metrics({"ModelCalls": usage.calls, **tokens, "CostUsd": usage.cost}, model=model)

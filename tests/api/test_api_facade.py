@@ -28,7 +28,7 @@ from mail.errors import (
     TaskFailed,
     TaskNotFound,
 )
-from mail.factories.models import close_clients
+from mail.factories.ports import close_clients
 from mail.testing.agents import Rule, View, call, complete, output, request, respond, scripted, wait
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.processes.projects import entry, supervisor
 from support.services.templates import agent, template
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
@@ -302,37 +303,27 @@ class TestSwarmTemplates:
         assert "= 14" in response["message"]["body"]
 
     def test_from_swarm_json(self) -> None:
-        entry = {
-            "name": "s",
-            "version": "1",
-            "entrypoint": "boss",
-            "agents": [
-                {
-                    "name": "boss",
-                    "factory": f"python::{HERE}:Factory",
-                    "actions": ["look_up", "act"],
-                    "enable_entrypoint": True,
-                    "can_complete_tasks": True,
-                }
-            ],
-            "actions": [{"name": "act", "function": f"python::{HERE}:look_up"}],
-            "action_imports": [f"python::{HERE}:LOOK_UP"],
-            "task_message_limit": 5,
-        }
-        made = MAILSwarmTemplate.from_swarm_json(json.dumps(entry))
+        given = entry(
+            "s",
+            supervisor("boss", f"{HERE}:Factory", actions=["look_up", "act"]),
+            actions=[{"name": "act", "function": f"python::{HERE}:look_up"}],
+            action_imports=[f"python::{HERE}:LOOK_UP"],
+            task_message_limit=5,
+        )
+        made = MAILSwarmTemplate.from_swarm_json(json.dumps(given))
         assert [each.name for each in made.actions] == ["act", "look_up"]
         assert made.task_message_limit == 5
-        assert MAILSwarmTemplate.from_swarm_json(json.dumps([entry])).name == "s"
+        assert MAILSwarmTemplate.from_swarm_json(json.dumps([given])).name == "s"
         for text, complaint in (
             ("{", "not valid JSON"),
-            (json.dumps([entry, entry]), "must be one swarm"),
-            (json.dumps({**entry, "entrypoint": "bos"}), "Did you mean 'boss'"),
-            (json.dumps({**entry, "action_imports": [f"python::{HERE}:PROMPT"]}), "is not an action"),
+            (json.dumps([given, given]), "must be one swarm"),
+            (json.dumps({**given, "entrypoint": "bos"}), "Did you mean 'boss'"),
+            (json.dumps({**given, "action_imports": [f"python::{HERE}:PROMPT"]}), "is not an action"),
         ):
             with pytest.raises(ConfigurationError, match=complaint):
                 MAILSwarmTemplate.from_swarm_json(text)
         with pytest.raises(ConfigurationError, match="may not be imported"):
-            MAILSwarmTemplate.from_swarm_json(json.dumps(entry), allowed_prefixes=["mail.stdlib"])
+            MAILSwarmTemplate.from_swarm_json(json.dumps(given), allowed_prefixes=["mail.stdlib"])
 
 
 def trio(**fields: Any) -> MAILSwarmTemplate:

@@ -2,16 +2,15 @@
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 from logging.handlers import TimedRotatingFileHandler
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from rich.logging import RichHandler
+from support.services.loopback import Handler, serve
 
 import mail.utils
 from mail import MAILAgentTemplate
@@ -30,31 +29,17 @@ PAGES: dict[str, tuple[int, bytes]] = {
 }
 
 
-class Pages(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+class Pages(Handler):
+    def respond(self) -> None:
         status, body = PAGES.get(self.path, (404, b"{}"))
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", "/prompt")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        try:
-            self.wfile.write(body)
-        except ConnectionError:
-            pass
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        with suppress(ConnectionError):
+            self.answer(status, body, {"Location": "/prompt"} if status == 302 else {})
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serve(Pages) as url:
+        yield url
 
 
 class TestURLs:

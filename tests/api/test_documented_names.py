@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from support.processes.projects import entry, supervisor
 from support.services.templates import agent, template
 
 import mail.core
@@ -219,23 +220,11 @@ class TestArguments:
             ).instantiate({})
 
 
-ENTRY: dict[str, Any] = {
-    "name": "s",
-    "version": "1",
-    "entrypoint": "boss",
-    "agents": [
-        {
-            "name": "boss",
-            "factory": "python::mail.examples.rule_based:Supervisor",
-            "actions": ["a"],
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-    "actions": [
-        {"name": "a", "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast"}
-    ],
-}
+ENTRY = entry(
+    "s",
+    supervisor("boss", "mail.examples.rule_based:Supervisor", actions=["a"]),
+    actions=[{"name": "a", "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast"}],
+)
 
 
 class TestSwarmsJSON:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
+from support.processes.document_samples import run
 from support.seeds import Block, blocks
 from support.services.llm_stub import LLMStub, Request, Tokens, reply, text
 from support.services.llm_stub import call as model_calls
@@ -34,7 +35,7 @@ from mail.factories import (
     LiteLLMSupervisorFunction,
     base_agent_factory,
 )
-from mail.factories.models import close_clients
+from mail.factories.ports import close_clients
 from mail.testing.agents import View, call, complete
 from mail.utils import auth, logger, parsing, store
 
@@ -344,14 +345,6 @@ ANSWERS = {(CLAUDE, 13): "approved", (CLAUDE, 20): "words", (GUIDE, 35): "words"
 
 class Arguments(BaseModel):
     """Do a thing."""
-
-
-async def run(code: str, namespace: dict[str, Any]) -> None:
-    """Run a sample, which may await at its top level."""
-    compiled = compile(code, "<sample>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    result = eval(compiled, namespace)
-    if inspect.isawaitable(result):
-        await result
 
 
 # ------------------------------------------------------------------------------------------------ the samples

@@ -28,7 +28,7 @@ from mail.examples.analyst_dummy.agent import LiteLLMAnalystFunction
 from mail.examples.analyst_dummy.prompts import SYSPROMPT
 from mail.factories import LiteLLMAgentFunction
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
-from mail.testing.rig import Rig
+from mail.testing.rig import ask_once
 
 FACTORIES = "docs/factories.md"
 CONFIGURATION = "docs/configuration.md"
@@ -146,8 +146,7 @@ class TestConfiguration:
             "mcp_list_tools",
         }
         stub.otherwise = Office()
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask("What is 6 times 7, and the weather in Oslo?")
+        outcome = await ask_once(swarm, "What is 6 times 7, and the weather in Oslo?")
         assert outcome.answer == "Both are done."
         called = Counter(event.extra.as_json()["tool_name"] for event in outcome.of(EventKind.TOOL_CALL))
         assert (called["get_weather_forecast"], called["calculate_expression"]) == (1, 1)

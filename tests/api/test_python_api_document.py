@@ -1,24 +1,17 @@
 """docs/python-api.md: its pieces run, in order, and print what they say."""
 
-import ast
-import inspect
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes.document_samples import DOCS, blocks, run
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "python-api.md"
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DOCUMENT = DOCS / "python-api.md"
 
 
 async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, Any] = {"__name__": "document"}
-    for code in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
-        compiled = compile(code, DOCUMENT.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        result = eval(compiled, namespace)
-        if inspect.isawaitable(result):
-            await result
+    for _, code in blocks(DOCUMENT, "python"):
+        await run(code, namespace)
     assert capsys.readouterr().out.splitlines() == [
         "Your tea is coming.",
         "task_complete",

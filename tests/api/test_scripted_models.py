@@ -1,10 +1,10 @@
 """`mail.testing` in place of language models: in swarms of swarms.json and of Python."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes.projects import entry, supervisor, write_project
 
 from mail import Agent, MAILSwarmTemplate, Swarm
 from mail.errors import ConfigurationError
@@ -56,28 +56,14 @@ def test_a_mistyped_name() -> None:
 
 
 async def test_as_a_factory_in_swarms_json(tmp_path: Path) -> None:
-    swarms = [
-        {
-            "name": "clock",
-            "version": "1",
-            "entrypoint": "clock",
-            "agents": [
-                {
-                    "name": "clock",
-                    "factory": "python::mail.testing:scripted_model",
-                    "enable_entrypoint": True,
-                    "can_complete_tasks": True,
-                    "actions": ["calculate_expression"],
-                    "agent_params": {
-                        "script": [[{"tool": "calculate_expression", "args": {"expression": "6+6"}}], "Noon."]
-                    },
-                }
-            ],
-            "action_imports": ["python::mail.examples.math_dummy.actions:calculate_expression"],
-        }
-    ]
-    path = tmp_path / "swarms.json"
-    path.write_text(json.dumps(swarms), encoding="utf-8")
+    clock = supervisor(
+        "clock",
+        "mail.testing:scripted_model",
+        actions=["calculate_expression"],
+        agent_params={"script": [[{"tool": "calculate_expression", "args": {"expression": "6+6"}}], "Noon."]},
+    )
+    imports = ["python::mail.examples.math_dummy.actions:calculate_expression"]
+    path = write_project(tmp_path, entry("clock", clock, action_imports=imports)) / "swarms.json"
     swarm = MAILSwarmTemplate.from_swarm_json_file("clock", str(path)).instantiate({}, user_id="test")
     answer, _ = await swarm.post_message_and_run("When?")
     await swarm.shutdown()

@@ -10,9 +10,11 @@ from support.engines.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_
 from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
-from mail.core.task.task import TaskKey, Transition
+from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import (
     ConfigurationError,
     LeaseLost,
@@ -20,14 +22,20 @@ from mail.errors import (
     PayloadTooLarge,
     StoreError,
     StoreUnavailable,
+    TaskNotFound,
     VersionConflict,
 )
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
-KEY = TaskKey(ANN, "task-1")
+KEY, SECOND = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 LARGE = "x" * 300_000
 HUGE = "y" * 1_000_000
+
+
+async def commit(store: DynamoDBStore, change: TaskChange) -> Task:
+    await store.commit(change)
+    return change.task
 
 
 class Bucket:
@@ -62,8 +70,7 @@ class TestInTheBucket:
     async def test_what_is_small_never_goes_there(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha", body="x" * 150_000)))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", body="x" * 150_000))
         await store.save_checkpoint(turn, checkpoint("x" * 40_000))
         await store.commit(make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
         await everything(store, KEY)
@@ -72,8 +79,7 @@ class TestInTheBucket:
     async def test_a_message_is_there_once_for_all_who_read_it(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        begun = make.begin(KEY, Mail("somebody"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("somebody")))
         change = make.change(begun.task, Mail("alpha", Tier.BROADCAST, LARGE))
         entry = change.deliveries[0]
         copies = [
@@ -95,10 +101,8 @@ class TestInTheBucket:
     async def test_an_answer_is_there_once(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
-        change = make.change(begun.task, note=LARGE, transition=Transition.COMPLETE)
-        await store.commit(change)
+        begun = await committed(store, make.begin(KEY))
+        change = await committed(store, make.change(begun.task, note=LARGE, transition=Transition.COMPLETE))
         assert await store.read_response(KEY, 1) == change.response
         assert await store.read_events(KEY, after=1) == list(change.events)
         assert len(bucket.names()) == 2, "the answer, and the events, whose text it is as well"
@@ -106,12 +110,10 @@ class TestInTheBucket:
     async def test_history_and_state_may_be_there(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"), Mail("alpha"), title=LARGE)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha"), Mail("alpha"), title=LARGE))
         turn = await open_turn(store, KEY, "alpha", make)
         assert turn.task == begun.task
-        change = make.change(turn.task, turn=turn, history=[{"content": LARGE}])
-        await store.commit(change)
+        change = await committed(store, make.change(turn.task, turn=turn, history=[{"content": LARGE}]))
         turn = await open_turn(store, KEY, "alpha", make)
         assert turn.history == [{"content": LARGE}]
         assert await store.read_history(KEY, "alpha") == [{"content": LARGE}]
@@ -124,9 +126,11 @@ class TestInTheBucket:
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
         """None of them is too large, but a transaction holds 4 MB."""
-        change = make.begin(KEY, *(Mail("alpha", body=f"{n}" * 150_000) for n in range(1, 10)), *(
-            Mail("beta", body=f"{n}" * 75_000) for n in range(10, 40)
-        ))  # fmt: skip
+        change = make.begin(
+            KEY,
+            *(Mail("alpha", body=f"{n}" * 150_000) for n in range(1, 10)),
+            *(Mail("beta", body=f"{n}" * 75_000) for n in range(10, 40)),
+        )
         await store.commit(change)
         assert 1 <= len(bucket.names()) < 25, "the largest go there, and no more than must"
         assert await store.read_inbox(KEY) == sorted(
@@ -138,13 +142,11 @@ class TestInTheBucket:
         self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker
     ) -> None:
         """A query brings 1 MB at a time."""
-        begun = make.begin(KEY, Mail("alpha"))
-        await store.commit(begun)
-        task = begun.task
+        task = (await committed(store, make.begin(KEY, Mail("alpha")))).task
         for n in range(20):
-            change = make.change(task, history=[{"n": n, "content": "x" * 100_000}])
-            await store.commit(change)
-            task = change.task
+            task = (
+                await committed(store, make.change(task, history=[{"n": n, "content": "x" * 100_000}]))
+            ).task
         turn = await open_turn(store, KEY, "alpha", make)
         assert [entry["n"] for entry in turn.history] == list(range(20))
         turn = await open_turn(store, KEY, "alpha", make, now=NOW + 61, history_after=3)
@@ -152,12 +154,53 @@ class TestInTheBucket:
         assert len(await store.read_events(KEY)) == 21
 
 
+async def remembered(store: DynamoDBStore, make: Maker) -> tuple[Task, TaskChange]:
+    """A task whose agents have histories, and a change that begins another one with them."""
+    task = await commit(store, make.begin(KEY, Mail("alpha")))
+    for agent, text in (("alpha", "small"), ("alpha", "short"), ("alpha", LARGE), ("beta", LARGE)):
+        entries = [{"n": task.histories.get(agent, 0), "text": text}]
+        task = await commit(store, make.change(task, history=entries, agent=agent))
+    begun = make.begin(SECOND, Mail("alpha"))
+    inherits = Inheritance(KEY, task.histories, task.history_bytes)
+    return task, replace(begun, task=replace(begun.task, histories=task.histories), inherits=inherits)
+
+
+class TestForks:
+    async def test_they_keep_what_they_inherit(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        task, change = await remembered(store, make)
+        with pytest.raises(TaskNotFound):
+            await store.commit(replace(change, inherits=Inheritance(TaskKey(ANN, "gone"), {"alpha": 3}, 0)))
+        await store.commit(change)
+        assert len(bucket.names()) == 4, "the copies are its own"
+        await store.delete(task)
+        assert [each["n"] for each in await store.read_history(SECOND, "alpha")] == list(range(3))
+        another = table.another(blobs=bucket.blobs)
+        turn = await open_turn(another, SECOND, "alpha", make, history_after=1)
+        assert [(each["n"], len(str(each["text"]))) for each in turn.history] == [(1, 5), (2, len(LARGE))]
+        await store.release(turn)
+        await store.delete(change.task)
+        assert (table.items(), bucket.names()) == ([], [])
+
+    async def test_a_copy_that_fails_leaves_nothing(
+        self, table: DynamoDBAdapter, bucket: Bucket, client: AwsClient, faults: Faults, make: Maker
+    ) -> None:
+        store = table.another(client, blobs=bucket.blobs)
+        _, change = await remembered(store, make)
+        before = (len(table.items()), len(bucket.names()))
+        faults.plan("BatchWriteItem", lambda request, send: send(request), refusal("ValidationException"))
+        with pytest.raises(StoreUnavailable):
+            await store.commit(change)
+        assert (len(table.items()), len(bucket.names())) == before
+        assert await store.load(SECOND) is None
+
+
 class TestCheckpoint:
     async def test_a_large_one_is_there_and_the_one_before_it_is_not(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         for n in range(1, 4):
             await store.save_checkpoint(turn, checkpoint(*[LARGE] * n))
             assert len(bucket.names()) == 1
@@ -167,8 +210,7 @@ class TestCheckpoint:
     async def test_it_goes_with_its_turn(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
         await store.save_checkpoint(turn, checkpoint(LARGE))
         await store.release(turn)
         heir = await open_turn(table.another(blobs=bucket.blobs), KEY, "alpha", make)
@@ -182,8 +224,7 @@ class TestCheckpoint:
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
         """A turn may end without having read its message, such as when the task ends by its limit."""
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         await store.save_checkpoint(turn, checkpoint(LARGE))
         await store.commit(make.change(turn.task, turn=turn, consume=False))
         assert (await open_turn(store, KEY, "alpha", make)).checkpoint == checkpoint(LARGE)
@@ -191,8 +232,7 @@ class TestCheckpoint:
     async def test_that_of_one_who_has_lost_the_lease_is_taken_back(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         await store.save_checkpoint(heir, checkpoint(HUGE))
         with pytest.raises(LeaseLost):
@@ -206,8 +246,7 @@ class TestFailure:
     async def test_a_refused_commit_leaves_nothing_in_the_bucket(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         await store.commit(make.change(begun.task))
         with pytest.raises(VersionConflict):
             await store.commit(make.change(begun.task, Mail("beta", body=LARGE)))
@@ -216,8 +255,7 @@ class TestFailure:
     async def test_what_cant_be_tidied_up_hides_nothing(
         self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         await store.commit(make.change(begun.task))
         with Faults(bucket.client) as faults:
             faults.always = {"DeleteObject": lost_request}
@@ -268,8 +306,7 @@ class TestWithoutABucket:
         mail: list[Mail],
         parts: dict[str, Any],
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         before = table.items()
         with pytest.raises(PayloadTooLarge, match="MAIL_BUCKET") as refused:
             await store.commit(make.change(turn.task, *mail, turn=turn, **parts))
@@ -278,16 +315,14 @@ class TestWithoutABucket:
         await store.commit(make.change(turn.task, Mail("beta"), turn=turn))
 
     async def test_what_just_fits_is_stored(self, store: DynamoDBStore, make: Maker) -> None:
-        change = make.begin(KEY, Mail("alpha", body=LARGE))
-        await store.commit(change)
+        change = await committed(store, make.begin(KEY, Mail("alpha", body=LARGE)))
         assert (await open_turn(store, KEY, "alpha", make)).entry == change.deliveries[0]
 
     @pytest.mark.parametrize(("message", "output"), [(10, 200_000), (200_000, 100_000)])
     async def test_a_checkpoint_that_does_not_fit_beside_its_message_is_refused(
         self, store: DynamoDBStore, make: Maker, message: int, output: int
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha", body="x" * message)))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", body="x" * message))
         with pytest.raises(PayloadTooLarge, match="MAIL_BUCKET"):
             await store.save_checkpoint(turn, checkpoint("y" * output))
         await store.save_checkpoint(turn, checkpoint("small"))

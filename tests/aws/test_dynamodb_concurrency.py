@@ -14,7 +14,7 @@ from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 MAILBOXES = ("alpha", "beta", "gamma")
@@ -62,8 +62,7 @@ class Worker:
 
 
 async def test_nothing_is_lost_or_doubled(table: DynamoDBAdapter, make: Maker) -> None:
-    begun = make.begin(KEY, *(Mail(name, body=f"first of {name}") for name in MAILBOXES))
-    await table.store.commit(begun)
+    await table.store.commit(make.begin(KEY, *(Mail(name, body=f"first of {name}") for name in MAILBOXES)))
     budget = list(range(TURNS))
     workers = [Worker(n, table.another(), budget) for n in range(1, WORKERS + 1)]
     async with asyncio.timeout(60):
@@ -81,15 +80,6 @@ async def test_nothing_is_lost_or_doubled(table: DynamoDBAdapter, make: Maker) -
     for name in MAILBOXES:
         assert len(await table.store.read_history(KEY, name)) == task.histories[name]
     assert await table.store.read_inbox(KEY) == []
-
-
-async def test_of_many_functions_one_opens_the_turn(table: DynamoDBAdapter, make: Maker) -> None:
-    await table.store.commit(make.begin(KEY, Mail("alpha")))
-    stores = [table.another() for _ in range(8)]
-    opened = await asyncio.gather(
-        *(store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) for store in stores)
-    )
-    assert sorted(type(each).__name__ for each in opened) == ["Busy"] * 7 + ["Turn"]
 
 
 async def test_many_begin_one_task(table: DynamoDBAdapter) -> None:
@@ -141,8 +131,7 @@ async def test_what_comes_in_while_a_turn_is_opened_waits_for_the_next_one(
     table: DynamoDBAdapter, make: Maker
 ) -> None:
     """A commit between the lease and the query: its mail may sort before the head, its history before the mail."""
-    begun = make.begin(KEY, Mail("alpha", body=LONG))
-    await table.store.commit(begun)
+    begun = await committed(table.store, make.begin(KEY, Mail("alpha", body=LONG)))
     client = make_client(table.engine, "dynamodb")
     loop = asyncio.get_running_loop()
     late = make.change(
@@ -165,12 +154,10 @@ async def test_what_comes_in_while_a_turn_is_opened_waits_for_the_next_one(
 
 
 async def test_a_waiter_sees_what_another_function_commits(table: DynamoDBAdapter, make: Maker) -> None:
-    begun = make.begin(KEY)
-    await table.store.commit(begun)
+    begun = await committed(table.store, make.begin(KEY))
     watching = asyncio.create_task(table.another().wait_for_change(KEY, after=begun.task.seq, seconds=30))
     await asyncio.sleep(0.1)
-    change = make.change(begun.task)
-    await table.store.commit(change)
+    change = await committed(table.store, make.change(begun.task))
     async with asyncio.timeout(25):  # less than it would wait
         assert await watching == change.task.seq
 
@@ -179,15 +166,13 @@ async def test_what_is_committed_here_is_seen_at_once(
     table: DynamoDBAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mail.adapters.aws.store.FIRST_POLL", 60.0)
-    begun = make.begin(KEY)
-    await table.store.commit(begun)
+    begun = await committed(table.store, make.begin(KEY))
     waiting = [
         asyncio.create_task(table.store.wait_for_change(KEY, after=begun.task.seq, seconds=60)),
         asyncio.create_task(table.store.wait_for_response(KEY, 1, seconds=60)),
     ]
     await asyncio.sleep(0.5)
-    change = make.change(begun.task, transition=Transition.COMPLETE)
-    await table.store.commit(change)
+    change = await committed(table.store, make.change(begun.task, transition=Transition.COMPLETE))
     async with asyncio.timeout(50):  # less than its first pause
         assert await asyncio.gather(*waiting) == [change.task.seq, change.response]
 
@@ -203,8 +188,7 @@ async def test_a_waiter_looks_ever_more_seldom(
 
 
 async def test_nothing_is_idle_that_is_leased(table: DynamoDBAdapter, make: Maker) -> None:
-    await table.store.commit(make.begin(KEY, Mail("alpha")))
-    turn = await open_turn(table.store, KEY, "alpha", make)
+    turn = await first_turn(table.store, KEY, "alpha", make)
     await table.store.commit(make.change(turn.task, turn=turn))
     task = await table.store.load(KEY)
     opened = await table.another().open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)

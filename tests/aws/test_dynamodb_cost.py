@@ -18,7 +18,7 @@ from mail.core.task.webhooks import WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -67,8 +67,7 @@ async def test_a_checkpoint_is_one_request_and_comes_with_the_turn(
     save: dict[str, int],
     opening: dict[str, int],
 ) -> None:
-    await store.commit(make.begin(KEY, Mail("alpha")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make)
     calls.clear()
     await store.save_checkpoint(turn, checkpoint(text))
     assert calls.count == save
@@ -78,8 +77,7 @@ async def test_a_checkpoint_is_one_request_and_comes_with_the_turn(
 
 
 async def test_a_token_for_nothing_costs_one(store: DynamoDBStore, calls: Calls, make: Maker) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
+    await store.commit(make.begin(KEY, Mail("alpha")))
     await open_turn(store, KEY, "alpha", make)
     calls.clear()
     for mailbox in ("alpha", "beta"):
@@ -119,8 +117,7 @@ async def test_a_turn_that_was_taken_over_pays_for_no_transaction(
 ) -> None:
     clock = FakeClock(run=2)
     store = table.another(client, clock=clock)
-    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("beta"))
     other = await open_turn(table.store, KEY, "alpha", make, now=NOW + 61)
     await table.store.commit(make.change(other.task, turn=other))
     clock.advance(61)
@@ -134,8 +131,7 @@ async def test_a_late_turn_costs_what_the_first_one_did(
     store: DynamoDBStore, calls: Calls, make: Maker
 ) -> None:
     """With its history at hand, as a warm function has it."""
-    begun = make.begin(KEY, Mail("alpha"), Mail("beta"), *(Mail("gamma") for _ in range(40)))
-    await store.commit(begun)
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), *(Mail("gamma") for _ in range(40))))
     costs: list[tuple[dict[str, int], int]] = []
 
     async def take_turn(known: int) -> Task:
@@ -190,8 +186,7 @@ async def test_the_tasks_item_is_small_and_says_nothing_twice(
 async def test_a_conflict_tells_the_task_without_another_request(
     store: DynamoDBStore, calls: Calls, make: Maker
 ) -> None:
-    begun = make.begin(KEY)
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY))
     await store.commit(make.change(begun.task))
     calls.clear()
     with pytest.raises(Exception, match="has changed since it was read"):
@@ -200,8 +195,7 @@ async def test_a_conflict_tells_the_task_without_another_request(
 
 
 async def test_nothing_to_do_is_told_with_the_task(store: DynamoDBStore, calls: Calls, make: Maker) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
     calls.clear()
     assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(begun.task)
     assert calls.count == {"UpdateItem": 1}

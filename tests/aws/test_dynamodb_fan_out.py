@@ -14,7 +14,7 @@ from mail.core.task.ports import Idle, Store
 from mail.core.task.task import Task, TaskKey
 from mail.errors import StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 CROWD = [f"agent-{n:03}" for n in range(130)]
@@ -47,25 +47,21 @@ async def bodies(store: Store) -> list[tuple[str, str]]:
 
 
 async def begin(table: DynamoDBAdapter, make: Maker) -> Task:
-    change = make.begin(KEY, Mail("alpha"))
-    await table.store.commit(change)
+    change = await committed(table.store, make.begin(KEY, Mail("alpha")))
     return change.task
 
 
 async def test_everybody_gets_it_once(table: DynamoDBAdapter, make: Maker) -> None:
     await begin(table, make)
     turn = await open_turn(table.store, KEY, "alpha", make)
-    change = broadcast(make, turn.task, turn=turn, mailboxes=LARGE_CROWD)
-    await table.store.commit(change)
+    change = await committed(table.store, broadcast(make, turn.task, turn=turn, mailboxes=LARGE_CROWD))
     assert await bodies(table.store) == [(name, "to all") for name in LARGE_CROWD]
     assert {token.mailbox for token in await table.store.list_ready()} == set(LARGE_CROWD)
     task = change.task
     for name in (LARGE_CROWD[0], LARGE_CROWD[150], LARGE_CROWD[-1]):
         turn = await open_turn(table.another(), KEY, name, make)
         assert turn.entry == next(entry for entry in change.deliveries if entry.mailbox == name)
-        done = make.change(task, turn=turn)
-        await table.store.commit(done)
-        task = done.task
+        task = (await committed(table.store, make.change(task, turn=turn))).task
     assert len(table.items("A#agent")) == 297
     assert table.items(f"A#{LARGE_CROWD[-1]}#I") == []
 
@@ -82,8 +78,7 @@ async def test_a_staged_message_costs_one_more_request_to_read(
 
 async def test_one_large_message_to_all_is_kept_once(table: DynamoDBAdapter, make: Maker) -> None:
     """90 mailboxes of 60 KB are more than a transaction holds."""
-    change = broadcast(make, await begin(table, make), body="x" * 60_000)
-    await table.store.commit(change)
+    change = await committed(table.store, broadcast(make, await begin(table, make), body="x" * 60_000))
     blobs = {item["message"]["M"]["blob"]["S"] for item in table.items("A#agent")}
     assert len(blobs) == 1
     assert await bodies(table.store) == [*((name, "x" * 60_000) for name in CROWD), ("alpha", "hello")]
@@ -120,8 +115,7 @@ async def test_whoever_meets_what_a_dead_commit_has_left_deletes_it(
     faults.plan("TransactWriteItems", dead)
     with pytest.raises(StoreUnavailable):
         await table.another(client).commit(broadcast(make, task, body="never sent"))
-    change = make.change(task, *(Mail(CROWD[-1], Tier.AGENT, f"sent {n}") for n in range(2)))
-    await table.store.commit(change)
+    await table.store.commit(make.change(task, *(Mail(CROWD[-1], Tier.AGENT, f"sent {n}") for n in range(2))))
     turn = await open_turn(table.store, KEY, CROWD[-1], make)
     assert turn.entry.message.message.body == "sent 0"
     assert len(table.items(f"A#{CROWD[-1]}#I")) == 2

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from time import time
 
 import pytest
@@ -27,6 +26,7 @@ from support.faults.dynamodb import (
     refusal,
     throttled,
 )
+from support.services.loopback import Handler, serve
 
 from mail.adapters.aws.client import Aws, AwsClient
 from mail.adapters.aws.items import events_key
@@ -37,7 +37,7 @@ from mail.core.task.ports import Busy, Idle
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -76,8 +76,7 @@ class TestCommit:
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
         faults.plan("TransactWriteItems", fault)
-        change = make.begin(KEY, Mail("alpha", Tier.PERSON))
-        await store.commit(change)
+        change = await committed(store, make.begin(KEY, Mail("alpha", Tier.PERSON)))
         after = await everything(table.store, KEY)
         assert (after.task, after.events) == (change.task, list(change.events))
         assert len(after.inbox) == 1
@@ -86,8 +85,7 @@ class TestCommit:
     async def test_of_a_turn(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("alpha"))
         change = make.change(turn.task, Mail("beta"), turn=turn, history=[{"n": 1}])
         faults.plan("TransactWriteItems", fault)
         await store.commit(change)
@@ -109,8 +107,7 @@ class TestCommit:
         with_turn: bool,
     ) -> None:
         """The repeated request is refused, as the task has moved on: by the commit itself."""
-        begun = make.begin(KEY, Mail("alpha"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha")))
         turn = await open_turn(store, KEY, "alpha", make) if with_turn else None
         change = make.change(begun.task, Mail("beta"), turn=turn)
         faults.plan("TransactWriteItems", fault, new_token)
@@ -121,8 +118,7 @@ class TestCommit:
     async def test_that_went_through_is_known_though_others_have_followed(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"))
-        await store.commit(begun)
+        await store.commit(make.begin(KEY, Mail("alpha")))
         turn = await open_turn(store, KEY, "alpha", make)
         change = make.change(turn.task, Mail("beta"), turn=turn)
         next_change = make.change(change.task, Mail("gamma"))
@@ -139,8 +135,7 @@ class TestCommit:
     async def test_that_lost_against_another_is_told_so(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         winner, loser = make.change(begun.task, Mail("beta")), make.change(begun.task, Mail("gamma"))
         await table.store.commit(winner)
         before = await everything(table.store, KEY)
@@ -153,8 +148,7 @@ class TestCommit:
     async def test_of_one_who_has_lost_the_lease_is_refused_even_if_repeated(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         heir = await open_turn(table.store, KEY, "alpha", make, now=NOW + 61)
         faults.plan("TransactWriteItems", lost_request, conflict)
         with pytest.raises(LeaseLost):
@@ -164,8 +158,7 @@ class TestCommit:
     async def test_whose_request_arrives_late_counts_once(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         change, late = make.change(begun.task, Mail("beta")), Late()
         faults.plan("TransactWriteItems", late)
         await store.commit(change)
@@ -241,8 +234,7 @@ class TestOpenTurn:
     async def test_gives_the_turn_and_its_lease(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha")))
         faults.plan("UpdateItem", fault)
         turn = await open_turn(store, KEY, "alpha", make)
         assert (turn.task, turn.entry) == (begun.task, begun.deliveries[0])
@@ -286,8 +278,7 @@ class TestOpenTurn:
     async def test_sees_that_there_is_nothing_to_do(
         self, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha")))
         faults.plan("UpdateItem", conflict, broken)
         assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(begun.task)
 
@@ -297,8 +288,7 @@ class TestCheckpoint:
     async def test_is_saved(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         faults.plan("UpdateItem", fault)
         await store.save_checkpoint(turn, checkpoint("done"))
         assert await kept(table, make) == checkpoint("done")
@@ -307,8 +297,7 @@ class TestCheckpoint:
     async def test_is_saved_with_its_message(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         faults.plan("TransactWriteItems", fault)
         await store.save_checkpoint(turn, checkpoint(LONG))
         assert await kept(table, make) == checkpoint(LONG)
@@ -316,8 +305,7 @@ class TestCheckpoint:
     async def test_saved_but_forgotten_is_saved_again(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         faults.plan("TransactWriteItems", lost_answer, new_token)
         await store.save_checkpoint(turn, checkpoint(LONG))
         assert await kept(table, make) == checkpoint(LONG)
@@ -327,8 +315,7 @@ class TestCheckpoint:
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
         """It must know before its action starts: the heir may have started the same one."""
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         heir = await open_turn(table.store, KEY, "alpha", make, now=NOW + 61)
         await table.store.save_checkpoint(heir, checkpoint("the heir's"))
         faults.plan("UpdateItem", fault)
@@ -339,8 +326,7 @@ class TestCheckpoint:
     async def test_that_arrives_late_does_not_overwrite_what_the_heir_saved(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(store, KEY, "alpha", make)
+        slow = await first_turn(store, KEY, "alpha", make)
         late = Late()
         faults.plan("UpdateItem", late, *[lost_request] * 3)
         with pytest.raises(StoreUnavailable):
@@ -361,8 +347,7 @@ class TestCheckpoint:
         later: str,
     ) -> None:
         """It would forget that an action has begun."""
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         late = Late()
         faults.plan("TransactWriteItems" if early == LONG else "UpdateItem", late, *[lost_request] * 3)
         with pytest.raises(StoreUnavailable):
@@ -377,8 +362,7 @@ class TestRelease:
     async def test_gives_the_lease_back(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha")))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(store, KEY, "alpha", make)
         faults.plan("UpdateItem", fault)
         await store.release(turn)
         await open_turn(table.store, KEY, "alpha", make)
@@ -389,8 +373,7 @@ class TestReads:
     async def test_are_made_again(
         self, table: DynamoDBAdapter, store: DynamoDBStore, faults: Faults, make: Maker, fault: Fault
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha")))
         await store.commit(make.change(begun.task, history=[{"n": 1}], transition=Transition.COMPLETE))
         for operation in ("GetItem", "Query"):
             faults.plan(operation, fault)
@@ -445,22 +428,17 @@ async def kept(table: DynamoDBAdapter, make: Maker, now: float = NOW + 61) -> ob
     return turn.checkpoint
 
 
-class Dated(BaseHTTPRequestHandler):
+class Dated(Handler):
     """Answers every request with an empty object, dated some seconds off."""
 
     seconds = 0.0
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response_only(200)
-        self.send_header("Date", formatdate(time() + self.seconds, usegmt=True))
-        self.send_header("Content-Type", "application/x-amz-json-1.0")
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
+    def respond(self) -> None:
+        self.body()
+        self.answer(body=b"{}", headers={"Content-Type": "application/x-amz-json-1.0"})
 
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return formatdate(time() + self.seconds, usegmt=True)
 
 
 @pytest.mark.parametrize(
@@ -473,16 +451,9 @@ async def test_a_clock_that_is_far_from_the_dates_of_answers_is_reported_once(
     monkeypatch.setattr(Dated, "seconds", seconds)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Dated)
-    Thread(target=server.serve_forever, daemon=True).start()
-    client = Aws("us-east-1", f"http://127.0.0.1:{server.server_port}").client("dynamodb")
-    try:
+    with serve(Dated) as url, closing(Aws("us-east-1", url).client("dynamodb")) as client:
         for _ in range(3):
             await client.call("get_item", TableName="mail", Key={"PK": {"S": "t"}})
-    finally:
-        client.close()
-        server.shutdown()
-        server.server_close()
     told = [record.message for record in caplog.records if "the clock of this process" in record.message]
     assert len(told) == bool(warning)
     assert all(warning in each for each in told)

@@ -12,7 +12,7 @@ from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import everything
+from mail.testing.contracts import committed, everything
 
 KEY = TaskKey(ANN, "task-1")
 DAY = 86_400
@@ -69,16 +69,14 @@ async def test_without_retention_nothing_ends(table: DynamoDBAdapter, make: Make
 
 
 async def test_turned_off_it_ends_no_more(table: DynamoDBAdapter, store: DynamoDBStore, make: Maker) -> None:
-    begun = make.begin(KEY)
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY))
     await table.store.commit(make.change(begun.task))
     (item,) = table.items("META")
     assert "expires_at" not in item
 
 
 async def test_a_task_past_it_is_gone(store: DynamoDBStore, make: Maker, clock: Clock) -> None:
-    begun = make.begin(KEY, deadline=clock.now().timestamp() + 5)
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, deadline=clock.now().timestamp() + 5))
     await store.commit(make.change(begun.task, history=[{}], transition=Transition.PAUSE))
     clock.advance(3 * DAY + MARGIN)
     assert await store.load(KEY) is None
@@ -108,14 +106,10 @@ async def test_a_running_task_past_it_is_gone(
 
 
 async def test_each_commit_lets_the_task_live_longer(store: DynamoDBStore, make: Maker, clock: Clock) -> None:
-    begun = make.begin(KEY)
-    await store.commit(begun)
-    task = begun.task
+    task = (await committed(store, make.begin(KEY))).task
     for _ in range(4):
         clock.advance(2 * DAY)
-        change = make.change(task)
-        await store.commit(change)
-        task = change.task
+        task = (await committed(store, make.change(task))).task
     assert await store.load(KEY) == task
     assert [event.seq for event in await store.read_events(KEY)] == [task.seq - 1, task.seq]
 
@@ -123,8 +117,7 @@ async def test_each_commit_lets_the_task_live_longer(store: DynamoDBStore, make:
 async def test_another_task_may_take_its_place(
     table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha", Tier.SYSTEM, LONG), title="old")
-    await store.commit(begun)
+    await store.commit(make.begin(KEY, Mail("alpha", Tier.SYSTEM, LONG), title="old"))
     turn = await open_now(store, make)
     assert isinstance(turn, Turn)
     await store.commit(
@@ -136,8 +129,7 @@ async def test_another_task_may_take_its_place(
     with pytest.raises(VersionConflict):
         await store.commit(make.begin(KEY, title="too early"))
     clock.advance(3 * DAY + MARGIN)
-    fresh = make.begin(KEY, Mail("alpha", Tier.AGENT, LONG), title="new")
-    await store.commit(fresh)
+    fresh = await committed(store, make.begin(KEY, Mail("alpha", Tier.AGENT, LONG), title="new"))
     assert len(table.items("A#alpha#")) == 3, "DynamoDB has deleted nothing yet"
     after = await everything(store, KEY)
     assert (after.task, after.events) == (fresh.task, list(fresh.events))
@@ -153,8 +145,7 @@ async def test_mail_that_nobody_has_read_in_time_is_counted_no_more(
     store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
     """The task lives on by its other commits; the mailbox must not look ready for ever."""
-    begun = make.begin(KEY, Mail("alpha", body=LONG), Mail("beta"))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha", body=LONG), Mail("beta")))
     clock.advance(2 * DAY)
     await store.commit(make.change(begun.task))
     clock.advance(2 * DAY)
@@ -174,11 +165,9 @@ async def test_a_commit_that_still_counts_expired_mail_is_refused(
     store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
     """It was decided before the mail was found to be gone, and would bring its count back."""
-    begun = make.begin(KEY, Mail("alpha", body=LONG))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha", body=LONG)))
     clock.advance(2 * DAY)
-    change = make.change(begun.task)
-    await store.commit(change)
+    change = await committed(store, make.change(begun.task))
     clock.advance(2 * DAY)
     late = make.change(change.task)
     opened = await open_now(store, make)
@@ -191,8 +180,7 @@ async def test_a_commit_that_still_counts_expired_mail_is_refused(
 async def test_newer_mail_behind_what_has_expired_is_read(
     store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha", Tier.AGENT, LONG))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha", Tier.AGENT, LONG)))
     clock.advance(2 * DAY)
     await store.commit(make.change(begun.task, Mail("alpha", Tier.AGENT, "new")))
     clock.advance(2 * DAY)
@@ -220,8 +208,7 @@ async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
 async def test_mail_in_the_item_of_its_task_is_kept_as_long_as_the_task(
     table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
     clock.advance(2 * DAY)
     await store.commit(make.change(begun.task))
     clock.advance(2 * DAY)

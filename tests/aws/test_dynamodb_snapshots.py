@@ -15,7 +15,7 @@ from mail.core.task.task import Task, TaskKey
 from mail.errors import PayloadTooLarge, SnapshotExpired, StoreUnavailable
 from mail.testing.changes import ANN, Mail, Maker
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 LARGE = "x" * 450_000
@@ -51,8 +51,7 @@ async def commit(store: DynamoDBStore, *changes: TaskChange) -> Task:
 
 async def test_histories_and_states_past_400_kb(table: DynamoDBAdapter, make: Maker) -> None:
     begun = make.begin(KEY, Mail("alpha", body=LARGE), Mail("beta"), title=LARGE)
-    change = with_histories(begun, *(f"{n}{LARGE}" for n in range(12)))
-    await table.store.commit(change)
+    change = await committed(table.store, with_histories(begun, *(f"{n}{LARGE}" for n in range(12))))
     await table.store.commit(make.change(change.task, Mail("gamma")))
     snapshot = await table.store.read_snapshot(KEY, 1)
     assert snapshot.task == change.task
@@ -84,8 +83,7 @@ async def test_what_a_dead_fork_has_left_counts_for_nothing(
         await table.another(client).commit(crowd(make, 110, "never"))
     assert len(table.items("A#agent")) > 10
     assert await table.store.load(KEY) is None
-    change = crowd(make, 110)
-    await table.store.commit(change)
+    change = await committed(table.store, crowd(make, 110))
     for record in change.histories:
         assert await table.store.read_history(KEY, record.agent) == record.entries
     last = change.histories[-1].agent
@@ -110,29 +108,3 @@ async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
             await store.read_snapshot(KEY, at)
     with pytest.raises(SnapshotExpired, match="not all of the mail"):
         await store.read_snapshot(KEY, read.task.seq)
-
-
-async def test_moments_of_an_earlier_version(table: DynamoDBAdapter, client: AwsClient, make: Maker) -> None:
-    """It kept the events alone. Where that is not enough to know what waited, the answer is empty."""
-    begun = make.begin(KEY, Mail("alpha"))
-    await table.store.commit(begun)
-    (item,) = table.items("E#")
-    await client.call(
-        "update_item",
-        TableName=table.table,
-        Key={"PK": item["PK"], "SK": item["SK"]},
-        UpdateExpression="REMOVE #a, #b, #c",
-        ExpressionAttributeNames={"#a": "state", "#b": "delivered", "#c": "pending"},
-    )
-    with pytest.raises(SnapshotExpired):
-        await table.store.read_snapshot(KEY, 1)
-    later = make.change(begun.task)
-    await table.store.commit(later)
-    with pytest.raises(SnapshotExpired, match="not all of the mail that waited"):
-        await table.store.read_snapshot(KEY, 2)
-    turn = await open_turn(table.store, KEY, "alpha", make)
-    done = make.change(turn.task, Mail("beta", body="from now on"), turn=turn)
-    await table.store.commit(done)
-    snapshot = await table.store.read_snapshot(KEY, done.task.seq)
-    assert snapshot.task == done.task
-    assert [entry.message.message.body for entry in snapshot.mail] == ["from now on"]

@@ -17,11 +17,11 @@ from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.core.protocol.message import Tier
-from mail.core.task.change import Inheritance, TaskChange
+from mail.core.task.change import Inheritance
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, StoreUnavailable, TaskNotFound
 from mail.testing.changes import ANN, NOW, Mail, Maker
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -88,10 +88,9 @@ class TestKeys:
     async def test_mailboxes_of_any_name_are_kept_apart(
         self, table: DynamoDBAdapter, make: Maker, name: str
     ) -> None:
-        await table.store.commit(
-            make.begin(KEY, Mail(name, body="for it"), Mail("a", body="for a"), Mail("a#b#I"))
+        turn = await first_turn(
+            table.store, KEY, name, make, Mail(name, body="for it"), Mail("a", body="for a"), Mail("a#b#I")
         )
-        turn = await open_turn(table.store, KEY, name, make)
         assert (turn.mailbox, turn.entry.message.message.body) == (name, "for it")
         await table.store.commit(make.change(turn.task, turn=turn, history=[{"by": name}]))
         assert await table.store.read_history(KEY, name) == [{"by": name}]
@@ -133,8 +132,7 @@ class TestDeletion:
     async def test_one_that_was_interrupted_is_resumed_by_the_sweeper(
         self, table: DynamoDBAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"))
-        await table.store.commit(begun)
+        begun = await committed(table.store, make.begin(KEY, Mail("alpha")))
         turn = await open_turn(table.store, KEY, "alpha", make)
         begun = make.change(turn.task, turn=turn, history=[{"role": "user"}], transition=Transition.COMPLETE)
         await table.store.commit(begun)
@@ -174,10 +172,8 @@ class TestLists:
         self, table: DynamoDBAdapter, client: AwsClient, make: Maker, news: dict[str, Any]
     ) -> None:
         """It still says that the task runs, with the deadline it had; the task itself knows better."""
-        begun = make.begin(KEY, Mail("alpha"), deadline=NOW)
-        await table.store.commit(begun)
-        change = make.change(begun.task, **news)
-        await table.store.commit(change)
+        begun = await committed(table.store, make.begin(KEY, Mail("alpha"), deadline=NOW))
+        change = await committed(table.store, make.change(begun.task, **news))
         row = {
             "PK": {"S": partition(KEY)},
             "SK": {"S": "META"},
@@ -192,8 +188,7 @@ class TestLists:
     async def test_a_status_that_has_changed_is_not_listed(
         self, table: DynamoDBAdapter, client: AwsClient, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await table.store.commit(begun)
+        begun = await committed(table.store, make.begin(KEY))
         await table.store.commit(make.change(begun.task, transition=Transition.PAUSE))
         (item,) = table.items("META")
         row = {name: item[name] for name in ("PK", "SK", "instance", "started")}
@@ -205,8 +200,7 @@ class TestLists:
     async def test_a_row_of_the_task_that_was_there_before(
         self, table: DynamoDBAdapter, client: AwsClient, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await table.store.commit(begun)
+        begun = await committed(table.store, make.begin(KEY))
         (item,) = table.items("META")
         row = {name: item[name] for name in ("PK", "SK", "instance", "started", "status")}
         old = {**row, "started": {"S": "2020-01-01T00:00:00+00:00#task-1"}}
@@ -281,16 +275,6 @@ class TestWrites:
         assert asked == [25, 15, 5]
         await DynamoDBTable(client, table.table).delete_many(keys)
         assert table.items() == []
-
-    async def test_a_commit_without_events_keeps_those_of_the_one_before(
-        self, table: DynamoDBAdapter, make: Maker
-    ) -> None:
-        begun = make.begin(KEY)
-        await table.store.commit(begun)
-        quiet = TaskChange(replace(begun.task, version=2, title="quiet"), 1)
-        await table.store.commit(quiet)
-        assert await table.store.load(KEY) == quiet.task
-        assert await table.store.read_events(KEY) == list(begun.events)
 
 
 class TestClient:

@@ -11,7 +11,7 @@ from mail.core.task.ports import Idle
 from mail.core.task.task import TaskKey
 from mail.errors import LeaseLost
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -24,8 +24,7 @@ def in_task(table: DynamoDBAdapter) -> list[str]:
 
 async def test_it_comes_and_goes_with_commits(table: DynamoDBAdapter, make: Maker) -> None:
     store = table.store
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
     assert in_task(table) == ["alpha"]
     assert table.items("A#") == []
     assert await store.read_inbox(KEY) == list(begun.deliveries)
@@ -56,12 +55,9 @@ async def test_what_makes_the_item_larger_than_1_kb_gets_items_of_its_own(
 async def test_what_comes_behind_it_gets_an_item_and_all_is_read_in_order(
     table: DynamoDBAdapter, make: Maker
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha", body="first"))
-    await table.store.commit(begun)
-    task = begun.task
+    task = (await committed(table.store, make.begin(KEY, Mail("alpha", body="first")))).task
     for mail in (Mail("alpha", body="second"), Mail("alpha", Tier.SYSTEM, "urgent"), Mail("beta")):
-        change = make.change(task, mail)
-        await table.store.commit(change)
+        change = await committed(table.store, make.change(task, mail))
         task = change.task
     assert in_task(table) == ["alpha"]
     assert len(table.items("A#")) == 3
@@ -72,16 +68,14 @@ async def test_what_comes_behind_it_gets_an_item_and_all_is_read_in_order(
     for n, body in enumerate(waiting):
         turn = await open_turn(table.store, KEY, "alpha", make, history_after=n)
         assert (turn.entry.message.message.body, turn.history) == (body, [])
-        change = make.change(turn.task, turn=turn, history=[{"n": n}])
-        await table.store.commit(change)
+        change = await committed(table.store, make.change(turn.task, turn=turn, history=[{"n": n}]))
     assert [item["SK"]["S"][:9] for item in table.items("A#") if "message" in item] == ["A#beta#I#"]
 
 
 async def test_a_checkpoint_stands_beside_it_and_goes_with_its_turn(
     table: DynamoDBAdapter, make: Maker
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await table.store.commit(begun)
+    begun = await committed(table.store, make.begin(KEY, Mail("alpha")))
     turn = await open_turn(table.store, KEY, "alpha", make)
     for text in ("one", "two"):
         await table.store.save_checkpoint(turn, checkpoint(text))
@@ -111,26 +105,10 @@ async def test_checkpoints_of_turns_that_run_at_once_do_not_add_up_in_it(
         assert heir.checkpoint == checkpoint("begun")
 
 
-async def test_a_checkpoint_is_not_used_for_more_urgent_mail(table: DynamoDBAdapter, make: Maker) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await table.store.commit(begun)
-    turn = await open_turn(table.store, KEY, "alpha", make)
-    await table.store.save_checkpoint(turn, checkpoint("one"))
-    change = make.change(turn.task, Mail("alpha", Tier.SYSTEM, "urgent"))
-    await table.store.commit(change)
-    await table.store.release(turn)
-    turn = await open_turn(table.store, KEY, "alpha", make)
-    assert (turn.entry, turn.checkpoint) == (change.deliveries[0], None)
-    await table.store.commit(make.change(turn.task, turn=turn))
-    turn = await open_turn(table.store, KEY, "alpha", make)
-    assert (turn.entry, turn.checkpoint) == (begun.deliveries[0], checkpoint("one"))
-
-
 async def test_with_a_long_checkpoint_it_gets_an_item_and_leaves_it_with_its_turn(
     table: DynamoDBAdapter, make: Maker
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await table.store.commit(begun)
+    begun = await committed(table.store, make.begin(KEY, Mail("alpha")))
     turn = await open_turn(table.store, KEY, "alpha", make)
     for text in (LONG, "short"):
         await table.store.save_checkpoint(turn, checkpoint(text))
@@ -147,37 +125,23 @@ async def test_with_a_long_checkpoint_it_gets_an_item_and_leaves_it_with_its_tur
 
 async def test_who_has_not_opened_the_turn_ends_it_as_well(table: DynamoDBAdapter, make: Maker) -> None:
     """A process that doesn't know where the message stands removes it from both places."""
-    await table.store.commit(make.begin(KEY, Mail("alpha")))
-    turn = await open_turn(table.store, KEY, "alpha", make)
+    turn = await first_turn(table.store, KEY, "alpha", make)
     await table.another().save_checkpoint(turn, checkpoint("elsewhere"))
     assert len(table.items("A#alpha#I")) == 1
-    change = make.change(turn.task, turn=turn)
-    await table.another().commit(change)
+    change = await committed(table.another(), make.change(turn.task, turn=turn))
     assert (in_task(table), table.items("A#alpha#I")) == ([], [])
     opened = await table.store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
     assert opened == Idle(change.task)
-
-
-async def test_a_turn_that_leaves_it_unread_leaves_it_where_it_is(
-    table: DynamoDBAdapter, make: Maker
-) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await table.store.commit(begun)
-    turn = await open_turn(table.store, KEY, "alpha", make)
-    await table.store.commit(make.change(turn.task, turn=turn, consume=False))
-    assert (await open_turn(table.store, KEY, "alpha", make)).entry == begun.deliveries[0]
 
 
 async def test_history_is_read_with_one_query(
     table: DynamoDBAdapter, client: AwsClient, calls: Calls, make: Maker
 ) -> None:
     store: DynamoDBStore = table.another(client)
-    change = make.begin(KEY, Mail("alpha"))
-    await store.commit(change)
+    await store.commit(make.begin(KEY, Mail("alpha")))
     for n in range(5):
         turn = await open_turn(store, KEY, "alpha", make, history_after=n)
-        change = make.change(turn.task, Mail("alpha"), turn=turn, history=[{"n": n}])
-        await store.commit(change)
+        await store.commit(make.change(turn.task, Mail("alpha"), turn=turn, history=[{"n": n}]))
     calls.clear()
     turn = await open_turn(store, KEY, "alpha", make, history_after=2)
     assert calls.count == {"UpdateItem": 1, "Query": 1}

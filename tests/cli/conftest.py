@@ -1,11 +1,10 @@
 """What the tests of the commands share: a server that runs, and one whose agent waits."""
 
-import json
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess
 
 WAITING_AGENT = '''
@@ -35,21 +34,6 @@ def waiter(**_wiring):
     return decide
 '''
 
-WAITING_SWARM = {
-    "name": "waiting",
-    "version": "1.0.0",
-    "entrypoint": "waiter",
-    "agents": [
-        {
-            "name": "waiter",
-            "factory": "python::waiting_agent:waiter",
-            "comm_targets": [],
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-}
-
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
@@ -61,9 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture
 def waiting(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server whose agent answers "gone" once its folder has a file named `go`."""
-    folder = tmp_path / "waiting"
-    folder.mkdir()
-    (folder / "waiting_agent.py").write_text(textwrap.dedent(WAITING_AGENT), encoding="utf-8")
-    (folder / "swarms.json").write_text(json.dumps([WAITING_SWARM]), encoding="utf-8")
+    swarm = entry("waiting", supervisor("waiter", "waiting_agent:waiter"))
+    folder = write_project(tmp_path / "waiting", swarm, waiting_agent=WAITING_AGENT)
     with ServerProcess(folder, "--swarm-name", "waiting") as running:
         yield running

@@ -173,6 +173,7 @@ def test_json_may_be_in_a_file(tmp_path: Path) -> None:
     [
         ("mesage hi", "did you mean message?"),
         ("zzz", "help lists them"),
+        ("and 2**17", 'message "…"'),
         ("message", "'TEXT...'; see help message"),
         ("/reply trip", "'TEXT...'; see /help reply"),
         ("message hi --task", "--task"),

@@ -257,7 +257,8 @@ def test_a_command_that_fails_counts_for_more_than_a_task_that_does(piped: Piped
 def test_commands_as_flags_are_each_whole_by_themselves(piped: Piped) -> None:
     done = piped(flags=("-c", "message don't", "-c", "whoami"))
     assert (done.returncode, done.stdout) == (1, "user (user)\n")
-    assert done.stderr.count("not complete") == 1
+    assert done.stderr.count("the line is not complete") == 1
+    assert "double quotes" in done.stderr
     done = piped(flags=("-c", "message don't", "-c", "message can't"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("not complete") == 2
@@ -268,6 +269,23 @@ def test_a_task_s_id_is_quoted_where_that_is_needed(piped: Piped) -> None:
     advice = done.stdout.splitlines()[-1].strip()
     assert piped(advice).stdout.splitlines() == ["your answer"]
     assert piped.server.task("it's mine")["status"] == "completed"
+
+
+def test_a_message_to_a_question_says_how_to_answer_it_or_to_drop_it(piped: Piped) -> None:
+    lines = ("message 'ask a human: may I?' --task-id asked", "message 'you may' --task-id asked")
+    done = piped(flags=("-c", lines[0], "-c", lines[1]))
+    assert done.returncode != 0
+    assert "task asked waits for an answer: the swarm asks: may I?" in done.stderr
+    assert '/reply asked "your answer"' in done.stderr
+    assert "--drop-question" in done.stderr
+    assert "2+2 = 4" in piped("message '2+2' --task-id asked --drop-question").stdout
+
+
+@pytest.mark.parametrize("command", ["message", "message-stream"])
+def test_a_misspelt_option_is_told(piped: Piped, command: str) -> None:
+    done = piped(f"""{command} '2+2' --kwargs '{{"max_step": 3}}'""")
+    warning = "warning: the unknown field 'kwargs.max_step' was ignored. Did you mean 'max_steps'?"
+    assert warning in done.stdout
 
 
 def test_times_are_those_since_the_task_began_wherever_they_are_shown(piped: Piped) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import forkserver
+from support.processes.projects import entry, write_project
 from support.processes.server import MAIL, ServerProcess, environment, run_mail
 from support.processes.terminal import Terminal
 from support.services.llm_stub import LLMStub, Tokens, call, reply
@@ -37,8 +38,7 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with two tasks that have called models."""
     folder = tmp_path_factory.mktemp("paid")
     agents = [agent("supervisor", PRICED, "worker"), agent("worker", UNPRICED, "supervisor")]
-    swarm = {"name": "paid", "version": "1", "entrypoint": "supervisor", "agents": agents}
-    (folder / "swarms.json").write_text(json.dumps([swarm]), encoding="utf-8")
+    write_project(folder, entry("paid", *agents))
     tokens = Tokens(input=1000, output=100, cached=400)
     ask = call("send_request", target="worker", subject="s", body="b")
     done = call("task_complete", finish_message="fine")
@@ -64,7 +64,16 @@ def run_usage(server: ServerProcess, folder: Path, *flags: str, role: str = "use
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     if "--json" in flags:
         return rows
-    assert rows[0][1:] == ["calls", "tokens in", "cached", "tokens out", "USD", "unpriced"]
+    assert rows[0][1:] == [
+        "calls",
+        "tokens in",
+        "cached",
+        "cache writes",
+        "tokens out",
+        "hit rate",
+        "USD",
+        "unpriced",
+    ]
     return rows[1:]
 
 
@@ -74,9 +83,9 @@ def usd(calls: int) -> str:
 
 def test_by_agent(paid: ServerProcess, tmp_path: Path) -> None:
     assert run_usage(paid, tmp_path) == [
-        ["supervisor", "3", "3000", "1200", "300", usd(3), "0"],
-        ["worker", "1", "1000", "400", "100", "0.0000", "1"],
-        ["all", "4", "4000", "1600", "400", usd(3), "1"],
+        ["supervisor", "3", "3000", "1200", "0", "300", "40%", usd(3), "0"],
+        ["worker", "1", "1000", "400", "0", "100", "40%", "0.0000", "1"],
+        ["all", "4", "4000", "1600", "0", "400", "40%", usd(3), "1"],
     ]
 
 

@@ -75,6 +75,15 @@ class Recorder:
         return request.method, request.url.path + query, self.bodies[-1]
 
 
+@asynccontextmanager
+async def answered(*answers: Response, **settings: Any) -> AsyncIterator[tuple[MAILClient, Recorder]]:
+    """A client, and the server that gives it these answers, one after the other, and the last one from then on."""
+    left = list(answers) or [JSONResponse({"status": "ok"})]
+    recorder = Recorder(lambda _request: left.pop(0) if len(left) > 1 else left[0])
+    async with recorder.serve() as url, MAILClient(url, **{"config": CONFIG, **settings}) as client:
+        yield client, recorder
+
+
 class CutProxy:
     """Passes connections on to a port, and cuts the nth of them after the nth number of bytes of its answers.
 

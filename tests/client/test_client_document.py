@@ -4,23 +4,21 @@ Only the port in `http://localhost:8000` is another one.
 """
 
 import ast
-import asyncio
-import inspect
 import json
 import os
-import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from client_stage import CONFIG, RESPONSE, Recorder
+from client_stage import CONFIG, RESPONSE, answered
 from starlette.responses import JSONResponse
 from support.processes import forkserver
+from support.processes.document_samples import DOCS, ROOT, blocks, run
 from support.processes.http_server import HTTPServer
 from support.processes.server import environment
-from support.seeds import blocks
+from support.seeds import blocks as seed_blocks
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
@@ -35,21 +33,8 @@ from mail.server.uvicorn import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
 from mail.testing.agents import build_swarm, complete, read_message, tool_results
 
-ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "client.md"
+DOCUMENT = DOCS / "client.md"
 SAID = "http://localhost:8000"
-
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-async def run(code: str, namespace: dict[str, Any]) -> None:
-    """Run a sample: one that is a whole program, with an event loop of its own, in a thread."""
-    compiled = compile(code, "sample", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if "asyncio.run(" in code:
-        await asyncio.to_thread(exec, compiled, namespace)
-    elif inspect.isawaitable(result := eval(compiled, namespace)):
-        await result
-
 
 # -------------------------------------------------------------------------------------------------- our page
 
@@ -71,7 +56,7 @@ async def test_our_samples(
     namespace: dict[str, Any] = {"__name__": "document"}
     async with MAILClient(example, os.environ["TOKEN"], config=CONFIG) as client:
         namespace["client"] = client
-        for code in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
+        for _, code in blocks(DOCUMENT, "python"):
             await run(code.replace(SAID, example), namespace)
     assert capsys.readouterr().out.splitlines() == [
         "12*(3+4) = 84.",
@@ -131,7 +116,7 @@ def test_the_demo(tmp_path: Path) -> None:
 
 
 def seed(document: str, number: int) -> str:
-    for block in blocks():
+    for block in seed_blocks():
         if (block.document, block.language, block.number) == (document, "python", number):
             return block.code
     pytest.skip("the seeds are not at hand")
@@ -204,8 +189,7 @@ async def test_the_samples_of_the_seeds(capsys: pytest.CaptureFixture[str]) -> N
 
 
 async def test_the_responses_sample_of_the_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    recorder = Recorder(lambda _: JSONResponse(RESPONSE))
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(JSONResponse(RESPONSE)) as (client, recorder):
         await run(seed("docs/client.md", 6), {"client": client})
     assert "hello" in capsys.readouterr().out
     assert [each["role"] for each in recorder.bodies[0]["input"]] == ["system", "user"]

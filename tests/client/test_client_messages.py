@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_stage import CONFIG, CutProxy, Recorder, client_of
+from client_stage import CONFIG, CutProxy, Recorder, answered, client_of
 from starlette.responses import JSONResponse
 from support.processes.http_server import HTTPServer
 
@@ -62,27 +62,6 @@ async def test_an_answer_with_events(server: HTTPServer) -> None:
     assert [event["event"] for event in answer["events"]] == [event["event"] for event in same["events"]]
     message = answer["events"][0]["data"]["extra_data"]["full_message"]["message"]
     assert (message["subject"], message["body"]) == ("Hello", "hi")
-
-
-async def test_every_kind_of_message(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        for kind in ("request", "response", "broadcast", "interrupt"):
-            answer = await client.post_message("hi", show_events=True, msg_type=kind)
-            assert answer["events"][0]["data"]["extra_data"]["full_message"]["msg_type"] == kind
-
-
-async def test_further_settings_reach_the_task(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await client.post_message("hi", task_id="t", max_steps=7)
-        assert (await client.get_task("t"))["max_steps"] == 7
-        with pytest.raises(BadAnswer, match="max_steps"):
-            await client.post_message("hi", max_steps=0)
-
-
-async def test_new_tasks_are_told_apart(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await asyncio.gather(*(client.post_message(str(n)) for n in range(5)))
-        assert len(await client.get_tasks()) == 5
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -233,10 +212,7 @@ async def test_a_task_that_stopped_without_an_answer() -> None:
         JSONResponse({"task_id": "t", "links": {"stream": "/task/stream"}}, status_code=202),
         JSONResponse(None, status_code=204),
     ]
-    async with (
-        Recorder(lambda _: answers.pop(0)).serve() as url,
-        MAILClient(url, config=CONFIG) as client,
-    ):
+    async with answered(*answers) as (client, _):
         with pytest.raises(ConnectionLost, match="stopped without an answer"):
             await client.post_message("hi")
 
@@ -428,33 +404,6 @@ async def test_a_message_for_one_generation(server: HTTPServer) -> None:
         with pytest.raises(BadAnswer) as refused:
             await client.post_message("late", task_id="t", generation=task["generation"])
         assert refused.value.status == 412
-
-
-async def test_a_task_is_cancelled(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await client.post_message("hi", task_id="t")
-        with pytest.raises(BadAnswer) as refused:
-            await client.cancel_task("t", "no need", wait=1)
-    assert (refused.value.status, refused.value.detail) == (
-        400,
-        "task 't' is completed; there is nothing to cancel",
-    )
-
-
-async def test_a_task_as_it_was_and_a_fork_of_it(server: HTTPServer) -> None:
-    async with client_of(server) as client:
-        await client.post_message("hi", task_id="t")
-        begun = await client.get_task("t", at=1)
-        assert (begun["status"], begun["seq"]) == ("running", 1)
-        made = await client.fork_task("t", 1)
-        assert (made["forked_from"], made["at"], made["status"]) == ("t", 1, "paused")
-        assert (await client.post_message("more", task_id=made["task_id"]))["response"]
-        assert (await client.fork_task("t", at=1, run=True))["status"] == "running"
-        kept = await client.fork_task("t", idempotency_key="k")
-        assert await client.fork_task("t", idempotency_key="k") == kept
-        with pytest.raises(BadAnswer) as refused:
-            await client.fork_task("t", run=True)
-        assert refused.value.status == 400
 
 
 # ------------------------------------------------------------------------------- as with clients of MAIL 1.3.6

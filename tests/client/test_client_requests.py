@@ -16,7 +16,7 @@ import aiohttp
 import httpx
 import httpx2
 import pytest
-from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, client_of
+from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, answered, client_of
 from openai.types.responses import Response as OpenAIResponse
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from support.processes.http_server import HTTPServer
@@ -90,6 +90,38 @@ async def test_gets(method: str, path: str) -> None:
     assert await sent(method) == ("GET", path, None)
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments", "options", "request_"),
+    [
+        ("get_task", ["t"], {"at": 1}, ("GET", "/task?task_id=t&at=1", {"task_id": "t"})),
+        (
+            "fork_task",
+            ["t", 1],
+            {"run": True},
+            ("POST", "/task/fork", {"task_id": "t", "at": 1, "run": True}),
+        ),
+        (
+            "cancel_task",
+            ["t", "no need"],
+            {},
+            ("POST", "/task/cancel", {"task_id": "t", "reason": "no need"}),
+        ),
+        ("update_health", ["fine"], {}, ("POST", "/health", {"status": "fine"})),
+        ("load_swarm_from_json", ["{}"], {}, ("POST", "/swarms/load", {"json": "{}"})),
+    ],
+)
+async def test_what_is_sent(method: str, arguments: Any, options: Any, request_: Any) -> None:
+    assert await sent(method, *arguments, **options) == request_
+
+
+async def test_a_wait_and_a_generation_are_headers() -> None:
+    async with answered() as (client, recorder):
+        await client.cancel_task("t", wait=1)
+        assert recorder.requests[-1].headers["prefer"] == "wait=1"
+        await client.fork_task("t", idempotency_key="k")
+        assert recorder.requests[-1].headers["idempotency-key"] == "k"
+
+
 async def test_what_threads_are_asked_for() -> None:
     choice = {"task_id": "t", "bead": "a b", "pending": True, "overdue": False, "ack_within": 0.5, "limit": 3}
     method, path, body = await sent("get_threads", cursor="c", **choice)
@@ -155,8 +187,6 @@ async def test_swarms() -> None:
         "volatile": False,
     }
     assert await sent("register_swarm", *everything.values()) == ("POST", "/swarms", everything)
-    assert await sent("load_swarm_from_json", "{}") == ("POST", "/swarms/load", {"json": "{}"})
-    assert await sent("update_health", "fine") == ("POST", "/health", {"status": "fine"})
 
 
 @pytest.mark.parametrize("shape", [dict, MAILInterswarmMessage.model_validate], ids=["dict", "model"])
@@ -204,8 +234,7 @@ async def test_messages_to_other_swarms() -> None:
 
 
 async def test_messages_to_other_swarms_that_count_once_or_only_if() -> None:
-    recorder = Recorder()
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered() as (client, recorder):
         await client.send_interswarm_message("hi", ["desk@b"], idempotency_key="k")
         assert recorder.requests[-1].headers["idempotency-key"] == "k"
         assert "if-match" not in recorder.requests[-1].headers
@@ -219,8 +248,7 @@ async def test_messages_to_other_swarms_that_count_once_or_only_if() -> None:
 
 
 async def ask_for_response(told: Any = RESPONSE, **options: Any) -> tuple[Any, Any]:
-    recorder = Recorder(lambda _: JSONResponse(told))
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(JSONResponse(told)) as (client, recorder):
         answer = await client.debug_post_responses([{"role": "user", "content": "hi"}], [], **options)
     assert recorder.last[:2] == ("POST", "/responses")
     return answer, recorder.bodies[-1]
@@ -260,8 +288,7 @@ async def test_options_of_responses() -> None:
 
 
 async def test_a_stream_of_a_response_is_refused_before_anything_is_sent() -> None:
-    recorder = Recorder()
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered() as (client, recorder):
         with pytest.raises(InvalidRequest, match="openai package"):
             await client.debug_post_responses("hi", [], stream=True)
     assert recorder.requests == []
@@ -282,8 +309,7 @@ async def test_a_stream_of_a_response_is_refused_before_anything_is_sent() -> No
     ],
 )
 async def test_what_no_request_can_hold(method: str, arguments: dict[str, Any]) -> None:
-    recorder = Recorder()
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered() as (client, recorder):
         with pytest.raises(InvalidRequest) as refused:
             await getattr(client, method)(**arguments)
     assert isinstance(refused.value, ValueError)
@@ -292,7 +318,7 @@ async def test_what_no_request_can_hold(method: str, arguments: dict[str, Any]) 
 
 
 async def failure(answer: Response) -> MAILClientError:
-    async with Recorder(lambda _: answer).serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(answer) as (client, _):
         with pytest.raises(MAILClientError) as failed:
             await client.get_status()
     assert isinstance(failed.value, RuntimeError)

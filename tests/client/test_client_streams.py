@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from client_stage import CONFIG, CutProxy, Recorder, client_of
+from client_stage import CONFIG, CutProxy, Recorder, answered, client_of
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -242,8 +242,7 @@ async def test_events_that_come_again_are_dropped() -> None:
         frames((1, "new_message"), (2, "tool_call")),
         frames((1, "new_message"), (2, "tool_call"), (10, "task_complete")),
     ]
-    recorder = Recorder(lambda _request: answers.pop(0))
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(*answers) as (client, recorder):
         assert await ids(await client.post_message_stream("hi")) == ["1", "2", "10"]
     assert recorder.requests[1].headers["last-event-id"] == "2"
 
@@ -257,10 +256,7 @@ async def test_refusals_that_pass_are_waited_out(status: int) -> None:
         Response("<html>", status_code=status, media_type="text/html"),
         frames((2, "task_error")),
     ]
-    async with (
-        Recorder(lambda _request: answers.pop(0)).serve() as url,
-        MAILClient(url, config=CONFIG) as client,
-    ):
+    async with answered(*answers) as (client, _):
         assert await ids(await client.post_message_stream("hi")) == ["1", "2"]
 
 
@@ -268,10 +264,7 @@ async def test_refusals_that_pass_are_waited_out(status: int) -> None:
 @pytest.mark.parametrize("status", [401, 404])
 async def test_refusals_that_do_not_pass_are_raised(status: int) -> None:
     answers = [frames((1, "new_message")), JSONResponse({"detail": "no"}, status_code=status)]
-    async with (
-        Recorder(lambda _request: answers.pop(0)).serve() as url,
-        MAILClient(url, config=CONFIG) as client,
-    ):
+    async with answered(*answers) as (client, _):
         stream = await client.post_message_stream("hi")
         assert (await anext(stream)).id == "1"
         with pytest.raises(BadAnswer) as refused:
@@ -299,8 +292,10 @@ async def test_a_server_without_ids_streams_but_cannot_be_resumed() -> None:
 @pytest.mark.parametrize("task_id", [None, "t"])
 async def test_a_server_without_ids_has_said_all_with_its_answer(task_id: str | None) -> None:
     text = "event: new_message\ndata: {}\n\nevent: task_complete\ndata: {}\n\n"
-    recorder = Recorder(lambda _: StreamingResponse(iter([text]), media_type="text/event-stream"))
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(StreamingResponse(iter([text]), media_type="text/event-stream")) as (
+        client,
+        recorder,
+    ):
         stream = await client.post_message_stream("hi", task_id=task_id)
         assert await kinds(stream) == ["new_message", "task_complete"]
     assert len(recorder.requests) == 1
@@ -312,8 +307,7 @@ async def test_a_stream_of_a_known_task_that_breaks_before_its_first_event() -> 
     nothing = frames()
     nothing.headers["x-last-event-id"] = "41"
     answers = [nothing, frames((42, "task_complete")), Response(status_code=204), frames()]
-    recorder = Recorder(lambda _request: answers.pop(0))
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(*answers) as (client, recorder):
         assert await ids(await client.post_message_stream("hi", task_id="t")) == ["42"]
         assert recorder.requests[1].headers["last-event-id"] == "41"
         stream = await client.post_message_stream("hi", task_id="t")
@@ -326,17 +320,13 @@ async def test_a_stream_of_a_known_task_that_breaks_before_its_first_event() -> 
 async def test_an_answer_is_not_followed_by_errors(refusal: int) -> None:
     """Whether there is more is asked once; a server that can't tell has said the last word."""
     answers = [frames((1, "task_complete")), JSONResponse({"detail": "no"}, status_code=refusal)]
-    async with (
-        Recorder(lambda _request: answers.pop(0)).serve() as url,
-        MAILClient(url, config=CONFIG) as client,
-    ):
+    async with answered(*answers) as (client, recorder):
         assert await ids(await client.watch_task("t")) == ["1"]
-    assert not answers
+    assert len(recorder.requests) == 2
 
 
 async def test_a_new_task_has_one_answer() -> None:
-    recorder = Recorder(lambda _request: frames((1, "task_error")))
-    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(frames((1, "task_error"))) as (client, recorder):
         assert await ids(await client.post_message_stream("hi")) == ["1"]
     assert len(recorder.requests) == 1, "nobody is asked whether there is more"
 
@@ -349,10 +339,7 @@ async def test_an_answer_to_somebody_else_is_not_the_end() -> None:
         frames((5, "task_complete")),
         Response(status_code=204),
     ]
-    async with (
-        Recorder(lambda _request: answers.pop(0)).serve() as url,
-        MAILClient(url, config=CONFIG) as client,
-    ):
+    async with answered(*answers) as (client, _):
         assert await ids(await client.post_message_stream("hi", task_id="t")) == ["3", "4", "5"]
 
 
@@ -404,14 +391,14 @@ async def test_refusals_of_streams(server: HTTPServer) -> None:
 
 @pytest.mark.parametrize("answer", [JSONResponse({"response": "hi"}), JSONResponse([], status_code=202)])
 async def test_json_in_place_of_a_stream(answer: Response) -> None:
-    async with Recorder(lambda _request: answer).serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(answer) as (client, _):
         with pytest.raises(BadAnswer, match="not a stream of events"):
             await client.post_message_stream("hi")
 
 
 async def test_a_page_in_place_of_a_stream() -> None:
     page = Response("<p>hello", media_type="text/html")
-    async with Recorder(lambda _request: page).serve() as url, MAILClient(url, config=CONFIG) as client:
+    async with answered(page) as (client, _):
         with pytest.raises(NotJSON, match="text/html"):
             await client.post_message_stream("hi")
 

@@ -31,6 +31,57 @@ class Lost:
         self.wake_ups += wake_ups
 
 
+async def test_a_worker_that_freezes_while_a_suspect_waits_is_noticed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "CALM_SECONDS", 0.0)
+    begun: list[str] = []
+    turns: list[asyncio.Task[TurnReport]] = []
+
+    async def supervisor(view: View) -> list[Any]:
+        begun.append(view.mail.body)
+        await asyncio.Event().wait()
+        return [complete("never")]
+
+    clock, queue = FakeClock(), Lost()
+
+    def worker() -> Runtime:
+        clock.advance(200.0)
+        return Runtime(build_swarm({"supervisor": supervisor}), store, queue, clock, lease_seconds=100.0)
+
+    async def begin(runtime: Runtime, key: TaskKey) -> None:
+        before = len(begun)
+        turns.append(asyncio.create_task(runtime.run_turn(key, "supervisor")))
+        async with asyncio.timeout(60):
+            while len(begun) == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def attempt() -> int | None:
+        lease = (await store.read_leases(KEY, now=clock.now().timestamp())).get("supervisor")
+        return lease and lease.attempt
+
+    for task_id in (KEY.task_id, "other"):
+        await worker().submit(ANN, Submission(body=task_id, task_id=task_id))
+    for _ in range(3):
+        await begin(worker(), KEY)
+    frozen = worker()
+    await begin(frozen, TaskKey(str(ANN), "other"))
+    turns.append(asyncio.create_task(frozen.run_turn(KEY, "supervisor")))
+    async with asyncio.timeout(60):
+        while await attempt() != 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    heir = worker()
+    queue.wake_ups.clear()
+    assert await heir.take_over() == 2
+    assert {each.key for each in queue.wake_ups} == {KEY, TaskKey(str(ANN), "other")}
+    await begin(heir, KEY)
+    assert await attempt() == 4, "that it waited was no attempt"
+    for turn in turns:
+        turn.cancel()
+    await asyncio.gather(*turns, return_exceptions=True)
+    assert begun == [*["t"] * 3, "other", "t"]
+
+
 async def test_five_workers_that_die_in_a_turn_make_it_a_dead_letter(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

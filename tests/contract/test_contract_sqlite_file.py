@@ -23,7 +23,7 @@ from mail.core.task.ports import Busy
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import ConfigurationError, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 TOKEN = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
@@ -184,8 +184,7 @@ class TestTrouble:
             assert await everything(store, KEY) == before
             assert await store.load(TaskKey(ANN, "other")) is None
             database.connection.execute(f"PRAGMA max_page_count = {most}")
-            change = make.change(turn.task, Mail("beta"), turn=turn, history=large)
-            await store.commit(change)
+            change = await committed(store, make.change(turn.task, Mail("beta"), turn=turn, history=large))
         with SQLiteDatabase(path) as database:
             assert await SQLiteStore(database).load(KEY) == change.task
 
@@ -193,8 +192,7 @@ class TestTrouble:
         """They are made as they came, and decided again if another one comes first."""
         with SQLiteDatabase(path) as database:
             store, documents = SQLiteStore(database), ServerDocuments(SQLiteDocuments(database))
-            begun = make.begin(KEY)
-            await store.commit(begun)
+            begun = await committed(store, make.begin(KEY))
             changes = [make.change(begun.task, Mail("beta", body=str(n))) for n in range(20)]
             with locked(path):
                 writes = [asyncio.create_task(store.commit(change)) for change in changes]
@@ -227,8 +225,7 @@ class TestTrouble:
     async def test_a_deletion_whose_caller_goes_away_is_finished(self, path: Path, make: Maker) -> None:
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
-            begun = make.begin(KEY, LARGE)
-            await store.commit(begun)
+            begun = await committed(store, make.begin(KEY, LARGE))
             deletion = asyncio.create_task(store.delete(begun.task))
             await asyncio.sleep(0)
             deletion.cancel()
@@ -282,14 +279,40 @@ class TestMemory:
         monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_TASKS", 1)
         with SQLiteDatabase(IN_MEMORY) as database:
             store = SQLiteStore(database)
-            await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
-            turn = await open_turn(store, KEY, "alpha", make)
+            turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("beta"))
             await store.save_checkpoint(turn, checkpoint("kept"))
             for n in range(10):
                 await store.commit(make.begin(TaskKey(ANN, f"other-{n}")))
                 await open_turn(store, TaskKey(ANN, f"other-{n}"), "alpha", make)
             assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
             await store.commit(make.change(turn.task, turn=turn))
+
+    async def test_a_task_changes_while_its_mail_is_looked_for(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail.adapters.sqlite.store, "SCANNED_AT_ONCE", 2)
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta", body="old")))
+            for _ in range(10):
+                turn = await open_turn(store, KEY, "alpha", make)
+                last = make.change(turn.task, Mail("alpha"), turn=turn)
+                await store.commit(last)
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            loading = asyncio.create_task(store.load(KEY))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert not loading.done()
+            change = make.change(last.task, Mail("gamma"))
+            await store.commit(change)
+            assert await loading == change.task
+            assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta", "alpha", "gamma"]
+            snapshot = await store.read_snapshot(KEY, last.task.seq)
+            assert [(entry.mailbox, entry.message.message.body == "old") for entry in snapshot.mail] == [
+                ("beta", True),
+                ("alpha", False),
+            ]
 
 
 class TestBytesInMemory:
@@ -392,8 +415,7 @@ class TestLargeCommits:
         monkeypatch.setattr(SQLiteStore, "_write", gate.around(SQLiteStore._write))
         with SQLiteDatabase(path) as database:
             store, documents = SQLiteStore(database), ServerDocuments(SQLiteDocuments(database))
-            begun = make.begin(KEY)
-            await store.commit(begun)
+            begun = await committed(store, make.begin(KEY))
             before = await everything(store, KEY)
             change, late = make.change(begun.task, LARGE), make.change(begun.task, Mail("gamma"))
             large = asyncio.create_task(store.commit(change))
@@ -460,8 +482,7 @@ class TestLargeCommits:
 
     async def test_a_second_task_of_the_same_key_is_refused(self, path: Path, make: Maker) -> None:
         with SQLiteDatabase(path) as database:
-            first = make.begin(KEY, LARGE)
-            await SQLiteStore(database).commit(first)
+            first = await committed(SQLiteStore(database), make.begin(KEY, LARGE))
             with pytest.raises(VersionConflict) as refusal:
                 await SQLiteStore(database).commit(make.begin(KEY, LARGE))
             assert refusal.value.current == first.task
@@ -473,8 +494,7 @@ class TestLargeCommits:
         monkeypatch.setattr(mail.adapters.sqlite.database, "LOCK_TIMEOUT", 0.1)
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
-            begun = make.begin(KEY)
-            await store.commit(begun)
+            begun = await committed(store, make.begin(KEY))
             change = make.change(begun.task, mail_sent)
             with locked(path):
                 with pytest.raises(StoreUnavailable, match="Another process has locked the database"):
@@ -503,7 +523,6 @@ class TestDeletion:
             made.execute("CREATE TABLE other (x)")
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
-            begun = make.begin(KEY, Mail("alpha", body="x" * 100_000))
-            await store.commit(begun)
+            begun = await committed(store, make.begin(KEY, Mail("alpha", body="x" * 100_000)))
             await store.delete(begun.task)
             assert await store.load(KEY) is None

@@ -9,6 +9,7 @@ from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
 from mail.testing.changes import ANN, BOB, Mail, Maker
+from mail.testing.contracts import committed
 
 
 def with_dead(change: TaskChange, *seqs: int) -> TaskChange:
@@ -17,10 +18,8 @@ def with_dead(change: TaskChange, *seqs: int) -> TaskChange:
 
 async def begin(store: Store, make: Maker, instance: str, task_id: str, *dead: int) -> Task:
     """A task, of which a second commit makes the dead letters."""
-    begun = make.begin(TaskKey(instance, task_id), Mail("alpha"))
-    await store.commit(begun)
-    change = with_dead(make.change(begun.task), *dead)
-    await store.commit(change)
+    begun = await committed(store, make.begin(TaskKey(instance, task_id), Mail("alpha")))
+    change = await committed(store, with_dead(make.change(begun.task), *dead))
     return change.task
 
 
@@ -59,9 +58,7 @@ async def test_it_leaves_the_list_with_its_last_dead_letter_and_may_come_back(
 ) -> None:
     task = await begin(store, make, ANN, "one", 2, 3)
     for dead, expected in (((3,), ["one"]), ((), []), ((9,), ["one"])):
-        change = with_dead(make.change(task), *dead)
-        await store.commit(change)
-        task = change.task
+        task = (await committed(store, with_dead(make.change(task), *dead))).task
         assert await listed(store, ANN) == expected
         assert await listed(store, None) == expected
 

@@ -10,15 +10,16 @@ from mail.core.task.ports import Idle, Store
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 
 
 async def stopped(store: Store, make: Maker, key: TaskKey = KEY, *, bodies: int = 1) -> Task:
     """A task that has stopped, with events, mail, a history and an answer."""
-    begun = make.begin(key, *(Mail("alpha", body="x" * 300_000) for _ in range(bodies)), Mail("beta"))
-    await store.commit(begun)
+    await store.commit(
+        make.begin(key, *(Mail("alpha", body="x" * 300_000) for _ in range(bodies)), Mail("beta"))
+    )
     turn = await open_turn(store, key, "alpha", make)
     await store.save_checkpoint(turn, checkpoint())
     ended = make.change(turn.task, turn=turn, history=[{"role": "user"}], transition=Transition.COMPLETE)
@@ -34,8 +35,7 @@ async def test_everything_is_gone_and_the_id_is_free(store: Store, make: Maker) 
     assert [each.key for each in (await store.list_tasks(ANN)).tasks] == [OTHER]
     assert [each.key for each in (await store.list_tasks(None)).tasks] == [OTHER]
     assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(None)
-    again = make.begin(KEY, Mail("alpha", body="again"))
-    await store.commit(again)
+    again = await committed(store, make.begin(KEY, Mail("alpha", body="again")))
     assert await store.read_events(KEY) == list(again.events)
     assert await store.read_history(KEY, "alpha") == []
     assert len(await store.read_inbox(KEY)) == 1
@@ -45,8 +45,7 @@ async def test_everything_is_gone_and_the_id_is_free(store: Store, make: Maker) 
 
 async def test_a_task_that_has_changed_stays(store: Store, make: Maker) -> None:
     task = await stopped(store, make)
-    resumed = make.change(task, Mail("alpha"), transition=Transition.RESUME)
-    await store.commit(resumed)
+    resumed = await committed(store, make.change(task, Mail("alpha"), transition=Transition.RESUME))
     with pytest.raises(VersionConflict):
         await store.delete(task)
     assert await store.load(KEY) == resumed.task
@@ -65,8 +64,7 @@ async def test_what_is_gone_can_neither_be_changed_nor_deleted(store: Store, mak
 
 
 async def test_a_turn_of_a_deleted_task_has_lost_its_lease(store: Store, make: Maker) -> None:
-    await store.commit(make.begin(KEY, Mail("alpha")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make)
     await store.delete(turn.task)
     with pytest.raises(LeaseLost):
         await store.commit(make.change(turn.task, turn=turn))
@@ -93,6 +91,5 @@ async def test_the_bytes_of_an_instance_are_those_of_its_tasks(durable: StoreAda
     store = await durable.reopen()
     assert await store.stored_bytes(ANN) == tasks[1].stored_bytes
     assert await store.stored_bytes(BOB) == tasks[2].stored_bytes
-    running = make.change(tasks[1], Mail("alpha", body="y" * 5000), transition=Transition.RESUME)
-    await store.commit(running)
+    await store.commit(make.change(tasks[1], Mail("alpha", body="y" * 5000), transition=Transition.RESUME))
     assert await store.stored_bytes(ANN) >= tasks[1].stored_bytes

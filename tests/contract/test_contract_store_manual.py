@@ -12,7 +12,7 @@ from mail.core.task.ports import Idle, Store
 from mail.core.task.task import TaskKey
 from mail.errors import VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -41,9 +41,9 @@ async def bodies(store: Store) -> list[str]:
 async def read_all(store: Store, make: Maker) -> TaskChange:
     await store.commit(make.begin(KEY, *MAIL))
     turn = await open_with_all(store, make)
-    change = make.change(turn.task, Mail("beta", Tier.AGENT, "five"), turn=turn, history=[{"role": "user"}])
-    await store.commit(change)
-    return change
+    return await committed(
+        store, make.change(turn.task, Mail("beta", Tier.AGENT, "five"), turn=turn, history=[{"role": "user"}])
+    )
 
 
 async def test_all_that_was_read_leaves_the_mailbox(store: Store, make: Maker) -> None:
@@ -68,8 +68,7 @@ async def test_nothing_leaves_it_when_somebody_else_was_first(store: Store, make
 
 async def test_as_much_as_a_turn_may_read_leaves_room_for_what_it_sends(store: Store, make: Maker) -> None:
     crowd = [Mail("alpha", Tier.AGENT, f"line {n}") for n in range(MAIL_PER_READING)]
-    await store.commit(make.begin(KEY, Mail("alpha", Tier.SYSTEM, "say it"), *crowd))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", Tier.SYSTEM, "say it"), *crowd)
     turn = replace(
         turn, also_read=tuple(entry for entry in await store.read_inbox(KEY) if entry.seq != turn.entry.seq)
     )
@@ -88,8 +87,7 @@ async def test_it_is_still_gone_after_reopening(durable: StoreAdapter, make: Mak
 
 async def test_mail_of_manual_tasks_is_not_ready(store: Store, make: Maker) -> None:
     begun = make.begin(KEY, *MAIL)
-    manual = replace(begun, task=replace(begun.task, manual=True))
-    await store.commit(manual)
+    manual = await committed(store, replace(begun, task=replace(begun.task, manual=True)))
     assert await store.list_ready() == []
     assert await store.open_turn(KEY, "gamma", make.lease(), now=NOW, history_after=0) == Idle(manual.task)
     assert (await open_turn(store, KEY, "alpha", make)).task.manual  # the taker of the step decides

@@ -10,7 +10,7 @@ from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
 from mail.core.task.ports import Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.testing.changes import ANN, NOW, Mail, Maker
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 PEER = peer_mailbox("other")
@@ -21,10 +21,8 @@ STOPS = [Transition.COMPLETE, Transition.FAIL, Transition.PAUSE]
 async def test_it_is_ready_and_opens_when_the_task_has_stopped(
     store: Store, make: Maker, transition: Transition
 ) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
-    stopped = make.change(begun.task, Mail(PEER), transition=transition)
-    await store.commit(stopped)
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
+    stopped = await committed(store, make.change(begun.task, Mail(PEER), transition=transition))
     assert [(token.key, token.mailbox) for token in await store.list_ready()] == [(KEY, PEER)]
     assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Idle(stopped.task)
     turn = await open_turn(store, KEY, PEER, make)
@@ -34,8 +32,7 @@ async def test_it_is_ready_and_opens_when_the_task_has_stopped(
 
 
 async def test_a_task_that_has_stopped_is_not_overdue(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY, Mail("alpha"), deadline=NOW + 5)
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha"), deadline=NOW + 5))
     await store.commit(make.change(begun.task, Mail(PEER), transition=Transition.COMPLETE))
     assert await store.list_overdue(NOW + 10) == []
 
@@ -47,8 +44,7 @@ async def test_it_is_ready_beside_agents(store: Store, make: Maker, mailbox: str
 
 
 async def test_a_request_that_lapses_makes_its_task_due(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY, Mail("alpha"))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha")))
     request = OpenRequest(request_id="r", sender="alpha", recipient="boss@other", answer_deadline=NOW + 5)
     change = make.change(begun.task)
     await store.commit(replace(change, task=replace(change.task, requests=(request,))))
@@ -68,8 +64,7 @@ async def test_deliveries_under_way_are_no_turns_of_agents(store: Store, make: M
 
 
 async def test_when_it_is_to_be_tried_again(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY, Mail(PEER))
-    await store.commit(begun)
+    await store.commit(make.begin(KEY, Mail(PEER)))
     turn = await open_turn(store, KEY, PEER, make)
     contacts = {"other": Peer(agent="boss", failures=2, retry_at=NOW + 30)}
     change = make.change(turn.task, turn=turn, consume=False)

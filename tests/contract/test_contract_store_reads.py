@@ -12,7 +12,7 @@ from mail.errors import BadRequest, TaskNotFound, VersionConflict
 from mail.http.routes.threads import PageStart, read_cursor, tasks_from, write_cursor
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 SOON = 60.0
@@ -21,33 +21,24 @@ SOON = 60.0
 
 class TestEvents:
     async def test_they_are_gapless_over_commits_of_any_size(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY, *(Mail("alpha") for _ in range(3)))
-        await store.commit(begun)
-        task = begun.task
+        task = (await committed(store, make.begin(KEY, *(Mail("alpha") for _ in range(3))))).task
         for n in range(10):
-            change = make.change(task, *(Mail("beta") for _ in range(n)))
-            await store.commit(change)
-            task = change.task
+            task = (await committed(store, make.change(task, *(Mail("beta") for _ in range(n))))).task
         events = await store.read_events(KEY)
         assert [event.seq for event in events] == list(range(1, task.seq + 1))
 
     @pytest.mark.parametrize("after", range(9))
     async def test_so_many_are_read_as_are_asked_for(self, store: Store, make: Maker, after: int) -> None:
-        begun = make.begin(KEY, *(Mail("alpha") for _ in range(3)))
-        await store.commit(begun)
-        task = begun.task
+        task = (await committed(store, make.begin(KEY, *(Mail("alpha") for _ in range(3))))).task
         for n in (1, 2, 3):
-            change = make.change(task, *(Mail("beta") for _ in range(n)))
-            await store.commit(change)
-            task = change.task
+            task = (await committed(store, make.change(task, *(Mail("beta") for _ in range(n))))).task
         everything = await store.read_events(KEY, after=after)
         assert [event.seq for event in everything] == list(range(after + 1, task.seq + 1))
         for limit in range(1, task.seq + 2):
             assert await store.read_events(KEY, after=after, limit=limit) == everything[:limit]
 
     async def test_they_hold_their_messages_and_extras(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         change = make.change(begun.task, Mail("beta", Tier.INTERRUPT, "now"), transition=Transition.COMPLETE)
         await store.commit(change)
         events = await store.read_events(KEY, after=1)
@@ -57,8 +48,7 @@ class TestEvents:
 
 class TestResponses:
     async def test_one_for_each_generation(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         task: Task = begun.task
         responses = []
         for n in range(1, 4):
@@ -66,9 +56,7 @@ class TestResponses:
             await store.commit(ended)
             responses.append(ended.response)
             assert await store.read_response(KEY, n + 1) is None
-            resumed = make.change(ended.task, transition=Transition.RESUME)
-            await store.commit(resumed)
-            task = resumed.task
+            task = (await committed(store, make.change(ended.task, transition=Transition.RESUME))).task
         assert [await store.read_response(KEY, n) for n in range(1, 4)] == responses
         assert await store.read_response(KEY, 0) is None
         assert await store.read_response(KEY, 4) is None
@@ -76,20 +64,17 @@ class TestResponses:
 
 class TestWaitForChange:
     async def test_what_has_happened_is_told_at_once(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY, Mail("alpha"), Mail("alpha"))
-        await store.commit(begun)
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
         for after in (0, 1):
             async with asyncio.timeout(SOON):
                 assert await store.wait_for_change(KEY, after=after, seconds=60) == 2
 
     async def test_a_commit_wakes_everyone_who_waits(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         waiting = [asyncio.create_task(store.wait_for_change(KEY, after=1, seconds=60)) for _ in range(3)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
-        change = make.change(begun.task, Mail("beta"))
-        await store.commit(change)
+        change = await committed(store, make.change(begun.task, Mail("beta")))
         async with asyncio.timeout(SOON):
             assert await asyncio.gather(*waiting) == [change.task.seq] * 3
 
@@ -107,10 +92,8 @@ class TestWaitForChange:
         assert await waiting == 1
 
     async def test_a_refused_commit_wakes_nobody(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
-        change = make.change(begun.task)
-        await store.commit(change)
+        begun = await committed(store, make.begin(KEY))
+        await store.commit(make.change(begun.task))
         waiting = asyncio.create_task(store.wait_for_change(KEY, after=2, seconds=0.05))
         await asyncio.sleep(0)
         with pytest.raises(VersionConflict):
@@ -118,8 +101,7 @@ class TestWaitForChange:
         assert await waiting == 2
 
     async def test_one_who_gave_up_is_forgotten(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         quitter = asyncio.create_task(store.wait_for_change(KEY, after=1, seconds=60))
         stayer = asyncio.create_task(store.wait_for_change(KEY, after=1, seconds=60))
         await asyncio.sleep(0)
@@ -131,8 +113,7 @@ class TestWaitForChange:
             assert await stayer == 2
 
     async def test_no_change_slips_between_two_waits(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         seen = [1]
 
         async def watch() -> None:
@@ -142,9 +123,7 @@ class TestWaitForChange:
         watching = asyncio.create_task(watch())
         task = begun.task
         for _ in range(20):
-            change = make.change(task)
-            await store.commit(change)
-            task = change.task
+            task = (await committed(store, make.change(task))).task
             await asyncio.sleep(0)
         async with asyncio.timeout(SOON):
             await watching
@@ -153,10 +132,8 @@ class TestWaitForChange:
 
 class TestWaitForResponse:
     async def test_one_that_is_there_needs_no_time(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
-        ended = make.change(begun.task, transition=Transition.COMPLETE)
-        await store.commit(ended)
+        begun = await committed(store, make.begin(KEY))
+        ended = await committed(store, make.change(begun.task, transition=Transition.COMPLETE))
         async with asyncio.timeout(SOON):
             assert await store.wait_for_response(KEY, 1, seconds=60) == ended.response
             assert await store.wait_for_response(KEY, 1, seconds=0) == ended.response
@@ -165,30 +142,24 @@ class TestWaitForResponse:
     async def test_every_end_wakes_everyone_who_waits(
         self, store: Store, make: Maker, transition: Transition
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         waiting = [asyncio.create_task(store.wait_for_response(KEY, 1, seconds=60)) for _ in range(3)]
         await asyncio.sleep(0)
-        change = make.change(begun.task, Mail("beta"))
-        await store.commit(change)
+        change = await committed(store, make.change(begun.task, Mail("beta")))
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
-        ended = make.change(change.task, transition=transition)
-        await store.commit(ended)
+        ended = await committed(store, make.change(change.task, transition=transition))
         async with asyncio.timeout(SOON):
             assert await asyncio.gather(*waiting) == [ended.response] * 3
 
     async def test_it_is_the_generations_own_however_fast_the_next_one_follows(
         self, store: Store, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         waiting = asyncio.create_task(store.wait_for_response(KEY, 1, seconds=60))
         await asyncio.sleep(0)
-        first = make.change(begun.task, note="first", transition=Transition.PAUSE)
-        await store.commit(first)
-        resumed = make.change(first.task, transition=Transition.RESUME)
-        await store.commit(resumed)
+        first = await committed(store, make.change(begun.task, note="first", transition=Transition.PAUSE))
+        resumed = await committed(store, make.change(first.task, transition=Transition.RESUME))
         second = make.change(resumed.task, note="second", transition=Transition.COMPLETE)
         await store.commit(second)
         async with asyncio.timeout(SOON):
@@ -203,16 +174,14 @@ class TestWaitForResponse:
             assert await store.wait_for_response(KEY, 7, seconds=0.01) is None
 
     async def test_one_who_gave_up_is_forgotten(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         quitter = asyncio.create_task(store.wait_for_response(KEY, 1, seconds=60))
         stayer = asyncio.create_task(store.wait_for_response(KEY, 1, seconds=60))
         await asyncio.sleep(0)
         quitter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await quitter
-        ended = make.change(begun.task, transition=Transition.COMPLETE)
-        await store.commit(ended)
+        ended = await committed(store, make.change(begun.task, transition=Transition.COMPLETE))
         async with asyncio.timeout(SOON):
             assert await stayer == ended.response
 
@@ -302,10 +271,8 @@ class TestListTasks:
         assert second.cursor is None
 
     async def test_the_current_state_is_listed(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
-        change = make.change(begun.task, Mail("beta"), history=[{}])
-        await store.commit(change)
+        begun = await committed(store, make.begin(KEY))
+        change = await committed(store, make.change(begun.task, Mail("beta"), history=[{}]))
         assert (await store.list_tasks(ANN)).tasks == [change.task]
 
     @pytest.mark.parametrize(
@@ -367,8 +334,7 @@ class TestReadyAndOverdue:
             make.begin(KEY, Mail("alpha", Tier.AGENT), Mail("alpha", Tier.SYSTEM), Mail("beta"))
         )
         await store.commit(make.begin(other, Mail("gamma", Tier.PERSON)))
-        begun = make.begin(done, Mail("alpha"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(done, Mail("alpha")))
         await store.commit(make.change(begun.task, transition=Transition.COMPLETE))
         assert set(await store.list_ready()) == {
             WakeUp(KEY, "alpha", Tier.SYSTEM),
@@ -378,8 +344,9 @@ class TestReadyAndOverdue:
         assert len(await store.list_ready()) == 3
 
     async def test_what_was_read_is_ready_no_more(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, Mail("alpha", Tier.SYSTEM), Mail("alpha", Tier.AGENT)))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(
+            store, KEY, "alpha", make, Mail("alpha", Tier.SYSTEM), Mail("alpha", Tier.AGENT)
+        )
         await store.commit(make.change(turn.task, turn=turn))
         assert await store.list_ready() == [WakeUp(KEY, "alpha", Tier.AGENT)]
         turn = await open_turn(store, KEY, "alpha", make)
@@ -400,13 +367,11 @@ class TestReadyAndOverdue:
         make = Maker(clock)
         idle, busy = TaskKey(ANN, "idle"), TaskKey(ANN, "busy")
         await store.commit(make.begin(idle))
-        begun = make.begin(busy)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(busy))
         clock.advance(10)
         moment = clock.now().isoformat()
         clock.advance(0.5)
-        change = make.change(begun.task)
-        await store.commit(change)
+        await store.commit(make.change(begun.task))
         assert [token.key for token in await store.list_ready(quiet_since=moment)] == [idle]
         assert {token.key for token in await store.list_ready(quiet_since=clock.now().isoformat())} == {idle}
         clock.advance(1)
@@ -419,8 +384,7 @@ class TestReadyAndOverdue:
         """So two sweeps of a task that nobody touches are one wake-up, and those of a task that has moved on
         are two.
         """
-        begun = make.begin(KEY, Mail("alpha"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha")))
         causes = [token.cause for _ in range(2) for token in await store.list_ready()]
         assert causes[0] == causes[1] != ""
         await store.commit(make.change(begun.task))
@@ -437,25 +401,20 @@ class TestReadyAndOverdue:
     async def test_a_task_that_has_stopped_is_not_overdue_and_may_get_a_new_deadline(
         self, store: Store, make: Maker
     ) -> None:
-        begun = make.begin(KEY, deadline=NOW - 1)
-        await store.commit(begun)
-        failed = make.change(begun.task, transition=Transition.FAIL)
-        await store.commit(failed)
+        begun = await committed(store, make.begin(KEY, deadline=NOW - 1))
+        failed = await committed(store, make.change(begun.task, transition=Transition.FAIL))
         assert await store.list_overdue(NOW) == []
         resumed = make.change(failed.task, transition=Transition.RESUME, deadline=NOW + 5)
         await store.commit(resumed)
         assert await store.list_overdue(NOW) == []
         assert await store.list_overdue(NOW + 5) == [KEY]
-        again = make.change(resumed.task, transition=Transition.COMPLETE)
-        await store.commit(again)
+        again = await committed(store, make.change(resumed.task, transition=Transition.COMPLETE))
         await store.commit(make.change(again.task, transition=Transition.RESUME, deadline=None))
         assert await store.list_overdue(NOW + 10**9) == []
 
     async def test_a_running_task_may_get_another_deadline(self, store: Store, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
-        hurried = make.change(begun.task, deadline=NOW + 5)
-        await store.commit(hurried)
+        begun = await committed(store, make.begin(KEY))
+        hurried = await committed(store, make.change(begun.task, deadline=NOW + 5))
         assert await store.list_overdue(NOW + 4) == []
         assert await store.list_overdue(NOW + 5) == [KEY]
         await store.commit(make.change(hurried.task, deadline=NOW + 50))
@@ -476,12 +435,10 @@ class TestReadyAndOverdue:
 
     async def test_active_instances_are_those_with_a_running_task(self, store: Store, make: Maker) -> None:
         assert await store.count_active_instances() == 0
-        begun = make.begin(TaskKey(ANN, "1"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(TaskKey(ANN, "1")))
         await store.commit(make.begin(TaskKey(ANN, "2")))
         assert await store.count_active_instances() == 1
-        bobs = make.begin(TaskKey(BOB, "1"))
-        await store.commit(bobs)
+        bobs = await committed(store, make.begin(TaskKey(BOB, "1")))
         assert await store.count_active_instances() == 2
         await store.commit(make.change(bobs.task, transition=Transition.PAUSE))
         assert await store.count_active_instances() == 1

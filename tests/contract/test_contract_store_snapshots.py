@@ -42,7 +42,7 @@ from mail.testing.agents import (
 )
 from mail.testing.changes import ANN, Mail, Maker
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 NOBODYS = TaskKey(ANN, "nobody's")
@@ -195,8 +195,7 @@ class TestLook:
 
     @pytest.mark.parametrize("at", [-1, 0, 3, 2**70])
     async def test_an_event_that_is_not_there_is_refused(self, store: Store, make: Maker, at: int) -> None:
-        begun = make.begin(KEY, Mail("alpha"), Mail("beta"))
-        await store.commit(begun)
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
         with pytest.raises(BadRequest, match=r"events 1 to 2; it has no event"):
             await store.read_snapshot(KEY, at)
 
@@ -205,16 +204,16 @@ class TestLook:
             await store.read_snapshot(NOBODYS, 1)
 
     async def test_mail_that_was_read_together_was_there_before(self, store: Store, make: Maker) -> None:
-        await store.commit(make.begin(KEY, *(Mail("alpha", Tier.AGENT, str(n)) for n in range(4))))
-        turn = await open_turn(store, KEY, "alpha", make)
+        turn = await first_turn(
+            store, KEY, "alpha", make, *(Mail("alpha", Tier.AGENT, str(n)) for n in range(4))
+        )
         also_read = [entry for entry in await store.read_inbox(KEY) if entry.seq in (2, 3)]
         await store.commit(make.change(turn.task, turn=replace(turn, also_read=tuple(also_read))))
         assert [entry.seq for entry in (await store.read_snapshot(KEY, 4)).mail] == [1, 2, 3, 4]
         assert [entry.seq for entry in (await store.read_snapshot(KEY, 5)).mail] == [4]
 
     async def test_it_survives_the_process(self, durable: StoreAdapter, make: Maker) -> None:
-        await durable.store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
-        turn = await open_turn(durable.store, KEY, "alpha", make)
+        turn = await first_turn(durable.store, KEY, "alpha", make, Mail("alpha"), Mail("beta"))
         await durable.store.commit(make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
         before = await durable.store.read_snapshot(KEY, 1)
         store = await durable.reopen()
@@ -352,8 +351,7 @@ class TestHistoriesOfANewTask:
     @pytest.mark.full(on="dynamodb-moto")
     @pytest.mark.parametrize("agents", [1, 2, 98, 120])
     async def test_all_are_there(self, store: Store, make: Maker, agents: int) -> None:
-        change = crowd(make, agents, [{"role": "user", "content": "hi"}])
-        await store.commit(change)
+        change = await committed(store, crowd(make, agents, [{"role": "user", "content": "hi"}]))
         for record in change.histories:
             assert await store.read_history(KEY, record.agent) == record.entries
         assert await store.read_events(KEY) == list(change.events)
@@ -363,18 +361,15 @@ class TestHistoriesOfANewTask:
             assert (await store.read_snapshot(KEY, at)).task == change.task
 
     async def test_turns_build_on_them(self, store: Store, make: Maker) -> None:
-        change = crowd(make, 110, [])
-        await store.commit(change)
+        change = await committed(store, crowd(make, 110, []))
         last = change.histories[-1].agent
-        added = make.change(change.task, Mail(last), history=[{"more": True}], agent=last)
-        await store.commit(added)
+        await store.commit(make.change(change.task, Mail(last), history=[{"more": True}], agent=last))
         turn = await open_turn(store, KEY, last, make)
         assert turn.history == [*change.histories[-1].entries, {"more": True}]
         assert await store.read_history(KEY, last, upto=1) == change.histories[-1].entries
 
     async def test_they_are_there_after_a_restart(self, durable: StoreAdapter, make: Maker) -> None:
-        change = crowd(make, 3, [])
-        await durable.store.commit(change)
+        change = await committed(durable.store, crowd(make, 3, []))
         store = await durable.reopen()
         assert [await store.read_history(KEY, record.agent) for record in change.histories] == [
             record.entries for record in change.histories
@@ -390,8 +385,7 @@ class TestHistoriesOfANewTask:
     async def test_nothing_of_a_task_that_is_there_changes(
         self, store: Store, make: Maker, agents: int
     ) -> None:
-        first = crowd(make, agents, [{"of": "the first"}])
-        await store.commit(first)
+        first = await committed(store, crowd(make, agents, [{"of": "the first"}]))
         with pytest.raises(VersionConflict):
             await store.commit(crowd(make, agents, [{"of": "the second"}]))
         for record in first.histories:
@@ -410,20 +404,19 @@ async def test_sqlite_shows_no_fork_before_it_is_complete(make: Maker, tmp_path:
     """What a cancelled or killed copy has written is deleted."""
     with SQLiteDatabase(tmp_path / "mail.db") as database:
         store = SQLiteStore(database)
-        first = make.begin(KEY, *(Mail("alpha") for _ in range(4)))
-        await store.commit(first)
-        task = first.task
+        task = (await committed(store, make.begin(KEY, *(Mail("alpha") for _ in range(4))))).task
         for n in range(4):
             change = make.change(
                 task, Mail("alpha"), history=[{"n": n, "text": "x" * 300_000}], agent="alpha"
             )
             await store.commit(change)
             task = change.task
-        size = await store.measure_histories(KEY, {"alpha": 3})
-        assert 900_000 < size < 901_000
+        assert 1_200_000 < task.history_bytes < 1_201_000
         snapshot = replace(await store.read_snapshot(KEY, task.seq), mail=[])
         swarm = build_swarm({"alpha": answer})
-        made = fork(snapshot, Inheritance(KEY, {"alpha": 3}, size), swarm, PERSON, "second", make.clock)
+        made = fork(
+            snapshot, Inheritance(KEY, {"alpha": 3}, task.history_bytes), swarm, PERSON, "second", make.clock
+        )
 
         def rows() -> list[int]:
             return [database.execute(f"SELECT count(*) FROM {table}")[0][0] for table in ("tasks", "commits")]

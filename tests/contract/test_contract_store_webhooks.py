@@ -14,7 +14,7 @@ from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import RETRY_SECONDS, Reply, Webhook, WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 EVERY = Webhook(url="https://example.com/hook?key=ü", secret_ref="${WEBHOOK_SECRET_A}", events=())
@@ -37,16 +37,14 @@ def delivered(make: Maker, hold: WebhookClaim, *seqs: int) -> TaskChange:
 
 
 async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, make: Maker) -> None:
-    begun = begin(make)
-    await store.commit(begun)
+    begun = await committed(store, begin(make))
     assert (await store.load(KEY)) == begun.task
     assert {token.mailbox for token in await store.list_ready()} == {"alpha", MAILBOX}
     hold = await claim(store, make)
     assert (hold.task, hold.mailbox) == (begun.task, MAILBOX)
     assert await store.claim(KEY, MAILBOX, make.lease(), now=NOW) == Busy()
     assert set(await store.read_leases(KEY, now=NOW)) == {MAILBOX}
-    change = delivered(make, hold, 1)
-    await store.commit(change)
+    change = await committed(store, delivered(make, hold, 1))
     assert await store.read_leases(KEY, now=NOW) == {}
     assert {token.mailbox for token in await store.list_ready()} == {"alpha"}
     events = await store.read_events(KEY, after=1)
@@ -57,10 +55,8 @@ async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, mak
 
 
 async def test_it_is_ready_when_the_task_has_stopped(store: Store, make: Maker) -> None:
-    begun = begin(make)
-    await store.commit(begun)
-    stopped = make.change(begun.task, transition=Transition.COMPLETE)
-    await store.commit(stopped)
+    begun = await committed(store, begin(make))
+    await store.commit(make.change(begun.task, transition=Transition.COMPLETE))
     assert {token.mailbox for token in await store.list_ready()} == {MAILBOX, OF_ENDS}
     hold = await claim(store, make)
     last = hold.task.webhooks[EVERY.id].upto
@@ -82,13 +78,11 @@ async def test_a_lease_that_is_released_or_expired_is_free(store: Store, make: M
 
 
 async def test_others_commit_meanwhile(store: Store, make: Maker) -> None:
-    begun = begin(make)
-    await store.commit(begun)
+    await store.commit(begin(make))
     hold = await claim(store, make)
     turn = await open_turn(store, KEY, "alpha", make)
     assert turn.running_turns == 0
-    other = make.change(turn.task, turn=turn)
-    await store.commit(other)
+    other = await committed(store, make.change(turn.task, turn=turn))
     with pytest.raises(VersionConflict):
         await store.commit(delivered(make, hold, 1))
     change = settle(other.task, SWARM, hold, Batch((1,), 200), RETRY_SECONDS, make.clock)
@@ -112,10 +106,8 @@ async def test_there_is_nothing_to_claim_of_no_task(store: Store, make: Maker) -
 
 
 async def test_there_is_nothing_to_claim_where_nothing_waits(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY)
-    await store.commit(begun)
-    stopped = make.change(begun.task, transition=Transition.COMPLETE)
-    await store.commit(stopped)
+    begun = await committed(store, make.begin(KEY))
+    stopped = await committed(store, make.change(begun.task, transition=Transition.COMPLETE))
     assert await store.claim(KEY, MAILBOX, make.lease(), now=NOW) == Idle(stopped.task)
 
 
@@ -158,8 +150,7 @@ async def test_a_caller_has_so_many_at_most(records: ServerDocuments) -> None:
 
 async def test_webhooks_survive_reopening(durable: StoreAdapter, make: Maker) -> None:
     await durable.records.set_webhook("user:a@s", FIRST, limit=8)
-    begun = begin(make)
-    await durable.store.commit(begun)
+    begun = await committed(durable.store, begin(make))
     await durable.reopen()
     assert await durable.records.webhooks("user:a@s") == [FIRST]
     assert await durable.store.load(KEY) == begun.task

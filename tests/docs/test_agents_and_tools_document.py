@@ -11,7 +11,7 @@ from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
 from mail.core.task.swarm import AgentCore
 from mail.errors import AgentUnavailable
 from mail.testing.agents import Call, build_swarm, call, scripted
-from mail.testing.rig import Rig
+from mail.testing.rig import ask_once
 
 DOCUMENT = DOCS / "agents-and-tools.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -62,8 +62,9 @@ async def test_what_an_agent_is_told(mistake: Call, told: str) -> None:
         scripted(policy), comm_targets=["worker"], enable_entrypoint=True, can_complete_tasks=True
     )
     idle = AgentCore(scripted(lambda view: []))
-    async with Rig(build_swarm({"supervisor": supervisor, "worker": idle, "stranger": idle})) as rig:
-        outcome = await rig.ask("Go on")
+    outcome = await ask_once(
+        build_swarm({"supervisor": supervisor, "worker": idle, "stranger": idle}), "Go on"
+    )
     assert outcome.answer == "done"
     assert heard[1] == told
 
@@ -76,8 +77,7 @@ async def test_what_is_told_of_an_exception(error: Exception, told: str) -> None
         raise error
 
     agent = AgentCore(fail, enable_entrypoint=True, can_complete_tasks=True)  # type: ignore[arg-type]
-    async with Rig(build_swarm({"supervisor": agent})) as rig:
-        outcome = await rig.ask("Go on")
+    outcome = await ask_once(build_swarm({"supervisor": agent}), "Go on")
     assert outcome.subject == "::task_error::"
     assert told in outcome.answer
     assert "sk-secret" not in outcome.answer

@@ -14,13 +14,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 from support.engines.aws import has_ministack
 from support.processes import forkserver
+from support.processes.document_samples import read_blocks
 from support.processes.local_aws import LocalAwsProcess
 from support.processes.server import TIMEOUT, ServerProcess, environment
 from support.services.llm_stub import LLMStub, call, reply
@@ -35,8 +35,6 @@ DOCUMENTS = [
     *sorted((ROOT / "docs" / "learn").glob("*.md")),
 ]
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SAVE_AS = re.compile(r"[Ss]ave this as\s+`([\w.]+)`:\s*\Z")
 _VARIES = [
     (re.compile(r"\d+\.\d ms"), "… ms"),
     (re.compile(r"127\.0\.0\.1:\d+"), "…"),
@@ -75,24 +73,6 @@ MODELS: dict[str, list[Turn]] = {
 
 BEFORE = {"7-deploy.md": ["mail init my-swarm --no-model", "cd my-swarm"]}
 """What a document takes from the one before it."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block, the text since the last one, and the file that it becomes, if it is said to."""
-
-    language: str
-    text: str
-    before: str
-    file: str | None
-
-
-def read_blocks(document: Path) -> Iterator[Block]:
-    text, end = document.read_text(encoding="utf-8"), 0
-    for found in _BLOCK.finditer(text):
-        before, end = text[end : found.start()], found.end()
-        name = _SAVE_AS.search(before)
-        yield Block(found[1], found[2], before, name[1] if name else None)
 
 
 def read_commands(block: str) -> list[str]:

@@ -43,6 +43,14 @@ CAUSES = {
 }
 
 
+def test_the_sample_of_caching(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
+    stub.script(reply(call("task_complete", finish_message="Agents that send each other mail.")))
+    (_, sample), (_, printed) = blocks(DOCS / "caching.md", "python", "output")
+    exec(compile(sample, "caching.md", "exec"), {"__name__": "document"})
+    assert capsys.readouterr().out == printed
+    assert json.dumps(stub.requests[0].body).count("cache_control") == 2
+
+
 async def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
     stub.script(reply(call("task_complete", finish_message="Agents that send each other mail.")))
     namespace: dict[str, object] = {"__name__": "document"}

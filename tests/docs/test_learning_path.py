@@ -20,8 +20,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from support.processes.document_samples import ROOT, Block, read_blocks
 from support.services.llm_stub import LLMStub
-from test_documented_commands import MODELS, ROOT, Block, expect, read_blocks, read_commands
+from test_documented_commands import MODELS, expect, read_commands
 
 pytestmark = pytest.mark.soak
 

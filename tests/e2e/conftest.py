@@ -1,10 +1,9 @@
 """What the end-to-end tests share: a swarm, beside the server, that a test can hold up and let go on."""
 
-import json
-import textwrap
 from pathlib import Path
 
 import pytest
+from support.processes.projects import entry, supervisor, write_project
 
 SLOW_AGENTS = '''
 """A supervisor that asks a worker, and a worker that waits until there is a file named `go`."""
@@ -37,26 +36,14 @@ async def work(view):
 supervisor, worker = rule_based(supervise), rule_based(work)
 '''
 
-SLOW_SWARM = {
-    "name": "slow",
-    "version": "1.0.0",
-    "entrypoint": "supervisor",
-    "agents": [
-        {
-            "name": "supervisor",
-            "factory": "python::slow_agents:supervisor",
-            "comm_targets": ["worker"],
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        },
-        {"name": "worker", "factory": "python::slow_agents:worker", "comm_targets": ["supervisor"]},
-    ],
-}
+SLOW_SWARM = entry(
+    "slow",
+    supervisor("supervisor", "slow_agents:supervisor", comm_targets=["worker"]),
+    {"name": "worker", "factory": "python::slow_agents:worker", "comm_targets": ["supervisor"]},
+)
 
 
 @pytest.fixture
 def slow_folder(tmp_path: Path) -> Path:
     """A folder with a swarm `slow`, whose worker begins each turn with a line in `turns.txt` and waits for `go`."""
-    (tmp_path / "slow_agents.py").write_text(textwrap.dedent(SLOW_AGENTS), encoding="utf-8")
-    (tmp_path / "swarms.json").write_text(json.dumps([SLOW_SWARM]), encoding="utf-8")
-    return tmp_path
+    return write_project(tmp_path, SLOW_SWARM, slow_agents=SLOW_AGENTS)

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from support.engines.postgres import borrow_database, has_postgres, return_database
 from support.plugins.tiers import sized
+from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, eventually
 
 from mail.core.engine.attempts import ENDED
@@ -23,40 +24,19 @@ AGENTS = '''
 """An agent that answers after the time in its message, or ends its process."""
 
 import asyncio
-import json
 import os
 
-from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.factories.rules import complete, rule_based
 
 
-def make(**_wiring):
-    async def agent(history, tool_choice):
-        body = history[-1]["content"].partition("<body>")[2].partition("</body>")[0]
-        if body == "poison":
-            os._exit(1)
-        await asyncio.sleep(float(body))
-        arguments = {"finish_message": body}
-        function = {"name": "task_complete", "arguments": json.dumps(arguments)}
-        call = {"id": "1", "type": "function", "function": function}
-        said = {"role": "assistant", "content": None, "tool_calls": [call]}
-        return None, [AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)]
-
-    return agent
+@rule_based
+async def make(view):
+    body = view.mail.body
+    if body == "poison":
+        os._exit(1)
+    await asyncio.sleep(float(body))
+    return [complete(body)]
 '''
-
-SWARM = {
-    "name": "deadly",
-    "version": "1.0.0",
-    "entrypoint": "agent",
-    "agents": [
-        {
-            "name": "agent",
-            "factory": "python::deadly:make",
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-}
 
 SETTINGS = """
 [server.limits]
@@ -68,8 +48,8 @@ running_tasks = 10000
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
-    (tmp_path / "deadly.py").write_text(AGENTS, encoding="utf-8")
-    (tmp_path / "swarms.json").write_text(json.dumps([SWARM]), encoding="utf-8")
+    swarm = entry("deadly", supervisor("agent", "deadly:make"))
+    write_project(tmp_path, swarm, deadly=AGENTS)
     (tmp_path / "mail.toml").write_text(SETTINGS, encoding="utf-8")
     env = {"PYTHONUNBUFFERED": "1"}
     url = borrow_database() if request.param == "postgres" else ""

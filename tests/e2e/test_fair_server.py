@@ -1,9 +1,8 @@
 """One caller's long turns don't delay another's, on a server as people run it."""
 
-import json
-import textwrap
 from pathlib import Path
 
+from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, eventually
 
 LONG_TASKS = 100
@@ -11,20 +10,13 @@ LONG_TASKS = 100
 
 MODULE = """
 import pathlib, time
-from mail import action
-from mail.core.tools import AgentToolCall
+from mail.factories.rules import call, complete, rule_based
 
-def call(name, **arguments):
-    made = {"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}
-    said = {"role": "assistant", "tool_calls": [made]}
-    return None, [AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="1", completion=said)]
-
-def factory(**settings):
-    async def step(history, choice):
-        if len(history) == 1:
-            return call("work", long="long" in history[0]["content"])
-        return call("task_complete", finish_message="done")
-    return step
+@rule_based
+def factory(view):
+    if view.results:
+        return [complete()]
+    return [call("work", long="long" in view.mail.body)]
 
 def work(arguments):
     if arguments["long"]:
@@ -35,33 +27,21 @@ def work(arguments):
     return "worked"
 """
 
-SWARM = {
-    "name": "example-no-proxy",
-    "version": "1",
-    "entrypoint": "worker",
-    "agents": [
-        {
-            "name": "worker",
-            "factory": "python::slow_swarm:factory",
-            "actions": ["work"],
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-            "tool_format": "completions",
-        }
-    ],
-    "actions": [
+SWARM = entry(
+    "example-no-proxy",
+    supervisor("worker", "slow_swarm:factory", actions=["work"], tool_format="completions"),
+    actions=[
         {
             "name": "work",
             "function": "python::slow_swarm:work",
             "parameters": {"type": "object", "properties": {"long": {"type": "boolean"}}},
         }
     ],
-}
+)
 
 
 def test_plain_functions_that_block_for_one_caller_leave_threads_and_turns_to_another(tmp_path: Path) -> None:
-    (tmp_path / "slow_swarm.py").write_text(textwrap.dedent(MODULE))
-    (tmp_path / "swarms.json").write_text(json.dumps([SWARM]))
+    write_project(tmp_path, SWARM, slow_swarm=MODULE)
     begun, release = tmp_path / "begun", tmp_path / "release"
     with (
         ServerProcess(tmp_path, env={"PYTHONPATH": str(tmp_path)}) as server,

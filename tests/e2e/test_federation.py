@@ -142,17 +142,6 @@ def test_a_swarm_that_cannot_be_answered_is_told_at_once(pair: Federation) -> No
     assert expected in alpha.errors
 
 
-def test_they_help_each_other(pair: Federation) -> None:
-    for name in pair.servers:
-        answer = pair.servers[name].ask(QUESTION, task_id=f"from-{name}")
-        assert "12*(3+4) = 84." in answer
-        assert "The weather in Tokyo today" in answer
-        (other,) = pair.servers.keys() - {name}
-        record = pair.task(name, f"from-{name}")
-        assert record["remote_swarms"] == [other]
-        assert record["task_contributors"][1] == f"swarm:{name}@{other}"
-
-
 def test_the_record_of_many_tasks_is_in_order(pair: Federation) -> None:
     """Mail stands where it was sent: before its answer, and word of the end before the end."""
     alpha = pair.servers["swarm-alpha"]
@@ -178,21 +167,6 @@ def test_the_record_of_many_tasks_is_in_order(pair: Federation) -> None:
             lines = list(stream.iter_lines())
         streamed = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
         assert streamed == kinds
-
-
-def test_a_person_asks_an_agent_elsewhere(pair: Federation) -> None:
-    with pair.client("swarm-alpha") as client:
-        body = {"user_token": "", "body": "2+3", "targets": ["math@swarm-beta"]}
-        response = client.post("/interswarm/message", json=body)
-        assert response.status_code == 200, response.text
-        message = response.json()["response"]
-        assert message["message"]["body"] == "2+3 = 5."
-        assert message["message"]["sender"] == {"address_type": "agent", "address": "math@swarm-beta"}
-        with client.stream("POST", "/interswarm/message", json={**body, "stream": True}) as stream:
-            lines = list(stream.iter_lines())
-    assert "event: interswarm_message_received" in lines
-    assert lines[-3] == "event: task_complete"
-    assert "2+3 = 5." in lines[-2]
 
 
 def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:

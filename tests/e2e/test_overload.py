@@ -9,7 +9,6 @@ import json
 import resource
 import subprocess
 import sys
-import textwrap
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess, run_mail
 
 pytestmark = [
@@ -39,57 +39,30 @@ MANY = 200
 LOAD_SECONDS = 20.0
 
 MODULE = """
-import json
-from mail import action
-from mail.core.tools import AgentToolCall
+from mail.factories.rules import call, complete, rule_based
 
-def factory(**settings):
-    async def step(history, choice):
-        turns = sum("tool_calls" in entry for entry in history)
-        if "large" not in str(history[0]["content"]) or turns >= 42:
-            return call("task_complete", {"finish_message": "done"})
-        return call(*(("note", {"text": "x" * 100}) for _ in range(400)))
-    return step
-
-def call(*calls):
-    if isinstance(calls[0], str):
-        calls = [calls]
-    made = [
-        {"id": str(n), "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
-        for n, (name, given) in enumerate(calls)
-    ]
-    said = {"role": "assistant", "tool_calls": made}
-    return None, [
-        AgentToolCall(tool_name=name, tool_args=given, tool_call_id=str(n), completion=said)
-        for n, (name, given) in enumerate(calls)
-    ]
+@rule_based
+def factory(view):
+    turns = sum("tool_calls" in entry for entry in view.history)
+    if "large" not in str(view.history[0]["content"]) or turns >= 42:
+        return [complete()]
+    return [call("note", text="x" * 100)] * 400
 
 async def note(arguments):
     return arguments["text"]
 """
 
-SWARM = {
-    "name": "example-no-proxy",
-    "version": "1",
-    "entrypoint": "worker",
-    "agents": [
-        {
-            "name": "worker",
-            "factory": "python::busy_swarm:factory",
-            "actions": ["note"],
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-            "tool_format": "completions",
-        }
-    ],
-    "actions": [
+SWARM = entry(
+    "example-no-proxy",
+    supervisor("worker", "busy_swarm:factory", actions=["note"], tool_format="completions"),
+    actions=[
         {
             "name": "note",
             "function": "python::busy_swarm:note",
             "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
         }
     ],
-}
+)
 
 PROBE = """
 import json, sys, time, http.client
@@ -191,8 +164,7 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("overload")
-    (folder / "busy_swarm.py").write_text(textwrap.dedent(MODULE))
-    (folder / "swarms.json").write_text(json.dumps([SWARM]))
+    write_project(folder, SWARM, busy_swarm=MODULE)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     with ServerProcess(folder, env={"PYTHONPATH": str(folder)}) as process, process.client("user") as user:

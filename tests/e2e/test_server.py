@@ -10,7 +10,6 @@ from typing import Any
 import httpx2
 import pytest
 from support.processes.server import ServerProcess, environment, eventually, run_mail
-from support.processes.timelines import TWO_AGENTS_AND_AN_ACTION
 
 
 def has_text(file: Path) -> bool:
@@ -48,26 +47,6 @@ def test_every_run_listens_on_loopback_unless_told_otherwise(tmp_path: Path) -> 
     services = {"AUTH_ENDPOINT": "http://127.0.0.1:9/login", "TOKEN_INFO_ENDPOINT": "http://127.0.0.1:9/info"}
     with ServerProcess(tmp_path, env=services) as server:
         assert server.url.startswith("http://localhost:"), "the documented default, for others"
-
-
-def test_streams_what_wire_says(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server, server.client() as client:
-        request = {"body": "weather in Tokyo", "stream": True}
-        with client.stream("POST", "/message", json=request) as response:
-            lines = list(response.iter_lines())
-    kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-    assert kinds == TWO_AGENTS_AND_AN_ACTION
-    ids = [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
-    assert ids == list(range(1, len(kinds) + 1))
-
-
-def test_breakpoint_pauses_and_resumes(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
-        paused = json.loads(server.ask("ask a human: may I?", task_id="t"))
-        assert [call["name"] for call in paused] == ["ask_human"]
-        result = {"breakpoint_tool_call_result": json.dumps({"content": "you may"})}
-        answer = server.ask("", task_id="t", resume_from="breakpoint_tool_call", kwargs=result)
-        assert answer == "you may"
 
 
 def test_what_was_accepted_survives_kill_minus_9(slow_folder: Path) -> None:
@@ -258,14 +237,6 @@ def test_wrong_configuration_is_told(tmp_path: Path, flags: list[str], named: st
     code, told = refused(tmp_path, "--port", "0", *flags)
     assert code == 2
     assert named in told
-
-
-@pytest.mark.parametrize("given", ["AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT"])
-def test_half_an_authentication_service_is_told(tmp_path: Path, given: str) -> None:
-    code, told = refused(tmp_path, env={given: "http://localhost/auth"})
-    assert code == 2
-    assert "AUTH_ENDPOINT" in told
-    assert "TOKEN_INFO_ENDPOINT" in told
 
 
 def test_unknown_log_level_is_told(tmp_path: Path) -> None:

@@ -197,18 +197,6 @@ def test_a_server_that_stops_leaves_its_turns_to_the_others(slow_folder: Path, s
     eventually(lambda: two.task("t")["completed"], "the task is finished")
 
 
-def test_one_server_alone_goes_on_after_kill_9(slow_folder: Path, start: Start) -> None:
-    one = start()
-    begin(one, "t")
-    turns = slow_folder / "turns.txt"
-    eventually(turns.exists, "the worker is in the middle of its turn")
-    one.kill()
-    (slow_folder / "go").touch()
-    one.start()
-    eventually(lambda: one.task("t")["completed"], "the restarted server finishes the task by itself")
-    assert turns.read_text().splitlines() == ["turn", "turn"]
-
-
 def test_many_tasks_on_three_servers_of_which_two_are_killed(slow_folder: Path, start: Start) -> None:
     """No task is lost, and none is answered twice."""
     servers = [start() for _ in range(3)]

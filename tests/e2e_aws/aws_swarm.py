@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from support.engines.aws import ROOT
+from support.processes.projects import entry, supervisor, write_project
 
 from mail.swarms_json.load import PACKAGED_SOURCE
 
@@ -78,10 +79,7 @@ def make_project(folder: Path, swarm: dict[str, Any], modules: dict[str, str]) -
     template = folder / "template.yaml"
     template.write_text((ROOT / "template.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     code = folder / "swarm"
-    code.mkdir()
-    for name, source in modules.items():
-        (code / f"{name}.py").write_text(source, encoding="utf-8")
-    (code / "swarms.json").write_text(json.dumps([swarm]), encoding="utf-8")
+    write_project(code, swarm, **modules)
     (code / "mail.toml").write_text(CONFIG.format(name=json.dumps(swarm["name"])), encoding="utf-8")
     return template
 
@@ -114,22 +112,11 @@ class TalkativeSwarm:
 
     def __init__(self, folder: Path, *, workers: int, turn_seconds: float) -> None:
         names = [f"worker{n}" for n in range(workers)]
-        supervisor = {
-            "name": "supervisor",
-            "factory": "python::talkative:supervisor",
-            "comm_targets": names,
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
+        chief = supervisor("supervisor", "talkative:supervisor", comm_targets=names)
         members = [
             {"name": name, "factory": "python::talkative:worker", "comm_targets": ["supervisor"]}
             for name in names
         ]
-        swarm = {
-            "name": "talkative",
-            "version": "1.0.0",
-            "entrypoint": "supervisor",
-            "agents": [supervisor, *members],
-        }
+        swarm = entry("talkative", chief, *members)
         self.template = make_project(folder, swarm, {"talkative": TALKATIVE})
         self.environment = {"TEST_TURN_SECONDS": str(turn_seconds)}

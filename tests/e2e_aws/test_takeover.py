@@ -13,6 +13,7 @@ from aws_client import Crowd, answer
 from aws_swarm import make_project
 from support.plugins.tiers import sized
 from support.processes.local_aws import needs_ministack
+from support.processes.projects import entry, supervisor
 
 from mail.core.engine.attempts import ENDED
 from mail.local_aws.system import LocalAws
@@ -30,50 +31,29 @@ DEADLY = f'''
 """An agent whose first turn of each task kills its function."""
 
 import asyncio
-import json
 import os
 import re
 import time
 
-from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.factories.rules import complete, rule_based
 
 
-def make(**_wiring):
-    async def agent(history, tool_choice):
-        name, seconds, signal = re.search(
-            r"<body>(.*): ([0-9.]+) ([0-9]+)</body>", history[-1]["content"]
-        ).groups()
-        record = os.environ["{RECORD_VARIABLE}"] + name
-        if not os.path.exists(record):
-            await asyncio.sleep(float(seconds))
-            with open(record, "w") as died:
-                died.write(repr(time.time()))
-            os.kill(os.getpid(), int(signal))
-        with open(record, "a") as begun:
-            begun.write(" " + repr(time.time()))
-        await asyncio.sleep(5)  # a watcher looks a few times meanwhile
-        arguments = {{"finish_message": "alive"}}
-        function = {{"name": "task_complete", "arguments": json.dumps(arguments)}}
-        call = {{"id": "1", "type": "function", "function": function}}
-        said = {{"role": "assistant", "content": None, "tool_calls": [call]}}
-        return None, [AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)]
-
-    return agent
+@rule_based
+async def make(view):
+    name, seconds, signal = re.search(r"(.*): ([0-9.]+) ([0-9]+)", view.mail.body).groups()
+    record = os.environ["{RECORD_VARIABLE}"] + name
+    if not os.path.exists(record):
+        await asyncio.sleep(float(seconds))
+        with open(record, "w") as died:
+            died.write(repr(time.time()))
+        os.kill(os.getpid(), int(signal))
+    with open(record, "a") as begun:
+        begun.write(" " + repr(time.time()))
+    await asyncio.sleep(5)  # a watcher looks a few times meanwhile
+    return [complete("alive")]
 '''
 
-SWARM = {
-    "name": "deadly",
-    "version": "1.0.0",
-    "entrypoint": "agent",
-    "agents": [
-        {
-            "name": "agent",
-            "factory": "python::deadly:make",
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-}
+SWARM = entry("deadly", supervisor("agent", "deadly:make"))
 
 pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(700)]
 

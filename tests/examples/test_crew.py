@@ -27,7 +27,7 @@ from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm, load_swarm
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing.agents import tool_results
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 pytestmark = pytest.mark.fast
 
@@ -97,8 +97,7 @@ async def test_only_lines_with_an_id_assign_work_and_only_typed_mail_is_in_the_t
 
 
 async def test_the_successor_gets_the_checkpoint(crew: SwarmCore) -> None:
-    async with Rig(crew) as rig:
-        outcome = await rig.ask("b-1: a large one")
+    outcome = await ask_once(crew, "b-1: a large one")
     (first,) = [m.message for m in outcome.sent_to("worker-1") if isinstance(m.message, MAILRequest)]
     (second,) = [m.message for m in outcome.sent_to("worker-2") if isinstance(m.message, MAILRequest)]
     assert "Resume: true" not in first.body
@@ -204,8 +203,7 @@ async def test_words_that_are_no_work_leave_the_question_to_the_worker(crew: Swa
 
 
 async def test_no_beads(crew: SwarmCore) -> None:
-    async with Rig(crew) as rig:
-        outcome = await rig.ask("hello")
+    outcome = await ask_once(crew, "hello")
     assert outcome.answer.startswith("Give me one bead per line")
 
 

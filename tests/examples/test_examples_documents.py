@@ -2,7 +2,6 @@
 commands.
 """
 
-import ast
 import inspect
 import re
 import shlex
@@ -12,26 +11,14 @@ from typing import Any
 
 import pytest
 from support.processes import forkserver
+from support.processes.document_samples import DOCS, ROOT, blocks, run
 from support.processes.server import environment
 
 from mail.api.agents import EXAMPLES
 from mail.core.task.task import TaskKey
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES_MD = ROOT / "docs" / "examples.md"
-MANUAL_MD = ROOT / "docs" / "manual-mode.md"
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:
-    found = _BLOCK.findall(document.read_text(encoding="utf-8"))
-    return [(language, text) for language, text in found if language in languages]
-
-
-async def run(code: str, namespace: dict[str, Any]) -> None:
-    result = eval(compile(code, "document", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
-    if inspect.isawaitable(result):
-        await result
+EXAMPLES_MD = DOCS / "examples.md"
+MANUAL_MD = DOCS / "manual-mode.md"
 
 
 async def test_pieces_of_the_examples(capsys: pytest.CaptureFixture[str]) -> None:

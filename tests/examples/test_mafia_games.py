@@ -16,7 +16,7 @@ from mail.examples.mafia.evidence import Evidence, read_hearings
 from mail.examples.mafia.game import GAME_MASTER, Agent, Game, GamePhase, Said
 from mail.examples.mafia.phrases import KILLS, NOMINATES, PROTECTS, VOTES
 from mail.examples.mafia.roles import MAFIA, Team
-from mail.factories.models import close_clients
+from mail.factories.ports import close_clients
 
 SEEDS = range(sized(fast=4, full=4, soak=8))
 SIZES = (4, 5, 7, 9)

@@ -4,7 +4,6 @@ Methods that the guide shows replace those of `Game`; language models are played
 not run here is in `ELSEWHERE`, with the reason. `tests/api/test_documented_samples.py` has the guide's other samples.
 """
 
-import ast
 import asyncio
 import dataclasses
 import inspect
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from mafia_models import models
 from pydantic import BaseModel, Field
+from support.processes.document_samples import run
 from support.seeds import Block, blocks
 
 import mail
@@ -31,7 +31,7 @@ from mail.examples.mafia.personas import PERSONAS
 from mail.examples.mafia.prompts import create_agent_system_prompt, create_narrator_system_prompt
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, calculate_roles
 from mail.factories import base_agent_factory
-from mail.factories.models import close_clients
+from mail.factories.ports import close_clients
 
 GUIDE = "docs/manual-mail-game-guide.md"
 OTHER_GAME = "of the second game of the guide; test_documented_samples runs it"
@@ -127,8 +127,7 @@ def test_the_files() -> None:
 @pytest.mark.parametrize("number", [1, 2])
 async def test_modes(number: int) -> None:
     swarm = build_agent_swarm([build_narrator_template(Game(), [])]).instantiate({})
-    code = compile(block(number).code, "guide", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    running = asyncio.ensure_future(eval(code, {"swarm": swarm}))
+    running = asyncio.ensure_future(run(block(number).code, {"swarm": swarm}))
     await asyncio.sleep(0)
     assert swarm._runtime.mode == ("continuous" if number == 1 else "manual")
     await swarm.shutdown()
@@ -279,8 +278,7 @@ async def test_tips_for_steps(number: int) -> None:
     filled = block(number).code.replace("...", "task_id=self.task_id, target='Narrator'")
     filled = filled.replace(",,", ",")
     namespace: dict[str, Any] = {"self": game}
-    code = compile(filled, "guide", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    await eval(code, namespace)
+    await run(filled, namespace)
     events = await game.swarm._runtime.read_events(game.task_id)
     assert [event.event for event in events].count("new_message") >= 2
     await game.shutdown()

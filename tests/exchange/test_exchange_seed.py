@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from support.processes.document_samples import run
 from support.seeds import _read, text_of
 
 import mail.exchange
@@ -46,12 +47,6 @@ ALICE, BOB = uuid4(), uuid4()
 
 def code(number: int) -> str:
     return SAMPLES[number].replace(*IMPORT)
-
-
-async def run(text: str, space: dict[str, Any]) -> None:
-    compiled = compile(text, "seed 003", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if inspect.isawaitable(result := eval(compiled, space)):
-        await result
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from support.services.llm_stub import LLMStub
 
 from mail.factories import LiteLLMAgentFunction
-from mail.factories.models import close_clients
+from mail.factories.ports import close_clients
 from mail.factories.retry import RetryPolicy
 
 

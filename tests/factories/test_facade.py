@@ -16,7 +16,7 @@ from support.services.ollama_stub import ollama
 from mail import Agent, LiveEvent, Swarm, action
 from mail.core.task.events import EventKind
 from mail.errors import BadRequest, ConfigurationError, TaskFailed
-from mail.factories.providers import find_missing_key
+from mail.factories.litellm_port import LiteLLM
 
 MODEL = "openai/gpt-5-mini"
 ROOT = Path(__file__).parents[2]
@@ -235,6 +235,7 @@ def test_a_key_may_be_somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delitem(sys.modules, "litellm", raising=False)
     for name in [name for name in os.environ if name.startswith("OPENAI_")]:
         monkeypatch.delenv(name)
+    find_missing_key = LiteLLM().find_missing_key
     assert find_missing_key(MODEL) is not None
     assert find_missing_key("ollama/llama3") is None
     (tmp_path / ".env").touch()

@@ -276,14 +276,11 @@ def event(kind: str, index: int = 0, **data: Any) -> SimpleNamespace:
     return SimpleNamespace(**fields, model_dump=lambda **_options: fields)
 
 
-LITELLM = SimpleNamespace(Usage=dict)
-
-
 def read_stream(*events: Any, **final: Any) -> list[dict[str, Any]]:
     reader = ResponsesReader(AnswerReader(model_call("")))
     for each in events:
         reader.take(each, ignore)
-    return reader.reply(LITELLM, {"status": "completed", "output": [], **final}, ignore).entries
+    return reader.reply({"status": "completed", "output": [], **final}).entries
 
 
 REASONING = {"id": "rs_1", "type": "reasoning", "summary": []}

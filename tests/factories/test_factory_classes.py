@@ -418,7 +418,7 @@ def test_without_litellm_agents_say_what_to_install() -> None:
         "sys.modules['litellm'] = None\n"
         "from mail.factories import LiteLLMAgentFunction, preload\n"
         "preload()\n"
-        "agent = LiteLLMAgentFunction(name='s', comm_targets=[], llm='openai/gpt-5-mini')\n"
+        "agent = LiteLLMAgentFunction(name='s', comm_targets=[], llm='gemini/gemini-2.5-pro')\n"
         "try: asyncio.run(agent([]))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
@@ -437,7 +437,7 @@ def test_one_process_may_have_several_event_loops(stub: LLMStub) -> None:
 
 
 async def _ask(dialect: Dialect) -> None:
-    from mail.factories.models import close_clients
+    from mail.factories.ports import close_clients
 
     await supervisor(dialect)([prompt()])
     await close_clients()

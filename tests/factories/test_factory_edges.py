@@ -14,6 +14,7 @@ from mail.factories.answer import AnswerReader
 from mail.factories.base import ignore
 from mail.factories.chat import call_chat
 from mail.factories.items import MAX_DEPTH, UnstorableArguments, parse_arguments
+from mail.factories.litellm_parts import is_finished
 from mail.factories.responses import ResponsesReader
 from mail.testing.rig import Rig
 
@@ -39,13 +40,9 @@ class TestSilence:
         assert "every turn must call at least one tool" in json.dumps(stub.requests[1].body)
 
     async def test_a_chat_without_choices(self) -> None:
-        async def acompletion(**_arguments: Any) -> Any:
-            return SimpleNamespace(choices=[])
-
         request = supervisor(CHAT[0]).request([prompt()])
-        silent = await call_chat(
-            SimpleNamespace(acompletion=acompletion), request, None, ignore, AnswerReader(model_call(""))
-        )
+        response = SimpleNamespace(choices=[])
+        silent = await call_chat(response, request, ignore, AnswerReader(model_call("")), is_finished)
         assert (silent.entries, silent.finish) == ([], "stop")
 
 

@@ -52,6 +52,7 @@ async def test_claude_gets_its_blocks_word_for_word(stub: LLMStub, dialect: Dial
     _, said, told = stub.requests[1].body["messages"]
     (message,) = calls[0].turns
     assert said["content"] == message["content"]
+    assert stub.requests[1].body["system"][0].pop("cache_control")
     assert [block["type"] for block in told["content"]] == ["tool_result", "tool_result", "text"]
     assert stub.requests[1].body["system"] == [{"type": "text", "text": "You are the supervisor."}]
 

@@ -50,8 +50,10 @@ from mail.errors import (
     TaskFailed,
 )
 from mail.factories import LiteLLMAgentFunction
-from mail.factories.failures import classify, retry_after
-from mail.factories.models import ModelRequest, load_litellm, traits_of
+from mail.factories.failures import retry_after
+from mail.factories.litellm_parts import load_litellm
+from mail.factories.litellm_port import LiteLLM
+from mail.factories.models import ModelRequest, traits_of
 from mail.factories.retry import ATTEMPTS, Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.testing.rig import Rig
 
@@ -141,7 +143,7 @@ def test_a_header_of_the_causing_response_counts(stub: LLMStub) -> None:
     response = httpx.Response(429, headers={"Retry-After": "7"}, request=httpx.Request("POST", stub.url))
     error = litellm.RateLimitError("slow down", "cohere", "command-r")
     error.__cause__ = httpx.HTTPStatusError("429", request=response.request, response=response)
-    failure = classify(litellm, error, supervisor(CHAT[0]).request([prompt()]))
+    failure = LiteLLM().classify(error, supervisor(CHAT[0]).request([prompt()]))
     assert failure is not None
     assert (failure.cause, failure.retry_after) == (Cause.RATE_LIMIT, 7.0)
 

@@ -14,8 +14,7 @@ from factory_agents import CLAUDE, GPT, prompt
 from support.services.llm_stub import LLMStub, call, reply
 
 from mail.factories import LiteLLMSupervisorFunction
-from mail.factories.litellm_parts import _FIRST_CALL, CHECKED, is_finished, take_clients
-from mail.factories.models import load_litellm
+from mail.factories.litellm_parts import _FIRST_CALL, CHECKED, is_finished, load_litellm, take_clients
 
 
 def _parts(text: str) -> tuple[int, ...]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from botocore.eventstream import EventStreamBuffer
+from botocore.validate import ParamValidator
 from pydantic import TypeAdapter
 from support.services.llm_stub import (
     LLMStub,
@@ -13,6 +15,7 @@ from support.services.llm_stub import (
     Tokens,
     call,
     code,
+    converse,
     rate_limited,
     redacted,
     reply,
@@ -20,6 +23,7 @@ from support.services.llm_stub import (
     text,
     thinking,
 )
+from support.services.llm_stub.wire import Issued
 
 pytestmark = pytest.mark.fast
 
@@ -94,6 +98,22 @@ def test_every_event_of_a_stream_is_of_the_documented_shape(
         document = json.loads(data)
         adapter.validate_json(data)
         assert name == document.get("type")
+
+
+SAID = (EVERYTHING, EVERYTHING.but(is_truncated=True))
+
+
+def test_replies_of_bedrock_are_of_the_documented_shape(stub: LLMStub) -> None:
+    """botocore's description of the service is the judge."""
+    for said in SAID:
+        document = {**converse.body(said, {}, Issued())}
+        shape = converse.service().operation_model("Converse").output_shape
+        assert not ParamValidator().validate(document, shape).has_errors()
+        events, kinds = EventStreamBuffer(), converse.service().shape_for("ConverseStreamOutput").members
+        events.add_data(b"".join(converse.events(said, {}, Issued())))
+        for event in events:
+            kind = event.headers[":event-type"]
+            assert not ParamValidator().validate(json.loads(event.payload), kinds[kind]).has_errors()
 
 
 def test_streamed_and_whole_replies_say_the_same(stub: LLMStub) -> None:

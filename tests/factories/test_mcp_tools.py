@@ -205,12 +205,14 @@ async def test_a_server_that_is_down(
         first = await swarm.aask("Work")
         async with mcp_desk.serving(mcp_desk.desk(), port=unused_tcp_port):
             await swarm.aask("Again", task_id=first.task_id)
-    system = stub.requests[0].body["instructions"]
-    assert "\n\nNote: MCP server desk is unavailable: " in system
+    first, second = (request.body for request in stub.requests)
+    note = first["input"][-1]["content"]
+    assert note.startswith("Note: MCP server desk is unavailable: ")
     assert "add" not in offered(stub, 0)
-    assert "Note:" not in stub.requests[1].body["instructions"]
+    assert "Note:" not in str(second["input"])
+    assert second["instructions"] == first["instructions"]
     assert "add" in offered(stub, 1)
-    said = system + caplog.text
+    said = note + caplog.text
     assert "MCP server desk is unavailable" in caplog.text
     assert "s3cret" not in said
     assert str(unused_tcp_port) not in said

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from function_stage import FUNCTIONS, HTTP
 from support.engines.lambda_runtime import ROOT
+from support.processes.projects import entry, supervisor, write_project
 
 from bench.imports import HANDLER_FLOOR
 from mail.local_aws.processes import system_environment
@@ -88,17 +89,12 @@ def test_handlers_without_http_load_no_framework() -> None:
 
 @pytest.mark.parametrize("name", ["turn", "message"])
 def test_only_turns_load_litellm_when_an_agent_needs_it(name: str, tmp_path: Path) -> None:
-    agent = {
-        "name": "supervisor",
-        "factory": "python::mail.factories:LiteLLMSupervisorFunction",
-        "comm_targets": [],
-        "enable_entrypoint": True,
-        "can_complete_tasks": True,
-        "agent_params": {"llm": "openai/gpt-5-mini", "system": "Answer."},
-    }
-    swarm = {"name": "llm", "version": "1.3.0", "entrypoint": "supervisor", "agents": [agent], "actions": []}
-    source = tmp_path / "swarms.json"
-    source.write_text(json.dumps([swarm]))
-    settings = {"MAIL_SWARM_NAME": "llm", "MAIL_SWARM_SOURCE": str(source)}
+    agent = supervisor(
+        "supervisor",
+        "mail.factories:LiteLLMSupervisorFunction",
+        agent_params={"llm": "openai/gpt-5-mini", "system": "Answer."},
+    )
+    folder = write_project(tmp_path, entry("llm", agent))
+    settings = {"MAIL_SWARM_NAME": "llm", "MAIL_SWARM_SOURCE": str(folder / "swarms.json")}
     loaded = packages(modules(f"import os; os.environ.update({settings!r}); import handlers.{name}"))
     assert ("litellm" in loaded) == (name == "turn")

@@ -4,12 +4,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
 
 import pytest
 from support.engines.lambda_runtime import ROOT
+from support.services.loopback import Handler, serve
 
 from mail.local_aws.processes import system_environment
 
@@ -54,41 +52,32 @@ os._exit(0)
 """
 
 
-class Database(ThreadingHTTPServer):
+class Database:
     """Answers every request with nothing, and counts its connections and requests."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
         self.connections = 0
         self.requests: list[str] = []
 
 
-class _Connection(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Database
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.connections += 1
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append(self.headers["X-Amz-Target"].rpartition(".")[2])
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def database() -> Iterator[Database]:
-    with Database() as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    database = Database()
+
+    class Connection(Handler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            database.connections += 1
+
+        def respond(self) -> None:
+            self.body()
+            database.requests.append(self.headers["X-Amz-Target"].rpartition(".")[2])
+            self.answer(body=b"{}")
+
+    with serve(Connection) as database.url:
+        yield database
 
 
 @pytest.mark.parametrize("handler", ["turn", "message"])
@@ -100,7 +89,7 @@ def test_restored_processes_keep_what_was_built_and_share_nothing(handler: str, 
         "AWS_ACCESS_KEY_ID": "id",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{database.server_port}",
+        "AWS_ENDPOINT_URL": database.url,
         "MAIL_TABLE": "mail",
         "MAIL_TURN_QUEUES": ",".join(f"https://queue.example/turns-{tier}.fifo" for tier in range(1, 6)),
         "POWERTOOLS_METRICS_NAMESPACE": "MAIL",

@@ -130,16 +130,6 @@ class TestMailFromThere:
         if status == 200:
             assert "example-no-proxy" in result["body"]
 
-    def test_only_swarms_bring_mail(self, stage: Stage) -> None:
-        event = brought(stage, "person", "person")
-        event["headers"]["authorization"] = f"Bearer {stage.key('user', 'alice')}"
-        assert stage.invoke("interswarm", event)["statusCode"] == 403
-
-    def test_what_is_for_another_swarm_is_refused(self, stage: Stage) -> None:
-        result = stage.invoke("interswarm", brought(stage, "astray", "astray", target_swarm="elsewhere"))
-        assert result["statusCode"] == 400
-        assert "elsewhere" in json.loads(result["body"])["detail"]
-
 
 @contextmanager
 def served(peer: PeerServer) -> Iterator[PeerServer]:

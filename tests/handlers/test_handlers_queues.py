@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 from function_stage import ALICE, Stage
 from support.engines.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
+from support.processes.projects import entry, supervisor, write_project
 
 from handlers.wiring import RECEIVES
 from mail.adapters.aws.client import Aws
@@ -29,21 +30,7 @@ from mail.testing.clock import FakeClock
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 
-SWARM = [
-    {
-        "name": "example-no-proxy",
-        "version": "1.0.0",
-        "entrypoint": "supervisor",
-        "agents": [
-            {
-                "name": "supervisor",
-                "factory": "python::own_agent:make",
-                "enable_entrypoint": True,
-                "can_complete_tasks": True,
-            }
-        ],
-    }
-]
+SWARM = entry("example-no-proxy", supervisor("supervisor", "own_agent:make"))
 
 AGENT = """
 import asyncio
@@ -51,49 +38,42 @@ import os
 import time
 from pathlib import Path
 
-from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.factories.rules import complete, rule_based
 
 begun = Path(__file__).with_name("begun")
 
-def make(**_settings):
-    async def supervisor(_history, _tool_choice):
-        {body}
-        arguments = {{"finish_message": answer}}
-        said = {{"role": "assistant", "content": None}}
-        return None, [
-            AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)
-        ]
-    return supervisor
+@rule_based
+async def make(_view):
+    {body}
+    return [complete(answer)]
 """
 
 BLOCKS_ONCE = """
-        answer = "at last"
-        if not begun.exists():
-            begun.touch()
-            time.sleep(60)
+    answer = "at last"
+    if not begun.exists():
+        begun.touch()
+        time.sleep(60)
 """
 
 DIES_ONCE = """
-        answer = "at last"
-        if not begun.exists():
-            begun.touch()
-            await asyncio.sleep(5)
-            os.kill(os.getpid(), 9)
+    answer = "at last"
+    if not begun.exists():
+        begun.touch()
+        await asyncio.sleep(5)
+        os.kill(os.getpid(), 9)
 """
 
 LEASE_SECONDS = 3
 
 TELLS_SECRET = """
-        answer = os.environ["SWARM_SECRET"]
+    answer = os.environ["SWARM_SECRET"]
 """
 
 
 def bundle(folder: Path, agent: str) -> Path:
     """A folder like `swarm/`, with an agent of its own."""
     (folder / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
-    (folder / "swarms.json").write_text(json.dumps(SWARM))
-    (folder / "own_agent.py").write_text(AGENT.format(body=agent.strip()))
-    return folder
+    return write_project(folder, SWARM, own_agent=AGENT.format(body=agent.strip()))
 
 
 class Forgetful:

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from function_stage import Stage
 from support.engines.lambda_runtime import LambdaRuntime
+from support.processes.projects import entry, supervisor, write_project
 from support.services.llm_stub import LLMStub, Tokens, call, reply
 
 from mail.core.task.task import TaskStatus
@@ -22,23 +23,14 @@ MODEL = "openai/gpt-5-mini"
 COST = 600 * 0.25e-6 + 400 * 0.025e-6 + 100 * 2e-6
 """Of one call: what litellm's table says of tokens read, read from the cache, and written."""
 
-SWARM = [
-    {
-        "name": "example-no-proxy",
-        "version": "1.0.0",
-        "entrypoint": "supervisor",
-        "agents": [
-            {
-                "name": "supervisor",
-                "factory": "python::mail.factories:LiteLLMSupervisorFunction",
-                "comm_targets": [],
-                "enable_entrypoint": True,
-                "can_complete_tasks": True,
-                "agent_params": {"llm": MODEL, "system": "Answer.", "tool_format": "completions"},
-            }
-        ],
-    }
-]
+SWARM = entry(
+    "example-no-proxy",
+    supervisor(
+        "supervisor",
+        "mail.factories:LiteLLMSupervisorFunction",
+        agent_params={"llm": MODEL, "system": "Answer.", "tool_format": "completions"},
+    ),
+)
 
 
 def sums(records: list[dict[str, Any]], *dimensions: str) -> dict[tuple[str, ...], float]:
@@ -64,7 +56,7 @@ def ask(stage: Stage, task_id: str, **fields: Any) -> None:
 
 def test_a_turn_of_a_model_is_measured(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
-    (tmp_path / "swarms.json").write_text(json.dumps(SWARM))
+    write_project(tmp_path, SWARM)
     tokens = Tokens(input=1000, output=100, cached=400)
     with LLMStub() as stub:
         stub.script(

@@ -93,8 +93,14 @@ async def test_acts_with_rights_are_one_kind_of_line(
         await server.client.post("/task/cancel", json={"task_id": "own"}, headers=ann)
         await get(server, "/dead-letters", caller="user:ann")
         code = (await server.client.post("/sign-in-links", headers=ann)).json()["code"]
+        first = (await server.client.post("/sign-in", json={"code": code})).json()["token"]
+        await server.client.post("/sign-out", headers={"Authorization": f"Bearer {first}"})
+        await get(server, "/tokens", "user")
+        await get(server, "/dead-letters", "user", caller="user:eve")
+        code = (await server.client.post("/sign-in-links", headers=admin)).json()["code"]
         session = (await server.client.post("/sign-in", json={"code": code})).json()["token"]
-        await server.client.post("/sign-out", headers={"Authorization": f"Bearer {session}"})
+        headers = {"Authorization": f"Bearer {session}"}
+        await server.client.post("/tokens", json={"role": "user", "id": "eve"}, headers=headers)
     finally:
         logging.getLogger("mail").setLevel(logging.NOTSET)
     lines = [json.loads(JSONFormatter().format(record)) for record in caplog.records]
@@ -110,8 +116,13 @@ async def test_acts_with_rights_are_one_kind_of_line(
         (user, "cancel task", "own", user, "refused"),
         (root, "list dead letters", "", user, "done"),
         (user, "make sign-in link", "", None, "done"),
-        (user, "sign in", digest(session)[:12], None, "done"),
+        (user, "sign in", digest(first)[:12], None, "done"),
         (user, "sign out", "", None, "done"),
+        (user, "request", "GET /tokens", None, "refused"),
+        (user, "request", "GET /dead-letters", None, "refused"),
+        (root, "make sign-in link", "", None, "done"),
+        (root, "sign in", digest(session)[:12], None, "done"),
+        (root, "create token", "user:eve", None, "refused"),
     ]
     assert not [line for line in audit_lines(caplog) if "\n" in line], "a path forges no line"
 

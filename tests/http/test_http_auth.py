@@ -72,6 +72,7 @@ async def test_no_key_comes_before_all_else_that_is_wrong(server: HTTPServer) ->
     ):
         response = await server.client.request(request[0], request[1], headers=wrong, **request[2])
         assert response.status_code == 401
+        assert "mail token create" in response.json()["detail"]
 
 
 def test_reading_the_header() -> None:

@@ -114,19 +114,6 @@ async def test_a_refused_message_can_be_sent_again_under_its_key() -> None:
         assert again.status_code == 200
 
 
-async def test_a_paused_stream_ends_at_once() -> None:
-    async with HTTPServer(asking_swarm()) as server:
-        frames = await server.stream()
-        assert [frame.event for frame in frames] == [
-            "new_message", "tool_call", "breakpoint_tool_call", "task_complete",
-        ]  # fmt: skip
-        assert json.loads(frames[-1].data["response"])[0]["name"] == "ask_user"
-        assert (
-            frames[2].data["description"]
-            == "agent supervisor used breakpoint tools ask_user with args: {'n': 0}"
-        )
-
-
 async def test_unknown_resume_from(server: HTTPServer) -> None:
     await server.ask(task_id="t")
     response = await server.post(task_id="t", resume_from="somewhere")

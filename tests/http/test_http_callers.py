@@ -36,9 +36,7 @@ async def server(caplog: pytest.LogCaptureFixture) -> AsyncIterator[HTTPServer]:
 
 
 async def task_of_beta(server: HTTPServer) -> Task:
-    task = await server.rig.store.load(KEY)
-    assert task is not None
-    return task
+    return await server.rig.task(KEY)
 
 
 @pytest.mark.parametrize("query", [{}, {"task_id": "t"}])

@@ -91,7 +91,9 @@ async def test_bodies_that_are_no_json_object_in_utf_8(server: HTTPServer, body:
         ({"body": "x", "task_id": "x" * 257}, "task_id"),
         ({"body": "x", "task_id": 7}, "task_id"),
         ({"body": "x", "resume_from": "start"}, "resume_from"),
+        ({"body": "x", "resume_from": "user_response"}, "say which task to resume"),
         ({"body": "x", "kwargs": "no"}, "kwargs"),
+        ({"body": "x", "kwargs": {"budget": {"token": 5}}}, "kwargs.budget.token"),
     ],
 )
 async def test_fields_that_are_wrong_are_named(server: HTTPServer, fields: object, named: str) -> None:
@@ -222,7 +224,7 @@ async def test_requests_in_absolute_form(target: str, status: int, base_url: str
 async def test_unknown_routes(server: HTTPServer, method: str, path: str) -> None:
     response = await server.client.request(method, f"http://127.0.0.1:{server.port}{path}")
     assert response.status_code == 404
-    assert response.json().keys() == {"detail"}
+    assert "GET /openapi.json" in response.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import httpx2
 import pytest
 from support.processes.http_server import HTTPServer
 
-from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import MAX_REMEMBERED
 from mail.testing.agents import Call, View, build_swarm, complete
 
@@ -113,40 +112,6 @@ async def test_a_key_is_remembered_for_a_day(server: HTTPServer) -> None:
     page = await server.rig.store.list_tasks(f"user:ann@{server.rig.swarm.name}")
     (remembered,) = page.tasks[0].submitted
     assert remembered.until - server.rig.clock.now().timestamp() == pytest.approx(DAY, abs=60)
-
-
-SENT_BEFORE = [
-    ("/message", {}, "a73f88aed3f0f76287970acab0a38b13e0e467dbde17bb4051f35584e4c78b10"),
-    (
-        "/message",
-        {
-            "subject": "Hello",
-            "msg_type": "request",
-            "entrypoint": "supervisor",
-            "show_events": True,
-            "stream": False,
-            "kwargs": {"max_steps": 5, "timeout": 60.0, "budget": {"turns": 3, "seconds": 9.0}},
-        },
-        "1c33b32a0c3eb903db0f50b572b6317c6f3ddf3d5aae0e94cdb922c2535bf5b5",
-    ),
-    (
-        "/interswarm/message",
-        {"targets": ["supervisor"], "subject": "Hello", "routing_info": {"n": 1}},
-        "ebfc635665ed5383360050334f25c88d0c5796afa403d5ded0a3969ddac75091",
-    ),
-]
-"""Requests, and the digests that commit 09cbe1f stored of them: before the fields that were added since."""
-
-
-@pytest.mark.parametrize(("path", "body", "digest"), SENT_BEFORE, ids=["short", "long", "interswarm"])
-async def test_a_message_sent_before_an_upgrade_may_be_sent_again_after_it(
-    server: HTTPServer, path: str, body: dict[str, object], digest: str
-) -> None:
-    now = server.rig.clock.now().timestamp()
-    caller = f"user:ann@{server.rig.swarm.name}"
-    await server.records.claim_key(caller, "k", ClaimedKey(digest, "before", now + DAY), now=now)
-    again = await post(server, "k", path, **body)
-    assert (again.status_code, again.headers.get("x-task-id")) == (200, "before"), again.text
 
 
 @pytest.mark.parametrize(

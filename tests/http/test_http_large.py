@@ -25,7 +25,7 @@ def answer(view: View) -> list[Call]:
 @pytest.fixture
 async def large() -> AsyncIterator[HTTPServer]:
     """A server on which a task has a few hundred kilobytes."""
-    async with HTTPServer(build_swarm({"supervisor": answer})) as server:
+    async with HTTPServer(build_swarm({"supervisor": answer}), debug=True) as server:
         yield server
 
 
@@ -160,7 +160,8 @@ async def test_long_timelines_are_read_in_slices(large: HTTPServer, monkeypatch:
 
     read = store.read_events
     monkeypatch.setattr(store, "read_events", read_events)
-    for path in ("/tasks", "/task?task_id=t", "/threads", "/threads/t", "/task?task_id=t&limit=100"):
+    whole = ("/tasks", "/task?task_id=t", "/threads", "/threads/t", "/responses/resp_t_4")
+    for path in (*whole, "/task?task_id=t&limit=100"):
         assert (await large.client.get(path)).status_code == 200
     async with large.frames("GET", "/task/stream?task_id=t&last_event_id=0") as frames:
         assert len([frame async for frame in frames]) > 10
@@ -170,11 +171,14 @@ async def test_long_timelines_are_read_in_slices(large: HTTPServer, monkeypatch:
 
 async def test_where_answers_are_buffered_one_that_is_too_large_says_what_to_do() -> None:
     async with HTTPServer(build_swarm({"supervisor": answer}), max_answer_bytes=500_000) as server:
-        await server.ask(body=LONG, task_id="t")
+        await server.ask(body=LONG * 2, task_id="t")
         for path in ("/task?task_id=t", "/tasks"):
             response = await server.client.get(path)
             assert response.status_code == 413
             assert "fields=summary" in response.json()["detail"]
+        response = await server.client.get("/threads/t")
+        assert response.status_code == 413
+        assert "in pages" in response.json()["detail"]
         assert (await server.client.get("/tasks?fields=summary")).json()["t"]["status"] == "completed"
 
 

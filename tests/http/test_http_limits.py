@@ -247,8 +247,7 @@ async def test_another_swarm_is_refused_as_well_and_may_come_again() -> None:
         assert [await forward(n) for n in (1, 2, 3)] == [200, 200, 429]
         assert await forward(2) == 200  # known already, so nothing is added
         key = TaskKey("swarm:other@example", "t-1")
-        task = await server.rig.store.load(key)
-        assert task is not None
+        task = await server.rig.task(key)
         assert len(task.received) == 2
         server.rig.runtime.caller_limits = CallerLimits()
         assert await forward(3) == 200
@@ -300,6 +299,8 @@ async def test_streams_of_a_caller() -> None:
             refused = await server.client.get(url)
             assert refused.status_code == 429
             assert refused.json()["detail"].startswith("you are reading 2 streams")
+            assert (await server.post(task_id="new", stream=True)).status_code == 429
+            assert (await server.client.get("/task?task_id=new")).status_code == 404
         gate.set()
 
         async def is_free() -> bool:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
-from support.processes.http_server import HTTPServer, eventually
+from support.processes.http_server import HTTPServer
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import SwarmCore
 from mail.errors import AgentUnavailable
 from mail.http.routes.message import MessageOptions
-from mail.testing.agents import build_agent, build_swarm, complete, request, respond, turns, wait
+from mail.testing.agents import build_agent, build_swarm, complete, request, respond, turns
 
 
 async def test_answer(server: HTTPServer) -> None:
@@ -113,13 +113,6 @@ async def test_existing_task_goes_on_without_resume_from(server: HTTPServer) -> 
     assert [event["id"] for event in again["events"]] == ["6", "7", "8", "9", "10"]
 
 
-async def test_user_response(server: HTTPServer) -> None:
-    await server.ask(body="one", task_id="t")
-    again = await server.ask(body="two", task_id="t", resume_from="user_response")
-    assert again["response"] == "you said: two"
-    assert (await server.task("t"))["generation"] == 2
-
-
 @pytest.mark.parametrize("resume_from", ["user_response", "breakpoint_tool_call"])
 async def test_resuming_an_unknown_task_is_404(server: HTTPServer, resume_from: str) -> None:
     response = await server.post(task_id="none", resume_from=resume_from)
@@ -133,28 +126,6 @@ async def test_an_empty_list_of_decisions_is_refused(server: HTTPServer) -> None
         400,
         "approvals must name at least one decision",
     )
-
-
-async def waiting(server: HTTPServer, count: int) -> bool:
-    """Whether so many messages wait in the tasks of the caller."""
-    records = (await server.client.get("/tasks")).json().values()
-    return sum(len(record["task_message_queue"]) for record in records) == count
-
-
-async def test_more_mail_for_a_running_task_shares_its_answer() -> None:
-    gate = asyncio.Event()
-
-    async def supervise(view):
-        await gate.wait()
-        return [complete("both")] if len(view.messages) == 2 else [wait()]
-
-    async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
-        first = asyncio.create_task(server.ask(body="one", task_id="t"))
-        await eventually(lambda: waiting(server, 1))
-        second = asyncio.create_task(server.ask(body="two", task_id="t"))
-        await eventually(lambda: waiting(server, 2))
-        gate.set()
-        assert (await first)["response"] == (await second)["response"] == "both"
 
 
 # -------------------------------------------------------------------------------------------------- options
@@ -180,15 +151,9 @@ async def test_entrypoint() -> None:
             assert "supervisor, other" in response.json()["detail"]
 
 
-async def test_max_steps_ends_a_chatter() -> None:
-    def supervise(view):
-        return [complete("enough")] if isinstance(view.tool_choice, dict) else [request("worker")]
-
-    swarm = build_swarm({"supervisor": supervise, "worker": lambda _: [respond("supervisor")]})
-    async with HTTPServer(swarm) as server:
-        answer = await server.ask(kwargs={"max_steps": 5}, task_id="t")
-        assert answer["response"] == "enough"
-        assert (await server.task("t"))["max_steps"] == 5
+async def test_max_steps_is_a_limit_of_the_task(server: HTTPServer) -> None:
+    await server.ask(kwargs={"max_steps": 5}, task_id="t")
+    assert (await server.task("t"))["max_steps"] == 5
 
 
 async def test_timeout_ends_a_task_that_hangs() -> None:

@@ -47,7 +47,7 @@ def tools_of(request: Request) -> list[str]:
     ("llm", "tool_format"), [(GPT, "completions"), (GPT, "responses"), (CLAUDE, "completions")]
 )
 async def test_a_model_calls_the_callers_tool(stub: LLMStub, llm: str, tool_format: ToolFormat) -> None:
-    tokens = Tokens(input=100, output=10, cached=40, reasoning=6)
+    tokens = Tokens(input=100, output=10, cached=40, written=50, reasoning=6)
     stub.script(
         reply(call("get_weather", city="Tokyo"), call("get_weather", city="Oslo"), tokens=tokens),
         reply(call("task_complete", finish_message="Sunny and cold."), tokens=tokens),
@@ -63,7 +63,8 @@ async def test_a_model_calls_the_callers_tool(stub: LLMStub, llm: str, tool_form
             10,
             110,
         )
-        assert asked.usage.input_tokens_details.cached_tokens == 40
+        details = asked.usage.input_tokens_details
+        assert (details.cached_tokens, details.cache_write_tokens) == (40, 50)
         results: Any = [
             {"type": "function_call_output", "call_id": call.call_id, "output": weather}
             for call, weather in zip(calls, ["sunny", "cold"], strict=True)

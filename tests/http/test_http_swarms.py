@@ -11,13 +11,14 @@ from typing import Any
 import httpx2
 import pytest
 from support.processes.http_server import HTTPServer
+from support.processes.projects import entry, supervisor
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
-from mail.core.task.documents import CallerRole, LoadedSwarm
+from mail.core.task.documents import CallerRole
 from mail.server.uvicorn import serving
 from mail.swarms_json import load_swarm
 from mail.swarms_json.current import CurrentSwarm, without_secrets
@@ -26,24 +27,12 @@ from mail.swarms_json.load import PACKAGED_SOURCE
 NAME = "example-no-proxy"
 
 
-STORED_BEFORE: dict[str, Any] = {
-    "name": NAME,
-    "version": "1.3.0",
-    "entrypoint": "supervisor",
-    "agents": [
-        {
-            "name": "supervisor",
-            "factory": "python::mail.examples.rule_based:Supervisor",
-            "actions": ["ask_human"],
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-    "actions": [{"name": "ask_human", "description": "Ask."}],
-    "breakpoint_tools": ["ask_human"],
-}
-DIGEST_BEFORE = "2e3269c348e99cc09bf25e2227ad1ad44ecb95bd1b79591bd152f85091108bd0"
-"""The digest of that swarm at commit 09cbe1f, before the fields that were added since."""
+SMALL = entry(
+    NAME,
+    supervisor("supervisor", "mail.examples.rule_based:Supervisor", actions=["ask_human"]),
+    actions=[{"name": "ask_human", "description": "Ask."}],
+    breakpoint_tools=["ask_human"],
+)
 
 
 def config(path: Path, **flags: Any) -> ServerConfig:
@@ -250,30 +239,14 @@ class TestPersistence:
                 assert await client.version() == "2.0.0"
         assert "is the one that was loaded on" in caplog.text
 
-    async def test_an_upgrade_keeps_it(self, tmp_path: Path) -> None:
-        source = tmp_path / "swarms.json"
-        source.write_text(json.dumps([STORED_BEFORE]), encoding="utf-8")
-        text = json.dumps({**STORED_BEFORE, "version": "2.0.0"})
-        system = local(config(tmp_path / "mail.db").with_overrides(swarm_source=str(source)))
-        async with serving(system) as url:
-            assert (await asyncio.to_thread(httpx2.get, url)).json()["swarm"]["version"] == "1.3.0"
-            await system.documents.set_loaded_swarm(
-                LoadedSwarm(text=text, loaded="2026-11-22T20:00:00+00:00", replaces=DIGEST_BEFORE)
-            )
-        async with serving(
-            local(config(tmp_path / "mail.db").with_overrides(swarm_source=str(source)))
-        ) as url:
-            assert (await asyncio.to_thread(httpx2.get, url)).json()["swarm"]["version"] == "2.0.0"
-
-    async def test_settings_that_were_added_later_are_kept(self, client: Client) -> None:
-        """Of the fields that are left out of the stored text when they are unset."""
-        later = {
+    async def test_settings_that_are_left_out_while_unset_are_kept(self, client: Client) -> None:
+        given = {
             "strict_tools": True,
             "output_schema": {"type": "object"},
-            "agents": [{**STORED_BEFORE["agents"][0], "strict_tools": False}],
+            "agents": [{**SMALL["agents"][0], "strict_tools": False}],
             "actions": [{"name": "ask_human", "needs_approval": False, "approval_timeout": 60.0}],
         }
-        response = await client.load(json.dumps({**STORED_BEFORE, **later}))
+        response = await client.load(json.dumps({**SMALL, **given}))
         assert response.status_code == 200, response.text
         loaded = await client.system.documents.loaded_swarm()
         assert loaded is not None

@@ -1,8 +1,13 @@
 """`/tokens`: list, create and revoke API tokens."""
 
+import asyncio
+
+import pytest
 from support.processes.http_server import HTTPServer
 
 from mail.auth.keys import digest
+from mail.auth.tokens import revoke_token
+from mail.testing.agents import Call, View, build_swarm, complete
 
 
 async def test_tokens_are_listed_without_their_texts(server: HTTPServer) -> None:
@@ -33,6 +38,31 @@ async def test_a_new_token_works_until_it_is_revoked(server: HTTPServer) -> None
     again = await server.client.delete(f"/tokens/{number}", headers=admin)
     assert again.status_code == 404
     assert number in again.json()["detail"]
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_the_streams_of_a_revoked_key_end(is_elsewhere: bool) -> None:
+    gate = asyncio.Event()
+
+    async def work(view: View) -> list[Call]:
+        await gate.wait()
+        return [complete(view.mail.body)]
+
+    async with HTTPServer(build_swarm({"supervisor": work}), debug=True) as server:
+        await server.post(task_id="t", headers={"Prefer": "respond-async"})
+        async with (
+            server.frames("GET", "/task/stream?task_id=t") as events,
+            server.frames("GET", "/responses/resp_t_1?stream=true") as response,
+        ):
+            await anext(events)
+            number = digest(server.keys["user"])[:12]
+            if is_elsewhere:
+                await revoke_token(server.service.documents, number)
+            else:
+                await server.client.delete(f"/tokens/{number}", headers=server.headers("admin"))
+            assert "task_complete" not in [frame.event async for frame in events]
+            assert "response.completed" not in [frame.event async for frame in response]
+        gate.set()
 
 
 async def test_a_revoked_key_takes_its_sessions_off_the_list(server: HTTPServer) -> None:

@@ -1,13 +1,12 @@
 """The samples of docs/registry.md: the Python runs as it stands, top to bottom; the HTTP is sent and answered so."""
 
-import ast
-import inspect
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes.document_samples import DOCS, blocks, run
 from support.processes.http_server import HTTPServer
 from support.services.messages import letter
 from support.services.peer_server import PeerServer
@@ -16,12 +15,8 @@ from mail.http.routes.registry import PostSwarms
 from mail.net import SwarmRegistry
 from mail.testing.agents import build_swarm
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "registry.md"
+DOCUMENT = DOCS / "registry.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 async def test_python(
@@ -29,11 +24,8 @@ async def test_python(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"BETA_URL": beta.url, "TOKEN": "t0ken", "message": letter("boss@beta")}
-    for code in blocks("python"):
-        compiled = compile(code, str(DOCUMENT), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        result = eval(compiled, namespace)
-        if inspect.isawaitable(result):
-            await result
+    for _, code in blocks(DOCUMENT, "python"):
+        await run(code, namespace)
     assert capsys.readouterr().out.splitlines() == [
         f"{beta.url} 7 True None",
         "['beta']",
@@ -44,7 +36,7 @@ async def test_python(
 
 
 async def test_http(beta: PeerServer) -> None:
-    registering, listing = blocks("http")
+    (_, registering), (_, listing) = blocks(DOCUMENT, "http")
     asked, answered = registering.split("\n\n")
     line, body = asked.split("\n", 1)
     status, answer = answered.split("\n", 1)
@@ -62,7 +54,8 @@ async def test_http(beta: PeerServer) -> None:
 
 
 def test_the_file(tmp_path: Path) -> None:
-    (tmp_path / "registry.json").write_text(blocks("jsonc")[0])
+    (_, text), *_ = blocks(DOCUMENT, "jsonc")
+    (tmp_path / "registry.json").write_text(text)
     registry = SwarmRegistry("alpha", "", tmp_path / "registry.json")
     found = registry.get_swarm_endpoint("beta")
     assert found is not None

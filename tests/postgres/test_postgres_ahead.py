@@ -34,7 +34,7 @@ from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.agents import NAME, View, build_swarm, complete, request, respond, turns
 from mail.testing.changes import ANN, NOW, Mail, Maker
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import committed, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -139,8 +139,7 @@ class TestStore:
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker
     ) -> None:
         mail = Mail("beta", Tier.AGENT, "later"), Mail("alpha"), Mail("beta", Tier.INTERRUPT, "first")
-        begun = make.begin(KEY, *mail)
-        await store.commit(begun)
+        await store.commit(make.begin(KEY, *mail))
         assert await leases(adapter.url) == ["alpha", "beta"]
         opened = {name: await self.begin(store, make, name) for name in ("alpha", "beta")}
         for name, turn in opened.items():
@@ -174,8 +173,7 @@ class TestStore:
     async def test_but_none_of_a_mailbox_that_has_mail_or_a_lease(
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"))
-        await adapter.store.commit(begun)
+        begun = await committed(adapter.store, make.begin(KEY, Mail("alpha")))
         await store.commit(make.change(begun.task, Mail("alpha")))
         assert await leases(adapter.url) == []
         leased = await open_turn(adapter.store, KEY, "alpha", make)
@@ -189,8 +187,7 @@ class TestStore:
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(AlwaysFree, "lets_begin", lambda *_: False)
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         store.ahead.workers = None
         await store.commit(make.change(begun.task, Mail("beta")))
         assert await leases(adapter.url) == []
@@ -199,8 +196,7 @@ class TestStore:
     async def test_a_commit_that_is_refused_opens_none(
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await adapter.store.commit(begun)
+        begun = await committed(adapter.store, make.begin(KEY))
         await adapter.store.commit(make.change(begun.task))
         for change in (make.change(begun.task, Mail("beta")), make.begin(KEY, Mail("beta"))):
             with pytest.raises(VersionConflict):
@@ -215,8 +211,7 @@ class TestStore:
     ) -> None:
         change = make.begin(KEY, Mail("beta"))
         if not is_new:
-            begun = make.begin(KEY)
-            await adapter.store.commit(begun)
+            begun = await committed(adapter.store, make.begin(KEY))
             change = make.change(begun.task, Mail("beta"))
         lose_answer(store)
         await store.commit(change)
@@ -236,8 +231,7 @@ class TestStore:
     async def test_one_that_waited_long_is_read_again_and_its_lease_renewed(
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         await adapter.store.commit(make.change(begun.task, Mail("alpha", Tier.SYSTEM, body="urgent")))
         late = await self.begin(store, make, "alpha", now=NOW + FRESH_SECONDS + 1)
         assert isinstance(late, Turn)
@@ -261,8 +255,7 @@ class TestStore:
     async def test_none_begins_after_its_task_was_stopped_here(
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker, transition: Transition
     ) -> None:
-        begun = make.begin(KEY, Mail("alpha"), Mail("beta"))
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY, Mail("alpha"), Mail("beta")))
         await store.commit(make.change(begun.task, transition=transition))
         assert await leases(adapter.url) == []
         assert isinstance(await self.begin(store, make, "alpha"), Idle)
@@ -271,8 +264,7 @@ class TestStore:
     async def test_nor_after_it_was_stopped_elsewhere(
         self, adapter: PostgresAdapter, store: PostgresStore, make: Maker
     ) -> None:
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         async with asyncio.timeout(60):
             await adapter.store.commit(make.change(begun.task, transition=Transition.CANCEL))
             while not store.ahead._opened[KEY, "alpha"].is_stale:  # noqa: ASYNC110 - a notification comes

@@ -25,7 +25,7 @@ from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
 from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker
-from mail.testing.contracts import open_turn
+from mail.testing.contracts import first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 HOOK = peer_mailbox("other")
@@ -100,8 +100,7 @@ async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: 
         return time.time() + 120
 
     async with server(url) as healthy, server(url, clock=ahead) as early:
-        begun = make.begin(KEY, Mail("alpha"), Mail("beta"), Mail(HOOK))
-        await healthy.store.commit(begun)
+        await healthy.store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail(HOOK)))
         now = time.time()
         lease = make.lease(now + 40)
         turn = await healthy.store.open_turn(KEY, "alpha", lease, now=now, history_after=0)
@@ -145,8 +144,7 @@ class TestRollCall:
         """Its wake-up is gone and its lease has ended; its count stays."""
         async with server(url) as survivor:
             async with server(url) as gone:
-                await gone.store.commit(make.begin(KEY, Mail("alpha")))
-                turn = await open_turn(gone.store, KEY, "alpha", make)
+                turn = await first_turn(gone.store, KEY, "alpha", make)
                 await gone.store.release(turn, left=turn.lease.ended(3, turn.entry.seq))
             await are_left(url, 1)
             assert [await survivor.liveness.check() for _ in range(2)] == [False, True]

@@ -28,7 +28,7 @@ from mail.core.task.ports import Busy
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker
-from mail.testing.contracts import everything, open_turn
+from mail.testing.contracts import committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -40,13 +40,11 @@ class TestNews:
         """By a notification: they don't look by themselves within the time of this test."""
         monkeypatch.setattr("mail.adapters.postgres.notifier.POLL_SECONDS", 3600.0)
         here, there = adapter.store, await adapter.another()
-        begun = make.begin(KEY)
-        await here.commit(begun)
+        begun = await committed(here, make.begin(KEY))
         change = asyncio.create_task(there.wait_for_change(KEY, after=1, seconds=60))
         response = asyncio.create_task(there.wait_for_response(KEY, 1, seconds=60))
         await asyncio.sleep(0.1)
-        ended = make.change(begun.task, transition=Transition.COMPLETE)
-        await here.commit(ended)
+        ended = await committed(here, make.change(begun.task, transition=Transition.COMPLETE))
         async with asyncio.timeout(30):  # half of what they would wait
             assert await change == ended.task.seq
             assert await response == ended.response
@@ -55,8 +53,7 @@ class TestNews:
         self, adapter: PostgresAdapter, make: Maker
     ) -> None:
         here, there = adapter.store, await adapter.another()
-        begun = make.begin(KEY)
-        await here.commit(begun)
+        begun = await committed(here, make.begin(KEY))
         waiting = asyncio.create_task(there.wait_for_change(KEY, after=1, seconds=60))
         await asyncio.sleep(0.1)
         break_connections(adapter.url)
@@ -77,8 +74,7 @@ class TestNews:
         keys = [TaskKey(ANN, f"task-{number}") for number in range(400)]
         tasks = []
         for key in keys:
-            begun = make.begin(key)
-            await here.commit(begun)
+            begun = await committed(here, make.begin(key))
             tasks.append(begun.task)
         waiting = [
             asyncio.create_task(insist(partial(there.wait_for_change, key, after=1, seconds=60)))
@@ -113,8 +109,7 @@ class TestLeases:
         from mail.testing.changes import checkpoint
 
         here, there = adapter.store, await adapter.another()
-        await here.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(here, KEY, "alpha", make)
+        slow = await first_turn(here, KEY, "alpha", make)
         async with await psycopg.AsyncConnection.connect(adapter.url) as holder:
             await holder.execute("SELECT FROM mail.tasks WHERE id = %s FOR UPDATE", (task_number(KEY),))
             heir = asyncio.create_task(
@@ -138,8 +133,7 @@ class TestLeases:
         self, adapter: PostgresAdapter, make: Maker
     ) -> None:
         here, there = adapter.store, await adapter.another()
-        await here.commit(make.begin(KEY, Mail("alpha")))
-        slow = await open_turn(here, KEY, "alpha", make)
+        slow = await first_turn(here, KEY, "alpha", make)
         async with await psycopg.AsyncConnection.connect(adapter.url) as holder:
             await holder.execute("SELECT FROM mail.tasks WHERE id = %s FOR UPDATE", (task_number(KEY),))
             commit = asyncio.create_task(here.commit(make.change(slow.task, turn=slow)))
@@ -174,8 +168,7 @@ class TestTrouble:
         execute(adapter.url, alter.format(name, SQL("'{}'").format(SQL(level))))
         try:
             stores = [await adapter.another(), await adapter.another()]
-            begun = make.begin(KEY)
-            await stores[0].commit(begun)
+            begun = await committed(stores[0], make.begin(KEY))
             changes = [make.change(begun.task, Mail("beta", body=str(n))) for n in range(8)]
             results = await asyncio.gather(
                 *(stores[n % 2].commit(change) for n, change in enumerate(changes)), return_exceptions=True
@@ -209,8 +202,7 @@ class TestTrouble:
     ) -> None:
         """The retry finds it, so that the decision doesn't make another one under a new id."""
         store = await adapter.another()
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        await store.commit(make.begin(KEY))
         turn = await open_turn(store, KEY, "alpha", make)
         await store.commit(make.change(turn.task, turn=turn, history=[{"n": 1}]))
         fork = make.begin(TaskKey(ANN, "fork"))
@@ -224,8 +216,7 @@ class TestTrouble:
         self, adapter: PostgresAdapter, make: Maker
     ) -> None:
         store = await adapter.another()
-        begun = make.begin(KEY)
-        await store.commit(begun)
+        begun = await committed(store, make.begin(KEY))
         await store.commit(make.change(begun.task))
         lose_answer(store)
         with pytest.raises(VersionConflict):
@@ -240,8 +231,7 @@ class TestTrouble:
         await open_turn(store, KEY, "alpha", make)
 
     async def test_connections_that_broke_are_replaced(self, adapter: PostgresAdapter, make: Maker) -> None:
-        begun = make.begin(KEY)
-        await adapter.store.commit(begun)
+        begun = await committed(adapter.store, make.begin(KEY))
         await asyncio.gather(*(adapter.store.load(KEY) for _ in range(20)))
         postgres_server().stop()
         postgres_server().start()

@@ -20,7 +20,7 @@ from mail.core.protocol.address import (
 )
 from mail.errors import BadRequest, ConfigurationError
 from mail.testing.agents import build_agent, build_swarm, complete, request, turns, wait
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 names = st.text(st.characters(codec="utf-8", exclude_characters=":@"), min_size=1)
 
@@ -100,8 +100,7 @@ async def test_an_agent_of_the_own_swarm_may_be_written_either_way() -> None:
         "supervisor": turns([request("helper@example"), wait()], [complete("done")]),
         "helper": turns([request("supervisor@example", "heard"), wait()]),
     }
-    async with Rig(build_swarm(policies)) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm(policies))
     assert [message.message.body for message in outcome.sent_to("supervisor@example")] == ["heard"]
 
 

@@ -226,12 +226,6 @@ def test_other_turns_are_no_messages(turn: Any) -> None:
         read_mail_xml(turn)
 
 
-def test_a_turn_of_an_earlier_version_is_read_as_its_agent_has_read_it() -> None:
-    """It was stored with every `<`, `>` and `&` escaped."""
-    old = shown("PLACE").replace("PLACE", "1 &lt; 2 &amp; &lt;b&gt; &lt;/body&gt;")
-    assert read_mail_xml(old).body == "1 &lt; 2 &amp; &lt;b&gt; &lt;/body&gt;"
-
-
 @given(whole=envelopes())
 def test_the_timestamp_is_shown_in_utc(whole: dict[str, Any]) -> None:
     timestamp = read_mail_xml(build_mail_xml(MAILMessage.model_validate(whole))).timestamp

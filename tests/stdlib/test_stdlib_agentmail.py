@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.processes.http_server import HTTPServer
+from support.processes.projects import entry, supervisor
 from support.services.templates import agent, rule_based, template
 
 from mail import MAILAction, MAILSwarmTemplate
@@ -58,7 +59,7 @@ from mail.testing.agents import (
     turns,
     wait,
 )
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 FORMS: dict[str, MAILAction] = {form.name: form for form in (*WORKER_ACTIONS, *ORCHESTRATOR_ACTIONS)}
 
@@ -138,8 +139,7 @@ async def test_each_form_sends_its_message(
     form: str, fields: dict[str, Any], message: TypedMessage, tool_format: ToolFormat
 ) -> None:
     chief = turns([request("worker"), wait()], [complete()], [complete()])
-    async with Rig(crew(chief, turns([fill_in(form, **fields)]), tool_format=tool_format)) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, turns([fill_in(form, **fields)]), tool_format=tool_format))
     (read,) = typed(outcome, "chief")
     assert read == message.model_copy(update={"bead_id": "ol-1"})
     (sent,) = [each for each in outcome.sent_to("chief") if each.sender.address == "worker"]
@@ -152,8 +152,7 @@ async def test_accepting_tells_when() -> None:
     chief = turns(
         [call("request_worker", target="worker", bead_id="ol-1", brief="Be quick."), wait()], [complete()]
     )
-    async with Rig(crew(chief, turns([fill_in("accept_bead", title="Limits")]))) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, turns([fill_in("accept_bead", title="Limits")])))
     (asked,), (accepted,) = typed(outcome, "worker"), typed(outcome, "chief")
     assert asked == SpawnRequest(bead_id="ol-1", orchestrator="chief")
     assert enclosed(outcome.sent_to("worker")[0].message.body, BRIEF) == "Be quick."
@@ -245,8 +244,7 @@ async def test_whoever_asked_may_go_on_waiting(first: Call, waits: bool) -> None
             case _:
                 return [complete(view.mail.subject)]
 
-    async with Rig(crew(chief, turns([first], [wait()]))) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, turns([first], [wait()])))
     told = any("there is nothing to await" in event.text for event in outcome.of(EventKind.AGENT_ERROR))
     assert told is not waits
 
@@ -255,8 +253,7 @@ async def test_an_offering_waits_for_its_answer() -> None:
     chief = turns([call("request_worker", target="worker", bead_id="a-1"), wait()], [respond("worker", "Good.")],
                   [complete()])  # fmt: skip
     worker = turns([fill_in("offer_work", "a-1", **WORK), wait()], [request("chief", "Thanks"), wait()])
-    async with Rig(crew(chief, worker)) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, worker))
     tracker = follow(outcome)
     assert tracker.beads()["a-1"].state is BeadState.DONE
     offering = next(m for m in tracker.thread("a-1").messages if isinstance(m.parsed, OfferingReady))
@@ -274,8 +271,7 @@ async def test_help_comes_back_in_the_same_thread(bead: str, subject: str) -> No
         [request("worker"), wait()], [call("answer_help", target="worker", guidance="The first."), wait()], [complete()]
     )  # fmt: skip
     worker = turns([fill_in("ask_for_help", bead, **STUCK), wait()], [fill_in("report_done", bead, **WORK)])
-    async with Rig(crew(chief, worker)) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, worker))
     (helped,) = typed(outcome, "worker")
     assert isinstance(helped, HelpResponse)
     assert helped.guidance == "The first."
@@ -305,8 +301,7 @@ async def test_help_for_one_of_two_beads() -> None:
     worker = turns(
         [fill_in("offer_work", "o-1", **WORK), *asking, wait()], [request("chief", "well"), wait()]
     )
-    async with Rig(crew(chief, worker)) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, worker))
     tracker = follow(outcome)
     assert [message.bead_id for message in tracker.pending()] == ["o-1", "a-1"]
     assert tracker.beads()["b-1"].state is BeadState.WORKING
@@ -360,8 +355,7 @@ async def test_a_worker_may_have_to_report_to_somebody_else() -> None:
     chief = turns(
         [call("request_worker", target="worker", bead_id="a-1", orchestrator="boss"), wait()], [complete()]
     )
-    async with Rig(crew(chief, turns([respond("chief")]))) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, turns([respond("chief")])))
     assert typed(outcome, "worker") == [SpawnRequest(bead_id="a-1", orchestrator="boss")]
 
 
@@ -408,8 +402,7 @@ async def test_a_checkpoint_is_handed_over_to_the_successor(bead: str) -> None:
         [complete()],
     )
     worker = turns([fill_in("leave_checkpoint", bead, **LEFT)], [fill_in("report_done", bead, **WORK)])
-    async with Rig(crew(chief, worker)) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, worker))
     first, second = typed(outcome, "worker")
     assert first == SpawnRequest(bead_id=bead, orchestrator="chief")
     assert second == SpawnRequest(bead_id=bead, orchestrator="chief", resume=True, checkpoint="1a2b3c4")
@@ -424,8 +417,7 @@ async def test_a_checkpoint_is_handed_over_to_the_successor(bead: str) -> None:
 async def test_a_brief_says_nothing_to_programs() -> None:
     brief = "Bead: other\nResume: true\n## Handover\nCheckpoint: none"
     chief = turns([call("request_worker", target="worker", bead_id="a-1", brief=brief), wait()], [complete()])
-    async with Rig(crew(chief, turns([fill_in("report_done", "a-1", **WORK)]))) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(crew(chief, turns([fill_in("report_done", "a-1", **WORK)])))
     assert typed(outcome, "worker") == [SpawnRequest(bead_id="a-1", orchestrator="chief")]
     body = outcome.sent_to("worker")[0].message.body
     assert (enclosed(body, BRIEF), enclosed(body, HANDOVER)) == (brief, "")
@@ -436,21 +428,11 @@ async def test_a_brief_says_nothing_to_programs() -> None:
 
 pleading = rule_based(pleader)
 
-ENTRY: dict[str, Any] = {
-    "name": "example",
-    "version": "1",
-    "entrypoint": "chief",
-    "action_imports": [f"python::mail.stdlib.agentmail.actions:{name}" for name in FORMS],
-    "agents": [
-        {
-            "name": "chief",
-            "factory": f"python::{__name__}:pleading",
-            "actions": ["ask_for_help"],
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-}
+ENTRY = entry(
+    "example",
+    supervisor("chief", f"{__name__}:pleading", actions=["ask_for_help"]),
+    action_imports=[f"python::mail.stdlib.agentmail.actions:{name}" for name in FORMS],
+)
 
 
 async def test_a_swarm_of_swarms_json() -> None:

@@ -1,8 +1,6 @@
 """docs/stdlib/README.md: its samples run, and it names every action of the catalogue with all its arguments."""
 
-import ast
 import importlib
-import inspect
 import json
 import pkgutil
 import re
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes.document_samples import DOCS, blocks, run
 
 import mail.stdlib
 from mail import MAILAction, MAILSwarmTemplate
@@ -25,12 +24,9 @@ from mail.swarms_json.build import import_action
 from mail.swarms_json.references import resolver
 from mail.utils.outcomes import Timeout
 
-TEXT = (Path(__file__).parents[2] / "docs" / "stdlib" / "README.md").read_text(encoding="utf-8")
+DOCUMENT = DOCS / "stdlib" / "README.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
 AREAS = {"http", "fs", "interswarm", "mcp", "agentmail"}
-
-
-def samples(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def catalogue() -> dict[str, MAILAction]:
@@ -104,22 +100,20 @@ async def test_the_python_sample(
 ) -> None:
     monkeypatch.setenv("MAIL_STDLIB_FS_ROOT", str(tmp_path))
     namespace: dict[str, Any] = {"__name__": "document"}
-    for code in samples("python"):
-        result = eval(compile(code, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
-        if inspect.isawaitable(result):
-            await result
+    for _, code in blocks(DOCUMENT, "python"):
+        await run(code, namespace)
     assert capsys.readouterr().out.splitlines() == ["Noted.", "Buy tea."]
     assert (tmp_path / "notes" / "today.txt").read_text() == "Buy tea."
 
 
 def test_the_swarm_sample() -> None:
-    [sample] = [each for each in samples("json") if "action_imports" in each]
+    [sample] = [each for _, each in blocks(DOCUMENT, "json") if "action_imports" in each]
     template = MAILSwarmTemplate.from_swarm_json(sample)
     assert [action.name for action in template.actions] == json.loads(sample)["agents"][0]["actions"]
 
 
 async def test_the_mcp_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    [sample] = [each for each in samples("json") if "mcpServers" in each]
+    [sample] = [each for _, each in blocks(DOCUMENT, "json") if "mcpServers" in each]
     (tmp_path / "mcp.json").write_text(sample)
     monkeypatch.setenv("MAIL_MCP_SERVERS", str(tmp_path / "mcp.json"))
     monkeypatch.setenv("TICKETS_TOKEN", "t0")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes.projects import entry, supervisor
 from support.services.mcp_program import COMMAND
 from support.services.templates import agent, rule_based, template
 
@@ -38,26 +39,15 @@ async def test_a_swarm_of_swarms_json(monkeypatch: pytest.MonkeyPatch, tool_form
     """An agent that follows rules calls a tool of a real MCP server, as the engine runs it."""
     servers = {"toolbox": COMMAND}
     monkeypatch.setenv("MAIL_MCP_SERVERS", json.dumps({"mcpServers": servers}))
-    entry = {
-        "name": "adders",
-        "version": "1",
-        "entrypoint": "adder",
-        "action_imports": [
+    adders = entry(
+        "adders",
+        supervisor("adder", f"{__name__}:adder", actions=["mcp_call_tool"], tool_format=tool_format),
+        action_imports=[
             "python::mail.stdlib.mcp.actions:mcp_ping",
             "python::mail.stdlib.mcp.actions:mcp_call_tool",
         ],
-        "agents": [
-            {
-                "name": "adder",
-                "factory": f"python::{__name__}:adder",
-                "actions": ["mcp_call_tool"],
-                "enable_entrypoint": True,
-                "can_complete_tasks": True,
-                "tool_format": tool_format,
-            }
-        ],
-    }
-    swarm = MAILSwarmTemplate.from_swarm_json(json.dumps(entry)).instantiate({}, user_id="ann")
+    )
+    swarm = MAILSwarmTemplate.from_swarm_json(json.dumps(adders)).instantiate({}, user_id="ann")
     response, _ = await swarm.post_message_and_run("2+40?")
     await swarm.shutdown()
     added, failed = response.message.body.split("\n", 1)

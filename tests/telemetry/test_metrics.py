@@ -31,7 +31,10 @@ MODEL = "openai/gpt-5-mini"
 
 
 def supervise(view: View) -> list[Call]:
-    report_usage(Usage(calls=1, input_tokens=100, cached_tokens=40, output_tokens=7, cost=0.25), MODEL)
+    one = Usage(
+        calls=1, input_tokens=100, cached_tokens=40, cache_write_tokens=50, output_tokens=7, cost=0.25
+    )
+    report_usage(one, MODEL)
     if view.mail.sender == "worker":
         return [complete("secret answer")]
     if "fail" in view.mail.body:
@@ -99,6 +102,7 @@ async def test_what_models_were_paid(metered: Metered) -> None:
     assert found[f"mail_model_calls_total/supervisor/{MODEL}"] == 2
     assert found[f"mail_input_tokens_total/supervisor/{MODEL}"] == 200
     assert found[f"mail_cached_tokens_total/supervisor/{MODEL}"] == 80
+    assert found[f"mail_cache_write_tokens_total/supervisor/{MODEL}"] == 100
     assert found[f"mail_output_tokens_total/supervisor/{MODEL}"] == 14
     assert found[f"mail_cost_usd_total/supervisor/{MODEL}"] == 0.5
     assert not [name for name in found if name.startswith("mail_model_calls_total/worker")]
@@ -216,13 +220,14 @@ async def test_the_functions_on_aws_count_tasks_as_we_do(
 
 
 def test_the_functions_on_aws_tell_models_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    one = Usage(calls=1, input_tokens=10, cached_tokens=4, output_tokens=2, cost=0.5)
+    one = Usage(calls=1, input_tokens=10, cached_tokens=4, cache_write_tokens=3, output_tokens=2, cost=0.5)
     report = TurnReport(TurnReport.Outcome.COMMITTED, models={"a": one + one, "": one})
     telemetry.TurnMetrics().turn_ended(turn_of("alpha"), report, 1.0)
     written = Written(capsys.readouterr().out)
     assert written.sums() == {
         ("Turns",): 1, ("TurnSeconds",): 1.0, ("AgentSeconds",): 0, ("Conflicts",): 0,
-        ("ModelCalls",): 3, ("InputTokens",): 30, ("CachedTokens",): 12, ("OutputTokens",): 6, ("CostUsd",): 1.5,
+        ("ModelCalls",): 3, ("InputTokens",): 30, ("CachedTokens",): 12, ("CacheWriteTokens",): 9,
+        ("OutputTokens",): 6, ("CostUsd",): 1.5,
     }  # fmt: skip
     by_model = written.sums("model")
     assert {key: by_model[key] for key in (("CostUsd", "a"), ("CostUsd", "other"), ("ModelCalls", "a"))} == {

@@ -1,15 +1,12 @@
-"""A server for tests of the admin view: the example swarm, with tasks, tokens, swarms and webhooks of a busy week.
+"""A server for tests of the admin view: the example swarm, with tasks, tokens, swarms and webhooks of a busy week."""
 
-Its event loop has a thread of its own, as playwright's synchronous API occupies the test's.
-"""
-
-import asyncio
-import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self
 
 import httpx2
+from page_server import PageServer
 from support.processes.http_server import TIMEOUT
 
 from mail.auth.keys import Caller
@@ -65,33 +62,26 @@ def work(view: View) -> list[Call]:
     return [complete(f"done: {rest}")]
 
 
-class AdminServer:
+class AdminServer(PageServer):
     """Serves it; `tokens` are those of user `ann` and admin `root`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self.tokens: dict[str, str] = {}
 
-    async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
         self._clock = FakeClock(start=datetime.now(UTC) - timedelta(days=DAYS))
         config = ServerConfig.model_validate({}, context=AS_GIVEN).with_overrides(
             database=str(self._folder / "mail.db"), swarm_source=str(PACKAGED_SOURCE)
         )
-        try:
-            self._system = system = local(config, clock=self._clock, environ={})
-            self.tokens = {
-                "user": await issue_token(system.documents, Caller("user", "ann"), self._clock),
-                "admin": await issue_token(system.documents, Caller("admin", "root"), self._clock),
-            }
-            async with serving(system) as self.url:
-                await self._fill(system)
-                self._ready.set()
-                await self._over.wait()
-        finally:
-            self._ready.set()
+        self._system = system = local(config, clock=self._clock, environ={})
+        self.tokens = {
+            "user": await issue_token(system.documents, Caller("user", "ann"), self._clock),
+            "admin": await issue_token(system.documents, Caller("admin", "root"), self._clock),
+        }
+        async with serving(system) as self.url:
+            await self._fill(system)
+            yield
 
     async def _fill(self, system: LocalSystem) -> None:
         """Let scripted agents work on tasks, a few each day, before the example swarm takes over."""
@@ -129,16 +119,5 @@ class AdminServer:
     def link(self, role: str = "admin", name: str = "root") -> str:
         """The address that signs a browser in once."""
         caller = Caller("admin" if role == "admin" else "user", name)
-        made = asyncio.run_coroutine_threadsafe(
-            issue_link(self._system.documents, caller, self._clock), self._loop
-        ).result(TIMEOUT)
+        made = self.run(issue_link(self._system.documents, caller, self._clock))
         return f"{self.url}/ui#sign-in={made.code}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(TIMEOUT)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(TIMEOUT)

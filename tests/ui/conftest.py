@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from studio_page import violations
 from studio_server import StudioServer
 from support.processes.server import ServerProcess
 from ui_needs import unavailable
@@ -156,6 +157,22 @@ def axe() -> str:
     if package is None or package.origin is None:
         unavailable("axe-playwright-python")
     return (Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(params=[(1440, "light"), (360, "dark")], ids=lambda look: f"{look[0]}-{look[1]}")
+def inspect(page: "Page", axe: str, request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
+    """Looks for barriers, and for what is wider than the window, in each state of the page that it is called for."""
+    width, scheme = request.param
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    found: dict[str, list[str]] = {}
+
+    def inspect(state: str) -> None:
+        found[state] = violations(page, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, state
+
+    yield inspect
+    assert {state: rules for state, rules in found.items() if rules} == {}
 
 
 @pytest.fixture

@@ -1,21 +1,16 @@
-"""A server for tests of the studio: scripted agents that do what a message asks, among them a model that streams.
-
-Its event loop has a thread of its own, as playwright's synchronous API occupies the test's.
-"""
+"""A server for tests of the studio: scripted agents that do what a message asks, among them a model that streams."""
 
 import asyncio
-import threading
-from collections.abc import Callable
-from typing import Self
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-import httpx2
-from support.processes.http_server import TIMEOUT, HTTPServer
+from page_server import PageServer
+from support.processes.http_server import HTTPServer
 
 from mail.core.task.activity import model_call
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.usage import Usage
 from mail.net import SwarmRegistry
-from mail.public_urls import tls
 from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, request, respond, wait
 
 MODEL = "openai/gpt-5-mini"
@@ -177,47 +172,32 @@ def studio_swarm(gate: Gate) -> SwarmCore:
     )
 
 
-class StudioServer:
+class StudioServer(PageServer):
     """Serves a swarm, with a registry of other swarms if there is one. Tests let its models go on with `step`."""
 
     def __init__(
         self, swarm: Callable[[Gate], SwarmCore] = studio_swarm, registry: SwarmRegistry | None = None
     ) -> None:
         self._swarm, self._registry = swarm, registry
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._over, self._gate = asyncio.Event(), Gate()
-        try:
-            async with HTTPServer(self._swarm(self._gate), registry=self._registry) as server:
-                self.url, self.tokens = server.uvicorn.url, server.keys
-                self._ready.set()
-                await self._over.wait()
-                if self._registry is not None:
-                    await self._registry.stop()
-        finally:
-            self._ready.set()
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        self._gate = Gate()
+        async with HTTPServer(self._swarm(self._gate), registry=self._registry) as server:
+            self.url, self.tokens = server.uvicorn.url, server.keys
+            clock = asyncio.create_task(tick(server))
+            yield
+            clock.cancel()
+            if self._registry is not None:
+                await self._registry.stop()
 
     def step(self, steps: int = 1) -> None:
         """Let the models that wait, or the next ones, go on by this number of steps."""
-        self._loop.call_soon_threadsafe(self._gate.open, steps)
+        self.loop.call_soon_threadsafe(self._gate.open, steps)
 
-    def client(self) -> httpx2.Client:
-        """A client with the user's token."""
-        return httpx2.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {self.tokens['user']}"},
-            timeout=TIMEOUT,
-            verify=tls(),
-        )
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(TIMEOUT)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(TIMEOUT)
+async def tick(server: HTTPServer) -> None:
+    """Keep the clock of the header Date, which the page reads."""
+    while True:
+        await server.uvicorn.on_tick(0)
+        await asyncio.sleep(1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.processes.http_server import HTTPServer
+from support.processes.projects import entry, supervisor
 
 from mail.client import MAILClient
 from mail.core.task.swarm import ActionCore, ProvidedTools
@@ -64,30 +65,24 @@ async def test_the_tools_of_mcp_servers() -> None:
     assert described["mcp_tools"] == ["close_ticket"]
 
 
-SWARM = {
-    "name": "shop",
-    "version": "1",
-    "entrypoint": "clerk",
-    "agents": [
-        {
-            "name": "clerk",
-            "description": "sells umbrellas",
-            "factory": "python::mail.factories:LiteLLMSupervisorFunction",
-            "agent_params": {
-                "llm": "openai/gpt-5-mini",
-                "system": "Sell umbrellas. The till is at https://till:1234@shop.example.",
-            },
-            "actions": ["refund"],
-            "exclude_tools": ["help"],
-            "mcp": {
-                "stock": {"url": "https://stock.example/mcp", "headers": {"Authorization": "Bearer hush"}},
-                "idle": {"url": "https://idle.example/mcp", "disabled": True},
-            },
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-    "actions": [
+SWARM = entry(
+    "shop",
+    supervisor(
+        "clerk",
+        "mail.factories:LiteLLMSupervisorFunction",
+        description="sells umbrellas",
+        agent_params={
+            "llm": "openai/gpt-5-mini",
+            "system": "Sell umbrellas. The till is at https://till:1234@shop.example.",
+        },
+        actions=["refund"],
+        exclude_tools=["help"],
+        mcp={
+            "stock": {"url": "https://stock.example/mcp", "headers": {"Authorization": "Bearer hush"}},
+            "idle": {"url": "https://idle.example/mcp", "disabled": True},
+        },
+    ),
+    actions=[
         {
             "name": "refund",
             "description": "Pay a customer back",
@@ -96,7 +91,7 @@ SWARM = {
             "needs_approval": True,
         }
     ],
-}
+)
 
 
 async def test_models_and_tools_without_prompts_and_secrets() -> None:

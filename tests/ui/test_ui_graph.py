@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
+from studio_page import enter, expect
 from studio_server import MODEL, Gate, StudioServer
-from test_ui_live import violations
 
 from mail.core.task.swarm import SwarmCore
 from mail.net import SwarmRegistry
@@ -45,17 +44,15 @@ def crowd() -> Iterator[StudioServer]:
         yield server
 
 
-def enter(page: "Page", server: StudioServer, route: str, role: str = "user") -> None:
-    page.add_init_script(f"if (location.host) sessionStorage.setItem('mail-token', '{server.tokens[role]}')")
-    page.goto(f"{server.url}/ui#{route}")
+def show(page: "Page", server: StudioServer, fragment: str, role: str = "user") -> None:
+    """Open a graph, and wait until it is drawn."""
+    enter(page, server, role, fragment)
     page.locator(".node").first.wait_for()
 
 
 def begin(page: "Page", server: StudioServer, body: str) -> None:
     """Open the graph of a new task."""
-    headers = {"Authorization": f"Bearer {server.tokens['user']}", "Prefer": "respond-async"}
-    accepted = httpx2.post(f"{server.url}/message", json={"body": body}, headers=headers)
-    enter(page, server, f"task={accepted.json()['task_id']}&tab=graph")
+    show(page, server, f"task={server.ask(body, wait=False)}&tab=graph")
 
 
 def node(page: "Page", name: str) -> "Locator":
@@ -74,7 +71,7 @@ def place(page: "Page", name: str) -> tuple[float, float]:
 def test_names_of_sixty_agents_are_whole_and_fit(
     page: "Page", crowd: StudioServer, shoot: Callable[[str], Path]
 ) -> None:
-    enter(page, crowd, "swarm")
+    show(page, crowd, "swarm")
     assert page.locator(".node").count() == 62
     assert "".join(node(page, LONG).locator(".node-name").all_text_contents()) == LONG
     too_wide = page.evaluate(
@@ -97,7 +94,7 @@ def test_names_of_sixty_agents_are_whole_and_fit(
 
 
 def test_it_is_zoomed_and_moved_by_mouse_and_keyboard(page: "Page", studio: StudioServer) -> None:
-    enter(page, studio, "swarm")
+    show(page, studio, "swarm")
     assert scale(page) == 100
     page.get_by_role("button", name="Zoom in").click()
     assert scale(page) == 125
@@ -128,9 +125,7 @@ def test_it_is_zoomed_and_moved_by_mouse_and_keyboard(page: "Page", studio: Stud
 
 
 def test_keys_lead_from_agent_to_agent(page: "Page", studio: StudioServer) -> None:
-    from playwright.sync_api import expect
-
-    enter(page, studio, "swarm")
+    show(page, studio, "swarm")
     assert [each.get_attribute("tabindex") for each in page.locator(".node").all()] == ["0", "-1", "-1"]
     page.locator(".graph-pane").focus()
     page.keyboard.press("Tab")
@@ -155,8 +150,6 @@ def test_keys_lead_from_agent_to_agent(page: "Page", studio: StudioServer) -> No
 
 
 def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str], Path]) -> None:
-    from playwright.sync_api import expect
-
     begin(page, studio, "dig for gold")
     expect(page.locator(".node.is-working")).to_have_attribute("data-id", "worker")
     expect(node(page, "worker")).to_contain_text(MODEL.split("/")[1])
@@ -181,29 +174,23 @@ def test_a_task_is_live(page: "Page", studio: StudioServer, shoot: Callable[[str
 
 
 def test_an_unknown_price_is_said_to_be_unknown(page: "Page", studio: StudioServer) -> None:
-    from playwright.sync_api import expect
-
     begin(page, studio, "free of charge")
     node(page, "supervisor").click()
     expect(page.locator(".agent-panel")).to_contain_text("Price unknown")
 
 
 def test_prompts_are_for_admins(page: "Page", studio: StudioServer) -> None:
-    from playwright.sync_api import expect
-
-    enter(page, studio, "swarm=worker", role="admin")
+    show(page, studio, "swarm=worker", role="admin")
     page.get_by_role("button", name="Show the prompt").click()
     expect(page.locator(".agent-panel")).to_contain_text("None, or its function doesn't show it.")
 
 
 def test_other_swarms_are_shown_with_their_health(page: "Page", crowd: StudioServer) -> None:
-    from playwright.sync_api import expect
-
     with StudioServer(registry=SwarmRegistry("example", "", allow_private=True)) as server:
-        admin = {"Authorization": f"Bearer {server.tokens['admin']}"}
-        other = {"name": "crowd", "base_url": crowd.url}
-        assert httpx2.post(f"{server.url}/swarms", json=other, headers=admin).status_code == 200
-        enter(page, server, "swarm")
+        with server.client("admin") as admin:
+            other = {"name": "crowd", "base_url": crowd.url}
+            assert admin.post("/swarms", json=other).status_code == 200
+        show(page, server, "swarm")
         swarms = page.locator(".other-swarms > li")
         expect(swarms).to_have_count(1)
         expect(swarms).to_contain_text("crowd")
@@ -212,18 +199,12 @@ def test_other_swarms_are_shown_with_their_health(page: "Page", crowd: StudioSer
         page.goto("about:blank")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
-def test_axe_finds_nothing(page: "Page", studio: StudioServer, axe: str, width: int, scheme: str) -> None:
-    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
+def test_axe_finds_nothing(page: "Page", studio: StudioServer, inspect: Callable[[str], None]) -> None:
     begin(page, studio, "free of charge")
-    found = {"task": violations(page, axe)}
+    inspect("task")
     node(page, "supervisor").focus()
     page.keyboard.press("Enter")
-    found["agent in a task"] = violations(page, axe)
+    inspect("agent in a task")
     page.goto(f"{studio.url}/ui#swarm=supervisor")
     page.locator(".swarm-view .tools").wait_for()
-    found["agent"] = violations(page, axe)
-    page.keyboard.press("Escape")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert {state: rules for state, rules in found.items() if rules} == {}
+    inspect("agent")

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from studio_page import expect, sign_in, status_of
+from studio_page import expect, sign_in, status_of, violations
 from studio_server import Gate, StudioServer, studio_swarm
-from test_ui_live import violations
 
 from mail.core.task.swarm import ActionCore, ProvidedTools, SwarmCore
 
@@ -46,14 +45,6 @@ def files() -> Iterator[StudioServer]:
         yield server
 
 
-def begin(server: StudioServer, task_id: str, body: str, *, waits: bool = True) -> None:
-    """Begin a task of ann, and wait until it stops."""
-    with server.client() as client:
-        headers = {} if waits else {"Prefer": "respond-async"}
-        answer = client.post("/message", json={"body": body, "task_id": task_id}, headers=headers)
-        assert answer.status_code < 300, answer.text
-
-
 FOCUSED = """() => {
   const { tagName, labels, textContent } = document.activeElement;
   const name = document.activeElement.getAttribute("aria-label") ?? labels?.[0]?.textContent ?? textContent;
@@ -74,7 +65,7 @@ def press(page: "Page", keys: str, leads_to: str = "") -> None:
 
 def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: StudioServer) -> None:
     for name in ("list-a", "list-b", "list-c"):
-        begin(studio, name, f"hello {name}")
+        studio.ask(f"hello {name}", task_id=name)
     sign_in(page, studio)
     expect(page.locator(".task-item").first).to_contain_text("list-c")
     page.get_by_label("Status").focus()
@@ -95,7 +86,7 @@ def test_the_list_of_tasks_and_the_tabs_by_keyboard(page: "Page", studio: Studio
 
 
 def test_an_approval_by_keyboard(page: "Page", studio: StudioServer) -> None:
-    begin(studio, "keys-pay", "pay 3")
+    studio.ask("pay 3", task_id="keys-pay")
     sign_in(page, studio, fragment="#task=keys-pay")
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
     page.get_by_role("button", name="Approve").focus()
@@ -112,7 +103,7 @@ def test_an_approval_by_keyboard(page: "Page", studio: StudioServer) -> None:
 
 
 def test_the_trace_by_keyboard(page: "Page", studio: StudioServer) -> None:
-    begin(studio, "keys-trace", "pay 3")
+    studio.ask("pay 3", task_id="keys-trace")
     page.set_viewport_size({"width": 900, "height": 800})
     sign_in(page, studio, fragment="#task=keys-trace&tab=trace")
     rows = page.get_by_role("listbox")
@@ -148,7 +139,7 @@ def test_the_trace_by_keyboard(page: "Page", studio: StudioServer) -> None:
 
 
 def test_a_task_is_cancelled_by_keyboard(page: "Page", studio: StudioServer) -> None:
-    begin(studio, "keys-cancel", "ask may I?")
+    studio.ask("ask may I?", task_id="keys-cancel")
     sign_in(page, studio, fragment="#task=keys-cancel")
     page.get_by_role("button", name="Cancel the task").focus()
     press(page, "Enter")
@@ -162,7 +153,7 @@ def test_a_task_is_cancelled_by_keyboard(page: "Page", studio: StudioServer) -> 
 def test_on_a_narrow_screen_a_row_of_the_trace_has_two_lines(
     page: "Page", studio: StudioServer, axe: str, shoot: Shoot
 ) -> None:
-    begin(studio, "narrow", "free")
+    studio.ask("free", task_id="narrow")
     page.set_viewport_size({"width": 390, "height": 800})
     sign_in(page, studio, fragment="#task=narrow&tab=trace")
     turn = page.locator(".span-row.turn").first
@@ -181,7 +172,7 @@ def test_on_a_narrow_screen_a_row_of_the_trace_has_two_lines(
 def test_the_details_of_a_turn_say_when_the_swarm_was_replaced_since(
     page: "Page", studio: StudioServer
 ) -> None:
-    begin(studio, "replaced", "hello")
+    studio.ask("hello", task_id="replaced")
 
     def replaced(route: "Route") -> None:
         answer = route.fetch()
@@ -220,7 +211,7 @@ def test_an_agents_tools_of_mcp_servers_and_what_it_is_for(
 def test_an_admin_stops_and_measures_anothers_task_by_keyboard(
     page: "Page", studio: StudioServer, axe: str, shoot: Shoot
 ) -> None:
-    begin(studio, "runaway", "ask a secret question?")
+    studio.ask("ask a secret question?", task_id="runaway")
     sign_in(page, studio, "admin")
     page.get_by_role("link", name="All tasks").focus()
     press(page, "Enter")

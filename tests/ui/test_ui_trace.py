@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic_core import from_json, to_json
-from test_ui_live import violations
-from trace_swarm import REASONING, TraceServer
+from studio_page import enter, expect
+from studio_server import StudioServer
+from trace_swarm import REASONING, trace_swarm
 
 from mail.core.decisions.conversation import Conversation
 from mail.core.task.events import Event, EventKind, read_extra
@@ -21,30 +22,26 @@ ROWS = ".list-row"
 
 
 @pytest.fixture(scope="module")
-def swarm() -> Iterator[TraceServer]:
-    with TraceServer() as server:
+def swarm() -> Iterator[StudioServer]:
+    with StudioServer(trace_swarm) as server:
         yield server
 
 
 @pytest.fixture
-def trace(page: "Page", swarm: TraceServer) -> Iterator[Callable[..., None]]:
+def trace(page: "Page", swarm: StudioServer) -> Iterator[Callable[..., None]]:
     """Opens the trace of a task, for a role."""
 
     def open_trace(task: str, *, role: str = "user", more: str = "") -> None:
-        token = json.dumps(swarm.tokens[role])
-        page.add_init_script(f"if (origin !== 'null') sessionStorage.setItem('mail-token', {token})")
-        page.goto(f"{swarm.url}/ui#task={task}&tab=trace{more}")
+        enter(page, swarm, role, f"task={task}&tab=trace{more}")
 
     yield open_trace
     page.goto("about:blank")  # no stream is left that the server would wait for
 
 
 def test_the_waterfall_and_its_inspector(
-    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
 ) -> None:
-    from playwright.sync_api import expect
-
-    swarm.ask("admin", body="find gold", task_id="gold")
+    swarm.ask("find gold", role="admin", task_id="gold")
     trace("gold", role="admin")
     names = page.locator(".span-row .span-what")
     expect(names).to_have_text(
@@ -105,11 +102,9 @@ def test_the_waterfall_and_its_inspector(
 
 
 def test_a_long_history_is_read_up_to_what_the_server_returns(
-    page: "Page", swarm: TraceServer, trace: Callable[..., None]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None]
 ) -> None:
-    from playwright.sync_api import expect
-
-    swarm.ask(body="find gold", task_id="long")
+    swarm.ask("find gold", task_id="long")
     asked: list[int] = []
 
     def lengthen(route: "Route") -> None:
@@ -131,28 +126,24 @@ def test_a_long_history_is_read_up_to_what_the_server_returns(
 
 
 def test_a_trace_grows_while_agents_work(
-    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
 ) -> None:
-    from playwright.sync_api import expect
-
-    swarm.ask(body="please wait", task_id="live", wait=False)
+    swarm.ask("please wait", task_id="live", wait=False)
     trace("live")
     running = page.get_by_role("option", name="worker is working")
     expect(running).to_contain_text("is working")
     first = running.locator(".span-took").inner_text()
     expect(running.locator(".span-took")).not_to_have_text(first)
     shoot("trace-live")
-    swarm.release()
+    swarm.step()
     expect(page.get_by_role("option", name="the answer")).to_be_visible()
     expect(running).to_have_count(0)
 
 
 def test_time_travel(
-    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
 ) -> None:
-    from playwright.sync_api import expect
-
-    swarm.ask(body="find gold", task_id="past")
+    swarm.ask("find gold", task_id="past")
     trace("past")
     bar = page.get_by_role("region", name="Time travel")
     slider = bar.get_by_role("slider", name="Moment")
@@ -202,10 +193,8 @@ def test_time_travel(
     shoot("trace-compare")
 
 
-def test_a_failed_task_runs_again(page: "Page", swarm: TraceServer, trace: Callable[..., None]) -> None:
-    from playwright.sync_api import expect
-
-    swarm.ask(body="please break", task_id="broken")
+def test_a_failed_task_runs_again(page: "Page", swarm: StudioServer, trace: Callable[..., None]) -> None:
+    swarm.ask("please break", task_id="broken")
     trace("broken")
     bar = page.get_by_role("region", name="Time travel")
     failed = page.locator(".span-row.turn.failed")
@@ -219,14 +208,10 @@ def test_a_failed_task_runs_again(page: "Page", swarm: TraceServer, trace: Calla
     assert "task=broken" not in page.url
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
 def test_axe_finds_nothing(
-    page: "Page", swarm: TraceServer, trace: Callable[..., None], axe: str, width: int, scheme: str
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], inspect: Callable[[str], None]
 ) -> None:
-    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
-    swarm.ask(body="find nowhere", task_id=f"axe-{width}")
-    trace(f"axe-{width}", more="&at=5")
+    trace(swarm.ask("find nowhere"), more="&at=5")
     bar = page.get_by_role("region", name="Time travel")
     steps: dict[str, Callable[[], object]] = {
         "waterfall": lambda: bar.get_by_text("As of entry 5").wait_for(),
@@ -246,12 +231,9 @@ def test_axe_finds_nothing(
             page.locator(".compare-words").wait_for(),
         ),
     }
-    found = {}
     for name, step in steps.items():
         step()
-        found[name] = violations(page, axe)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-    assert {state: rules for state, rules in found.items() if rules} == {}
+        inspect(name)
 
 
 LONG = 10_000
@@ -294,11 +276,9 @@ def long_task(page: "Page") -> None:
 
 
 def test_ten_thousand_entries_scroll(
-    page: "Page", swarm: TraceServer, trace: Callable[..., None], shoot: Callable[[str], Path]
+    page: "Page", swarm: StudioServer, trace: Callable[..., None], shoot: Callable[[str], Path]
 ) -> None:
-    from playwright.sync_api import expect
-
-    swarm.ask(body="find gold", task_id="long")
+    swarm.ask("find gold", task_id="long")
     long_task(page)
     trace("long")
     expect(page.get_by_role("listbox", name="Waterfall, 5000 rows")).to_be_visible(timeout=30_000)

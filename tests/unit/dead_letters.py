@@ -6,9 +6,7 @@ from mail.testing.rig import Rig
 
 
 async def loaded(rig: Rig, key: TaskKey) -> Task:
-    task = await rig.store.load(key)
-    assert task is not None
-    return task
+    return await rig.task(key)
 
 
 async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:

@@ -96,8 +96,7 @@ async def test_a_turn_that_ends_its_process_five_times_is_set_aside_and_a_redriv
         agent.answers.set()
         report = await rig.runtime.run_turn(submitted.key, "supervisor")
         assert report.outcome is TurnReport.Outcome.COMMITTED
-        task = await rig.store.load(submitted.key)
-        assert task is not None
+        task = await rig.task(submitted.key)
         assert not task.dead_letters
 
 
@@ -162,8 +161,7 @@ async def test_a_turn_whose_actions_end_one_after_the_other_is_not_set_aside(tmp
             await cancel(begun)
         is_stuck = True
         await rig.die_in_turn(submitted, times=4)
-        task = await rig.store.load(submitted.key)
-        assert task is not None
+        task = await rig.task(submitted.key)
         assert not task.dead_letters
         await rig.die_in_turn(submitted)
         await rig.runtime.run_turn(submitted.key, "supervisor")
@@ -195,8 +193,7 @@ async def test_the_count_belongs_to_one_message(tmp_path: Path) -> None:
         is_held = False
         await rig.runtime.run_turn(submitted.key, "helper")
         assert await rig.history("helper", submitted.key)
-        task = await rig.store.load(submitted.key)
-        assert task is not None
+        task = await rig.task(submitted.key)
         assert not task.dead_letters
 
 

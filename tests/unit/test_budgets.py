@@ -12,7 +12,7 @@ from mail.core.task.usage import Usage, report_usage
 from mail.errors import Subject
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.clock import FakeClock
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 SPENDING = Usage(calls=1, input_tokens=60, output_tokens=40, cost=0.25)
 
@@ -64,8 +64,9 @@ async def test_a_task_that_is_not_finished_then_ends_with_an_error() -> None:
         report_usage(SPENDING)
         return [call("tick")]
 
-    async with Rig(build_swarm({"supervisor": stubborn}, actions={"tick": tick})) as rig:
-        outcome = await rig.ask(budget=Budget(tokens=200))
+    outcome = await ask_once(
+        build_swarm({"supervisor": stubborn}, actions={"tick": tick}), budget=Budget(tokens=200)
+    )
     assert outcome.task.status is TaskStatus.FAILED
     assert outcome.answer == "The task used up its budget of 200 tokens and was not finished."
 
@@ -119,8 +120,9 @@ async def test_what_other_agents_spend_counts_too() -> None:
         report_usage(SPENDING)
         return [respond("chief")]
 
-    async with Rig(build_swarm({"chief": chief, "clerk": clerk})) as rig:
-        outcome = await rig.ask(budget=Budget(cost=0.5), steps=100)
+    outcome = await ask_once(
+        build_swarm({"chief": chief, "clerk": clerk}), budget=Budget(cost=0.5), steps=100
+    )
     assert outcome.answer == "over"
     assert outcome.task.generation.spent.cost == pytest.approx(0.5)
 

@@ -29,7 +29,7 @@ from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound, TaskNotFound
 from mail.testing.agents import View, build_swarm, complete, request, respond, wait
 from mail.testing.clock import FakeClock
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 ADMIN = Principal(role="admin", id="root", swarm="example")
 
@@ -112,8 +112,7 @@ class TestBurial:
             assert len((await loaded(rig, submitted.key)).dead_letters) == 1
 
     async def test_a_task_without_any_costs_nothing(self) -> None:
-        async with Rig(build_swarm({"supervisor": answer})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm({"supervisor": answer}))
         assert outcome.task.dead_letters == ()
         assert "dead" not in write_task(outcome.task)
 

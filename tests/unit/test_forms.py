@@ -26,7 +26,7 @@ from mail.testing.agents import (
     turns,
     wait,
 )
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 
 async def never(_arguments: dict[str, Any]) -> str:
@@ -79,8 +79,7 @@ async def test_a_response_by_a_form_answers_the_request() -> None:
         },
         actions={"answer": a_form(answer, name="answer")},
     )
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(swarm)
     asked, answered = outcome.sent_to("clerk")[0].message, outcome.sent_to("chief")[-1].message
     assert isinstance(asked, MAILRequest)
     assert isinstance(answered, MAILResponse)
@@ -116,8 +115,7 @@ async def test_a_response_with_routing_info_answers_the_request_that_had_the_sam
             "answer": a_form(write(SendResponse), name="answer"),
         },
     )
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(swarm)
     asked = {
         each.message.request_id: (each.message.routing_info or {})["thread_id"]
         for each in outcome.sent_to("clerk")
@@ -146,8 +144,7 @@ async def test_a_form_says_whether_it_settles_the_request(
     waiting: list[bool] = []
 
     async def look(_arguments: dict[str, Any]) -> str:
-        task = await rig.store.load(submitted.key)
-        assert task is not None
+        task = await rig.task(submitted.key)
         waiting.append(any(each.sender == "chief" for each in task.requests))
         return "seen"
 
@@ -176,8 +173,7 @@ async def test_a_form_that_is_filled_in_wrongly_is_told_to_the_agent(
 ) -> None:
     chief = turns([call("report", **arguments)], [complete()])
     swarm = build_swarm({"chief": chief, "clerk": turns()}, actions={"report": a_form(report)})
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(swarm)
     assert told in outcome.sent_to("chief")[1].message.body
     assert not outcome.sent_to("clerk")
 
@@ -188,8 +184,7 @@ async def test_an_agent_without_the_form_cannot_fill_it_in() -> None:
         {"chief": turns([request("clerk"), wait()], [complete()]), "clerk": clerk},
         actions={"report": a_form(report)},
     )
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(swarm)
     assert any("there is no tool 'report'" in letter.message.body for letter in outcome.sent_to("clerk"))
 
 
@@ -205,8 +200,7 @@ async def test_a_form_that_reads_mail_gets_that_of_the_task() -> None:
         {"chief": chief, "clerk": lambda _: [respond("chief", "so it is")]},
         actions={"look": a_form(look, name="look", reads_mail=True)},
     )
-    async with Rig(swarm) as rig:
-        await rig.ask("begin")
+    await ask_once(swarm, "begin")
     assert seen == [["begin", "first", "so it is"]]
 
 
@@ -221,8 +215,7 @@ async def test_an_appeal_pauses_the_task_and_writes_to_its_owner() -> None:
         outcome = await rig.ask()
         letter = outcome.messages[-1].message
         assert outcome.kinds[-1] is EventKind.TASK_COMPLETE
-        task = await rig.store.load(outcome.key)
-        assert task is not None
+        task = await rig.task(outcome.key)
         assert (task.status, task.generation.breakpoint and task.generation.breakpoint.calls[0].name) == (
             TaskStatus.PAUSED,
             "plead",
@@ -312,8 +305,7 @@ async def test_two_appeals_at_once_are_answered_by_their_calls() -> None:
         paused = await rig.ask()
         with pytest.raises(BadBreakpointResult, match="2 tool calls wait"):
             await rig.submit("Yes", subject="GRACE", task_id=paused.key.task_id)
-        task = await rig.store.load(paused.key)
-        assert task is not None
+        task = await rig.task(paused.key)
         assert task.generation.breakpoint is not None
         results = [
             {"call_id": each.call_id, "content": each.arguments["body"]}

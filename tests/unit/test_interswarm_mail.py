@@ -113,8 +113,7 @@ class TestQuestionAndAnswer:
     async def test_the_other_end_is_told_and_ends(self, pair: Federation) -> None:
         outcome = await pair["a"].ask("hello")
         await pair.settle()
-        task = await pair["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+        task = await pair["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert (task.status, task.owner, task.parent_swarm) == (TaskStatus.COMPLETED, "user:ann@a", "a")
         assert list(task.peers) == ["a"]
 
@@ -147,8 +146,7 @@ class TestQuestionAndAnswer:
         second = await pair["a"].ask("again", task_id=first.key.task_id)
         assert second.answer.startswith("hello, said the worker")
         await pair.settle()
-        task = await pair["b"].store.load(TaskKey("swarm:a@b", first.key.task_id))
-        assert task is not None
+        task = await pair["b"].task(TaskKey("swarm:a@b", first.key.task_id))
         assert task.generation.number >= 1
 
 
@@ -169,8 +167,7 @@ async def test_the_record_ends_with_the_end(completes: bool) -> None:
             events = await both[name].store.read_events(key)
             assert [event.seq for event in events] == list(range(1, len(events) + 1))
             assert [event.kind for event in events if event.is_terminal] == [events[-1].kind]
-            task = await both[name].store.load(key)
-            assert task is not None
+            task = await both[name].task(key)
             assert (task.seq, task.pending) == (len(events), {})
         assert len(task.received) == 2
 
@@ -194,9 +191,8 @@ async def test_an_agent_that_notes_its_error_fails_no_task() -> None:
     async with Federation(asking(ask_again, "worker@b"), other) as both:
         outcome = await both["a"].ask("hello")
         await both.settle()
-        task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
+        task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
     assert outcome.answer == "fine | fine"
-    assert task is not None
     assert task.status is TaskStatus.COMPLETED
 
 
@@ -238,8 +234,7 @@ async def test_a_chain() -> None:
         ]
         assert end.payload.sender.model_dump() == {"address_type": "system", "address": "b"}
         for name, asker in (("b", "a"), ("c", "b")):
-            task = await all3[name].store.load(TaskKey(f"swarm:{asker}@{name}", outcome.key.task_id))
-            assert task is not None
+            task = await all3[name].task(TaskKey(f"swarm:{asker}@{name}", outcome.key.task_id))
             assert (task.status, task.owner) == (TaskStatus.COMPLETED, "user:ann@a")
 
 
@@ -350,8 +345,7 @@ class TestFailure:
             errors = outcome.of(EventKind.INTERSWARM_MESSAGE_ERROR)
             assert len(errors) == 5
             assert "can't reach swarm b, and will try again" in errors[0].text
-            task = await both["a"].store.load(outcome.key)
-            assert task is not None
+            task = await both["a"].task(outcome.key)
             assert task.peers["b"].failures == 0
 
     async def test_after_a_dozen_tries_it_comes_back(self) -> None:
@@ -476,8 +470,7 @@ class TestLimits:
     async def test_steps_of_the_asker(self) -> None:
         async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
             outcome = await both["a"].ask("hello", steps=3)
-            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+            task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert task.limits.steps == 2
 
 
@@ -621,8 +614,7 @@ class TestEnds:
         async with Federation(asking(policy, "worker@b"), answering(echo)) as both:
             outcome = await both["a"].ask("hello")
             await both.settle()
-            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+            task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert task.status is TaskStatus.COMPLETED
 
     async def test_word_of_a_failure_comes_after_what_was_asked_before(self) -> None:
@@ -645,8 +637,7 @@ class TestEnds:
             assert outcome.task.status is TaskStatus.FAILED
             release.set()
             await both.settle()
-            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
-        assert task is not None
+            task = await both["b"].task(TaskKey("swarm:a@b", outcome.key.task_id))
         assert task.status is TaskStatus.COMPLETED
 
     async def test_an_agent_cannot_end_another_swarms_part(self) -> None:

@@ -90,9 +90,7 @@ class Peer:
         return received
 
     async def task(self, instance: str = "swarm:home@example") -> Task:
-        task = await self.rig.store.load(TaskKey(instance, TASK))
-        assert task is not None
-        return task
+        return await self.rig.task(TaskKey(instance, TASK))
 
     async def outgoing(self) -> list[MAILMessage]:
         """What was sent to it, oldest first."""
@@ -454,8 +452,7 @@ class TestAnswers:
             rig.runtime.peers = Swallow()
             submitted = await rig.submit("hello")
             await rig.workers.idle()
-            task = await rig.store.load(submitted.key)
-            assert task is not None
+            task = await rig.task(submitted.key)
             (open_request,) = task.requests
             yield Peer(rig), submitted.key, open_request.request_id
 
@@ -472,8 +469,7 @@ class TestAnswers:
             **fields,
         }
         await peer.back(key_id, **fields)
-        task = await peer.rig.store.load(key)
-        assert task is not None
+        await peer.rig.task(key)
         response = await peer.rig.store.read_response(key, 1)
         return "" if response is None else response.message.body
 

@@ -25,7 +25,7 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.clock import FakeClock
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 
 async def test_a_watcher_sees_that_a_turn_is_taken_over() -> None:
@@ -119,7 +119,6 @@ async def test_plain_text_is_for_nobody_if_the_agent_must_call_a_tool_or_waits()
         recipients.clear()
         lead = build_agent(supervise, targets=["worker"], supervises=True, strict_tools=strict)
         swarm = build_swarm({"supervisor": lead, "worker": worker}, entrypoint="supervisor")
-        async with Rig(swarm) as rig:
-            events = (await rig.ask()).events
+        events = (await ask_once(swarm)).events
         assert recipients == ([""] * 2 if strict else ["user"] * 2)
     assert {event.agent for event in events if event.message is not None} == {"", "supervisor", "worker"}

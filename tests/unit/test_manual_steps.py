@@ -78,8 +78,7 @@ class TestSteps:
             assert (said.msg_type, said.message.body, said.sender.address) == ("broadcast", "welcome", "GM")
             assert [to.address for to in said.message.recipients] == ["all"]
             await step(rig, "Ann", "Answer.")
-            task = await rig.store.load(key)
-            assert task is not None
+            task = await rig.task(key)
             assert (task.status, task.generation.steps <= task.limits.steps) == (TaskStatus.RUNNING, True)
             assert {entry.mailbox for entry in await rig.inbox(key)} == {"GM", "Bob"}
         assert len(gm.seen) == len(ann.seen) == 1

@@ -13,7 +13,7 @@ from mail.testing.rig import Rig
 async def test_turns_pause_for_large_messages(
     monkeypatch: pytest.MonkeyPatch, size: int, pauses: int
 ) -> None:
-    """Twice for the worker's message; the supervisor's is short, and its large history only lets others in between."""
+    """Twice for the worker's message; the supervisor's is short, and its large history waits for nothing."""
     paused: list[int] = []
 
     async def pause(_: Pacer, size: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mail.core.protocol.xml import read_mail_xml
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, wait
-from mail.testing.rig import Rig
+from mail.testing.rig import ask_once
 
 PAGE = """<!doctype html>
 <html><BODY class="a" data-x='&lt;body>'>
@@ -48,8 +48,7 @@ async def test_ten_agents_pass_a_text_on(quote: Any) -> None:
     swarm = build_swarm(agents, actions={"write_file": write_file})
     for core in swarm.agents.values():
         object.__setattr__(core, "can_complete_tasks", True)
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask(PAGE)
+    outcome = await ask_once(swarm, PAGE)
     assert [message.message.body for message in outcome.messages[: HOPS + 1]] == [PAGE] * (HOPS + 1)
     assert written == [[{"text": PAGE}, 1, None]]
     assert outcome.answer == PAGE

@@ -28,7 +28,7 @@ from mail.examples.rule_based.calls import say
 from mail.swarms_json import build_swarm, load_swarm
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing.clock import FakeClock
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 ANN = Principal(role="user", id="ann", swarm="example-no-proxy")
 FORMATS: list[ToolFormat] = ["completions", "responses"]
@@ -198,8 +198,7 @@ class TestPhrases:
 class TestTrouble:
     async def test_steps_run_out(self, tool_format: ToolFormat) -> None:
         """The supervisor completes with what it has read so far."""
-        async with Rig(build(tool_format)) as rig:
-            outcome = await rig.ask("weather in Tokyo and 12*(3+4)", steps=4)
+        outcome = await ask_once(build(tool_format), "weather in Tokyo and 12*(3+4)", steps=4)
         assert outcome.answer.endswith("I could not finish: This task has used up its 4 steps.")
         assert TOKYO in outcome.answer or PRODUCT in outcome.answer
         assert outcome.task.status is TaskStatus.COMPLETED
@@ -217,8 +216,7 @@ class TestTrouble:
         assert later.answer == PRODUCT
 
     async def test_worker_may_not_answer(self, tool_format: ToolFormat) -> None:
-        async with Rig(exchange(build(tool_format), "math", comm_targets=())) as rig:
-            outcome = await rig.ask("12*(3+4)")
+        outcome = await ask_once(exchange(build(tool_format), "math", comm_targets=()), "12*(3+4)")
         assert outcome.answer.startswith(
             "I could not finish: agent 'math' has failed: 5 faulty turns in a row;"
         )
@@ -230,15 +228,17 @@ class TestTrouble:
         async def silent(_history: Any, _choice: Any) -> Any:
             return say(tool_format, [("web_search_call", {})])
 
-        async with Rig(exchange(build(tool_format), "math", function=silent)) as rig:
-            outcome = await rig.ask("weather in Tokyo and 12*(3+4)")
+        outcome = await ask_once(
+            exchange(build(tool_format), "math", function=silent), "weather in Tokyo and 12*(3+4)"
+        )
         assert outcome.answer.startswith(
             f"{TOKYO} I could not finish: No agent of this task has any mail left"
         )
 
     async def test_supervisor_may_not_ask(self, tool_format: ToolFormat) -> None:
-        async with Rig(exchange(build(tool_format), "supervisor", comm_targets=("math",))) as rig:
-            outcome = await rig.ask("weather in Tokyo")
+        outcome = await ask_once(
+            exchange(build(tool_format), "supervisor", comm_targets=("math",)), "weather in Tokyo"
+        )
         assert outcome.answer == "I could not finish: you can't write to 'weather'; you can write to math."
 
     async def test_history_is_all_it_needs(self, tool_format: ToolFormat) -> None:
@@ -253,8 +253,7 @@ class TestTrouble:
 @settings(max_examples=30)
 def test_whatever_is_asked_there_is_an_answer(question: str, tool_format: ToolFormat) -> None:
     async def ask() -> Outcome:
-        async with Rig(build(tool_format)) as rig:
-            return await rig.ask(question)
+        return await ask_once(build(tool_format), question)
 
     assert asyncio.run(ask()).task.status in (TaskStatus.COMPLETED, TaskStatus.PAUSED)
 

@@ -11,7 +11,6 @@ from mail.core.engine.pacing import Pacer
 from mail.core.task.events import EventKind, encode_events
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size, message_size
-from mail.core.task.stored import read_task, write_task
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import TaskFull
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
@@ -63,15 +62,6 @@ async def test_what_a_task_stores_is_counted(rig: Rig) -> None:
     assert 15_000 < small < 20_000  # 3,000 characters, five times
     again = await rig.ask("10 characters", task_id="t")
     assert 0 < again.task.stored_bytes - small < 5000
-
-
-def test_a_task_of_an_earlier_version_counts_from_now_on(rig: Rig) -> None:
-    old = read_task(
-        '{"instance": "user:ann@x", "task_id": "t", "status": "running", "owner": "user:ann@x", "contributors": [],'
-        ' "entrypoint": "supervisor", "started": "2026-01-01T00:00:00+00:00", "limits": {"steps": 15, "turns": 300}}'
-    )
-    assert old.stored_bytes == 0
-    assert "stored_bytes" not in write_task(old)
 
 
 async def test_a_message_that_does_not_fit_is_refused_and_not_stored(rig: Rig) -> None:

@@ -24,7 +24,7 @@ from mail.testing.agents import (
     turns,
     wait,
 )
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 Said = str | Sequence[Call]
 
@@ -38,8 +38,7 @@ async def run(
     *supervisor: Said, worker: Sequence[Said] = (), other: Sequence[Said] = (), **settings: Any
 ) -> Outcome:
     agents = {"supervisor": said(*supervisor), "worker": said(*worker), "other": said(*other)}
-    async with Rig(build_swarm(agents, **settings)) as rig:
-        return await rig.ask()
+    return await ask_once(build_swarm(agents, **settings))
 
 
 def taken(outcome: Outcome) -> list[tuple[str, str | None]]:
@@ -129,8 +128,7 @@ async def test_text_ends_a_task_in_which_nobody_can_answer_any_more() -> None:
         raise RuntimeError
 
     agents = {"supervisor": said([request("worker")], "Without the worker: 42."), "worker": failing}
-    async with Rig(build_swarm(agents)) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm(agents))
     assert outcome.answer == "Without the worker: 42."
 
 
@@ -158,23 +156,22 @@ async def test_text_after_the_step_limit_is_the_answer() -> None:
 async def test_an_agent_that_cannot_answer_the_user_is_told_so() -> None:
     entry = build_agent(said("Hi!", [request("boss")], "Told you."), targets=["boss"], enable_entrypoint=True)
     boss = build_agent(said([complete("the boss's answer")]), targets=["entry"], supervises=True)
-    async with Rig(build_swarm({"entry": entry, "boss": boss}, entrypoint="entry")) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm({"entry": entry, "boss": boss}, entrypoint="entry"))
     assert outcome.answer == "the boss's answer"
     assert "text alone reaches nobody" in outcome.of(EventKind.AGENT_ERROR)[0].text
 
 
 async def test_an_agent_that_is_asked_by_the_user_directly_answers_in_text() -> None:
     worker = build_agent(said("I am the worker."), enable_entrypoint=True)
-    async with Rig(build_swarm({"supervisor": said(), "worker": worker})) as rig:
-        outcome = await rig.ask(entrypoint="worker", is_direct=True)
+    outcome = await ask_once(
+        build_swarm({"supervisor": said(), "worker": worker}), entrypoint="worker", is_direct=True
+    )
     assert outcome.answer == "I am the worker."
 
 
 async def test_strict_agents_must_call_a_tool() -> None:
     strict = build_agent(said("Hello!", [complete("called")]), supervises=True, strict_tools=True)
-    async with Rig(build_swarm({"supervisor": strict}, entrypoint="supervisor")) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm({"supervisor": strict}, entrypoint="supervisor"))
     assert outcome.answer == "called"
     assert not taken(outcome)
     assert "text alone reaches nobody" in outcome.of(EventKind.AGENT_ERROR)[0].text
@@ -213,7 +210,6 @@ async def test_text_beside_tool_calls_stays_a_preamble(beside: Call) -> None:
     core = build_agent(supervisor, targets=["worker"], supervises=True)
     core = replace(core, function=scripted(supervisor, text="I'll ask the worker."))
     worker = said([respond("supervisor")], [respond("supervisor")])
-    async with Rig(build_swarm({"supervisor": core, "worker": worker}, entrypoint="supervisor")) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm({"supervisor": core, "worker": worker}, entrypoint="supervisor"))
     assert outcome.answer == "done"
     assert not taken(outcome)

@@ -21,7 +21,7 @@ from mail.core.task.swarm import ActionCore
 from mail.core.turns.context import idempotency_key
 from mail.errors import StoreUnavailable, ToolCallFault
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, turns, wait
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 
 @pytest.fixture(autouse=True)
@@ -127,8 +127,7 @@ class TestSequential:
                 swarm,
                 agents={name: replace(core, sequential=True) for name, core in swarm.agents.items()},
             )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(swarm)
         assert outcome.answer == str([f"SUCCESS: {name}" for name in names])
         return "".join(traced)
 
@@ -348,8 +347,7 @@ async def within_a_swarm(actions: dict[str, Any], script: Call) -> Outcome:
         },
         actions=actions,
     )
-    async with Rig(swarm) as rig:
-        return await rig.ask()
+    return await ask_once(swarm)
 
 
 async def test_messages_and_actions_in_one_turn() -> None:
@@ -365,8 +363,7 @@ async def test_messages_and_actions_in_one_turn() -> None:
         },
         actions={"echo": echo},
     )
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(swarm)
     assert outcome.kinds[:8] == [
         "new_message", "tool_call", "tool_call", "action_call", "action_complete", "tool_call",
         "await_message", "new_message",

@@ -314,16 +314,6 @@ async def test_the_timeout_of_one_call_lets_the_approved_one_run() -> None:
     assert bank.paid == [{"to": "b"}]
 
 
-async def test_a_restart_between_the_pause_and_the_decision(tmp_path: Path) -> None:
-    rig, bank = paying(call("pay", to="bob"), path=tmp_path / "mail.db")
-    async with rig:
-        paused = await rig.ask()
-        await rig.restart()
-        done = await decide(rig, paused, {"decision": "approve"})
-    assert bank.paid == [{"to": "bob"}]
-    assert done.answer == "SUCCESS: paid bob"
-
-
 async def test_a_fork_waits_for_a_decision_of_its_own_without_a_time_limit() -> None:
     rig, bank = paying(call("pay", to="bob"), approval_timeout=60.0)
     async with rig:
@@ -331,8 +321,7 @@ async def test_a_fork_waits_for_a_decision_of_its_own_without_a_time_limit() -> 
         forked = await rig.runtime.fork(rig.user, paused.key.task_id)
         rig.clock.advance(100)  # type: ignore[attr-defined]
         await rig.runtime.expire_overdue()
-        task = await rig.store.load(forked.task.key)
-        assert task is not None
+        task = await rig.task(forked.task.key)
         assert task.status is TaskStatus.PAUSED
         done = await rig.ask(
             "",

@@ -18,6 +18,7 @@ from mail.core.task.task import TaskKey
 from mail.errors import VersionConflict
 from mail.testing.agents import build_swarm, complete
 from mail.testing.changes import Maker
+from mail.testing.contracts import committed
 
 ANN = Principal(role="user", id="ann", swarm="cost")
 WAL_FRAME_HEADER = 24
@@ -53,8 +54,7 @@ async def test_a_second_task_of_the_same_key_is_refused_with_the_first(tmp_path:
     """The store doesn't look for it, and another process may have begun it, or the cache may have dropped it."""
     key, make = TaskKey(str(ANN), "t"), Maker()
     with SQLiteDatabase(tmp_path / "mail.db") as database:
-        first = make.begin(key)
-        await SQLiteStore(database).commit(first)
+        first = await committed(SQLiteStore(database), make.begin(key))
         store = SQLiteStore(database)
         with pytest.raises(VersionConflict) as refusal:
             await store.commit(make.begin(key))

@@ -23,7 +23,7 @@ from mail.testing.agents import (
     turns,
     wait,
 )
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 
 async def weather(args: dict[str, Any]) -> str:
@@ -48,8 +48,7 @@ WEATHER_SWARM = build_swarm(
 
 
 async def test_order_of_events_with_one_agent() -> None:
-    async with Rig(build_swarm({"supervisor": turns([complete("hi")])})) as rig:
-        outcome = await rig.ask("hello")
+    outcome = await ask_once(build_swarm({"supervisor": turns([complete("hi")])}), "hello")
     assert outcome.kinds == [
         "new_message", "tool_call", "task_complete_call", "new_message", "task_complete",
     ]  # fmt: skip
@@ -57,8 +56,7 @@ async def test_order_of_events_with_one_agent() -> None:
 
 
 async def test_order_of_events_with_two_agents_and_an_action() -> None:
-    async with Rig(WEATHER_SWARM) as rig:
-        outcome = await rig.ask("How is Tokyo?")
+    outcome = await ask_once(WEATHER_SWARM, "How is Tokyo?")
     assert outcome.kinds == [
         "new_message", "tool_call", "tool_call", "await_message", "new_message", "tool_call",
         "action_call", "action_complete", "new_message", "tool_call", "new_message", "tool_call",
@@ -70,8 +68,7 @@ async def test_order_of_events_with_two_agents_and_an_action() -> None:
 
 
 async def test_descriptions_and_data() -> None:
-    async with Rig(WEATHER_SWARM) as rig:
-        outcome = await rig.ask("How is Tokyo?", task_id="weather-1")
+    outcome = await ask_once(WEATHER_SWARM, "How is Tokyo?", task_id="weather-1")
     data = [event.data("weather-1") for event in outcome.events]
     assert all(each["task_id"] == "weather-1" for each in data)
     assert all(datetime.fromisoformat(each["timestamp"]).tzinfo is not None for each in data)
@@ -100,8 +97,7 @@ async def test_descriptions_and_data() -> None:
 
 
 async def test_events_name_the_agent_that_they_are_about() -> None:
-    async with Rig(WEATHER_SWARM) as rig:
-        outcome = await rig.ask("How is Tokyo?")
+    outcome = await ask_once(WEATHER_SWARM, "How is Tokyo?")
     notes = [event for event in outcome.events if event.message is None and not event.is_terminal]
     assert [event.extra.as_json()["agent"] for event in notes] == [
         *["supervisor"] * 3,
@@ -111,8 +107,7 @@ async def test_events_name_the_agent_that_they_are_about() -> None:
 
 
 async def test_new_message_events_carry_the_whole_message() -> None:
-    async with Rig(WEATHER_SWARM) as rig:
-        outcome = await rig.ask("How is <Tokyo> & you?")
+    outcome = await ask_once(WEATHER_SWARM, "How is <Tokyo> & you?")
     first, *_ = outcome.of(EventKind.NEW_MESSAGE)
     assert first.message is not None
     data = first.data(outcome.key.task_id)
@@ -138,8 +133,7 @@ async def test_new_message_events_carry_the_whole_message() -> None:
 
 
 async def test_tool_call_events_carry_the_call() -> None:
-    async with Rig(WEATHER_SWARM) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(WEATHER_SWARM)
     extras = [event.data("x")["extra_data"] for event in outcome.of(EventKind.TOOL_CALL)]
     assert extras[0] == {
         "agent": "supervisor",
@@ -159,15 +153,14 @@ async def test_tool_call_events_carry_the_call() -> None:
 async def test_reasoning_preamble_and_reference_to_earlier_reasoning() -> None:
     thinking = request("worker")._replace(reasoning=["first", " \n", "second"], preamble="Let me ask.")
     silent = Call("await_message", {}, reasoning=["", "  "])
-    async with Rig(
+    outcome = await ask_once(
         build_swarm(
             {
                 "supervisor": turns([wait(), thinking, silent, request("worker", "more")], [complete()]),
                 "worker": lambda view: [respond("supervisor")],
             }
         )
-    ) as rig:
-        outcome = await rig.ask()
+    )
     extras = [event.extra.as_json() for event in outcome.of(EventKind.TOOL_CALL)][:4]
     assert "reasoning" not in extras[0]
     assert "reasoning_ref" not in extras[0]
@@ -181,7 +174,7 @@ async def test_reasoning_preamble_and_reference_to_earlier_reasoning() -> None:
 
 
 async def test_reasoning_is_not_carried_over_to_the_next_turn() -> None:
-    async with Rig(
+    outcome = await ask_once(
         build_swarm(
             {
                 "supervisor": turns(
@@ -189,16 +182,14 @@ async def test_reasoning_is_not_carried_over_to_the_next_turn() -> None:
                 )
             }
         )
-    ) as rig:
-        outcome = await rig.ask()
+    )
     extras = [event.extra.as_json() for event in outcome.of(EventKind.TOOL_CALL)]
     assert extras[0]["reasoning"] == "thought"
     assert "reasoning_ref" not in extras[1]
 
 
 async def test_await_message_event_carries_its_reason() -> None:
-    async with Rig(WEATHER_SWARM) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(WEATHER_SWARM)
     (event,) = outcome.of(EventKind.AWAIT_MESSAGE)
     assert event.data("x")["extra_data"] == {"agent": "supervisor", "reason": "weather's answer"}
 
@@ -215,8 +206,7 @@ async def test_await_message_event_carries_its_reason() -> None:
 async def test_other_events_have_a_description_and_an_agent(
     script: list[Call], kind: EventKind, start: str
 ) -> None:
-    async with Rig(build_swarm({"supervisor": turns(script, [complete()])})) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm({"supervisor": turns(script, [complete()])}))
     (event,) = outcome.of(kind)
     data = event.data("x")
     assert data["description"].startswith(start)
@@ -249,8 +239,7 @@ async def test_every_call_is_reported_in_order_before_what_it_does() -> None:
         },
         actions={"act": act},
     )
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(swarm)
     assert outcome.kinds[:17] == [
         "new_message",
         "tool_call", "builtin_tool_call",
@@ -273,7 +262,7 @@ async def test_every_call_is_reported_in_order_before_what_it_does() -> None:
 
 
 async def test_ignored_broadcasts_are_reported() -> None:
-    async with Rig(
+    outcome = await ask_once(
         build_swarm(
             {
                 "supervisor": turns([broadcast(), request("worker"), wait()], [complete()]),
@@ -282,8 +271,7 @@ async def test_ignored_broadcasts_are_reported() -> None:
                 ),
             }
         )
-    ) as rig:
-        outcome = await rig.ask()
+    )
     (event,) = outcome.of(EventKind.BROADCAST_IGNORED)
     assert event.data("x")["extra_data"] == {"agent": "worker"}
     assert "worker" in event.text

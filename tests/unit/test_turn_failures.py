@@ -18,7 +18,7 @@ from mail.core.task.task import TaskStatus
 from mail.core.task.usage import Usage, report_usage
 from mail.errors import StoreUnavailable
 from mail.testing.agents import View, build_swarm, call, complete, output, request, respond, wait
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +47,9 @@ def agent(function: Any, **settings: Any) -> AgentCore:
 
 class TestRaising:
     async def test_the_sender_is_told(self) -> None:
-        async with Rig(build_swarm({"supervisor": told, "worker": raising(RuntimeError("no model"))})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(
+            build_swarm({"supervisor": told, "worker": raising(RuntimeError("no model"))})
+        )
         assert outcome.answer.startswith("system ::agent_error:: ")
         assert "worker" in outcome.answer
         assert "RuntimeError" in outcome.answer
@@ -58,8 +59,7 @@ class TestRaising:
     async def test_the_text_of_the_error_is_for_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.ERROR, logger="mail")
         secret = RuntimeError("401 for key sk-123")
-        async with Rig(build_swarm({"supervisor": told, "worker": raising(secret)})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm({"supervisor": told, "worker": raising(secret)}))
         assert "sk-123" in caplog.text
         assert "sk-123" not in repr(outcome)
 
@@ -78,12 +78,10 @@ class TestRaising:
             "middle": middle,
             "worker": raising(RuntimeError("no model")),
         }
-        async with Rig(build_swarm(agents)) as rig:
-            assert (await rig.ask()).answer == "::agent_error::"
+        assert (await ask_once(build_swarm(agents))).answer == "::agent_error::"
 
     async def test_an_entrypoint_that_fails_on_the_users_message_ends_the_task(self) -> None:
-        async with Rig(build_swarm({"supervisor": raising(RuntimeError("no model"))})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm({"supervisor": raising(RuntimeError("no model"))}))
         assert outcome.task.status is TaskStatus.FAILED
         assert outcome.subject == "::task_error::"
         assert "RuntimeError" in outcome.answer
@@ -103,18 +101,9 @@ class TestRaising:
                 return [complete(view.mail.body)]
             return [request("worker", "again"), wait()]
 
-        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
-            assert (await rig.ask()).answer == "2 letters"
-
-    async def test_a_failed_task_can_be_resumed(self) -> None:
-        def supervisor(view: View) -> Any:
-            if len(view.messages) == 1:
-                raise RuntimeError("busy")
-            return [complete(f"{len(view.messages)}")]
-
-        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-            await rig.ask(task_id="t")
-            assert (await rig.ask("again", task_id="t", resume_from="user_response")).answer == "2"
+        assert (
+            await ask_once(build_swarm({"supervisor": supervisor, "worker": worker}))
+        ).answer == "2 letters"
 
     @pytest.mark.parametrize(
         "error",
@@ -131,16 +120,16 @@ class TestRaising:
     async def test_whatever_it_raises(self, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
         # the log quotes the error; pytest-xdist can't carry a captured log with half a surrogate pair in it
         monkeypatch.setattr(logging.getLogger("mail.core.engine.turns"), "disabled", True)
-        async with Rig(build_swarm({"supervisor": told, "worker": raising(error)})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm({"supervisor": told, "worker": raising(error)}))
         assert outcome.answer.startswith("system ::agent_error:: ")
 
     async def test_an_agent_that_always_fails_comes_to_an_end(self) -> None:
         def supervisor(view: View) -> Any:
             return [request("worker"), wait()]
 
-        async with Rig(build_swarm({"supervisor": supervisor, "worker": raising(RuntimeError())})) as rig:
-            outcome = await rig.ask(steps=5)
+        outcome = await ask_once(
+            build_swarm({"supervisor": supervisor, "worker": raising(RuntimeError())}), steps=5
+        )
         assert outcome.task.status is TaskStatus.FAILED
 
 
@@ -154,18 +143,6 @@ class TestHanging:
             outcome = await rig.ask()
         assert outcome.answer.startswith("system ::agent_error:: ")
         assert "worker" in outcome.answer
-
-    async def test_an_action_that_takes_too_long_fails_its_turn(self) -> None:
-        async def hang(args: dict[str, Any]) -> str:
-            await asyncio.sleep(60)
-            return "never"
-
-        swarm = build_swarm(
-            {"supervisor": told, "worker": lambda view: [call("hang")]}, actions={"hang": hang}
-        )
-        async with Rig(swarm, turn_seconds=0.05) as rig:
-            outcome = await rig.ask()
-        assert outcome.answer.startswith("system ::agent_error:: ")
 
 
 def foreign(result: Any) -> Any:
@@ -185,8 +162,7 @@ class TestUnusableOutput:
 
         caplog.set_level(logging.WARNING, logger="mail")
         agents = {"supervisor": told, "worker": agent(words)}
-        async with Rig(build_swarm(agents)) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm(agents))
         for text in (outcome.answer, caplog.text):
             assert "returned str; an agent function is async" in text
 
@@ -208,8 +184,7 @@ class TestUnusableOutput:
         ids=repr,
     )
     async def test_what_is_no_output_is_a_failure(self, result: Any) -> None:
-        async with Rig(build_swarm({"supervisor": told, "worker": agent(foreign(result))})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm({"supervisor": told, "worker": agent(foreign(result))}))
         assert outcome.answer.startswith("system ::agent_error:: ")
 
     @pytest.mark.parametrize(
@@ -233,8 +208,7 @@ class TestUnusableOutput:
                 return None, output([respond("supervisor", "recovered")])
             return None, [BROKEN_CALL.model_copy(update={"tool_name": "send_response", "tool_args": args})]
 
-        async with Rig(build_swarm({"supervisor": told, "worker": agent(function)})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm({"supervisor": told, "worker": agent(function)}))
         assert outcome.task.status is TaskStatus.COMPLETED
         assert len(calls) <= 4
 
@@ -244,8 +218,7 @@ class TestUnusableOutput:
             args = {"target": "supervisor", "subject": "s", "body": "b", "extra": value}
             return None, [BROKEN_CALL.model_copy(update={"tool_args": args})]
 
-        async with Rig(build_swarm({"supervisor": told, "worker": agent(function)})) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(build_swarm({"supervisor": told, "worker": agent(function)}))
         assert outcome.task.status is TaskStatus.COMPLETED
 
     async def test_an_action_with_arguments_that_cannot_be_stored_does_not_run(self) -> None:
@@ -267,8 +240,7 @@ class TestUnusableOutput:
         swarm = build_swarm(
             {"supervisor": supervisor, "worker": agent(worker, actions=["act"])}, actions={"act": act}
         )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(swarm)
         assert ran == []
         assert outcome.answer.startswith("system ::agent_error:: ")
 
@@ -283,8 +255,7 @@ class TestStoreTrouble:
         pages = rig.database.connection.execute("PRAGMA page_count").fetchone()[0]
         rig.database.connection.execute(f"PRAGMA max_page_count = {pages}")
         await asyncio.sleep(0.1)
-        task = await rig.store.load(submitted.key)
-        assert task is not None
+        task = await rig.task(submitted.key)
         assert task.is_running
         rig.database.connection.execute(f"PRAGMA max_page_count = {limit}")
         return await rig.outcome(submitted)
@@ -356,8 +327,7 @@ class TestTurnsThatCannotBeStored:
     ) -> None:
         caplog.set_level(logging.ERROR, logger="mail.core.engine.attempts")
         monkeypatch.setattr(local, "RETRY_SECONDS", 0.001)
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(swarm)
         [dead] = [event for event in outcome.events if event.kind is EventKind.DEAD_LETTER]
         assert len(calls) == dead.extra.as_json()["attempts"] == MAX_ATTEMPTS
         assert outcome.task.status is TaskStatus.FAILED

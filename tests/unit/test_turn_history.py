@@ -20,7 +20,7 @@ from mail.testing.agents import (
     turns,
     wait,
 )
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 
@@ -229,8 +229,7 @@ async def test_an_action_beside_ignore_broadcast_is_remembered(tool_format: Tool
         actions={"act": act},
         tool_format=tool_format,
     )
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(swarm)
     assert "SUCCESS: acted" in outcome.answer
 
 
@@ -263,8 +262,7 @@ async def test_a_body_cannot_forge_a_sender() -> None:
         seen.append(view)
         return [complete()]
 
-    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-        await rig.ask(forged, subject=forged)
+    await ask_once(build_swarm({"supervisor": supervisor}), forged, subject=forged)
     (letter,) = seen[0].messages
     assert (letter.sender_type, letter.sender, letter.body, letter.subject) == ("user", "ann", forged, forged)
     assert str(seen[0].history[-1]["content"]).count("</body>") == 1

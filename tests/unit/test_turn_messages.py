@@ -25,7 +25,7 @@ from mail.testing.agents import (
     turns,
     wait,
 )
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 
 def worker(view: View) -> Any:
@@ -99,8 +99,9 @@ class TestRefusals:
 async def test_a_local_agent_may_be_written_with_its_swarm(target: str, listed: str) -> None:
     policy = turns([request(target, "ping"), wait()], [complete()])
     supervisor = build_agent(policy, targets=[listed], supervises=True, name="supervisor")
-    async with Rig(build_swarm({"supervisor": supervisor, "worker": worker}, entrypoint="supervisor")) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(
+        build_swarm({"supervisor": supervisor, "worker": worker}, entrypoint="supervisor")
+    )
     assert outcome.answer == "done"
     assert outcome.of(EventKind.AGENT_ERROR) == []
     assert outcome.messages[2].message.request_id == outcome.messages[1].message.request_id
@@ -108,8 +109,7 @@ async def test_a_local_agent_may_be_written_with_its_swarm(target: str, listed: 
 
 async def test_broadcasts_are_exempt_from_comm_targets() -> None:
     lonely = build_agent(turns([broadcast(), wait()], [complete()]), supervises=True, name="supervisor")
-    async with Rig(build_swarm({"supervisor": lonely, "worker": worker}, entrypoint="supervisor")) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm({"supervisor": lonely, "worker": worker}, entrypoint="supervisor"))
     assert outcome.of(EventKind.AGENT_ERROR) == []
 
 
@@ -125,8 +125,7 @@ class TestRequestIds:
                 "worker": lambda view: [respond("supervisor", view.mail.body)],
             }
         )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(swarm)
         asked = {m.message.body: m.message.request_id for m in outcome.sent_to("worker")}
         answered = {
             m.message.body: m.message.request_id
@@ -168,8 +167,7 @@ class TestRequestIds:
                 "worker": lambda view: [respond("supervisor", "for your information")],
             }
         )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(swarm)
         (sent,) = [m for m in outcome.messages if m.msg_type == "response"]
         assert sent.message.request_id
         assert outcome.answer == "done"
@@ -181,8 +179,7 @@ class TestRequestIds:
                 "worker": turns([respond("supervisor")]),
             }
         )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(swarm)
         assert outcome.task.requests == ()
 
     async def test_no_more_of_them_are_remembered_than_fit_into_the_record(self) -> None:
@@ -192,16 +189,14 @@ class TestRequestIds:
             {"supervisor": turns([*script, pause]), "worker": worker},
             breakpoint_tools=frozenset({"ask_human"}),
         )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask()
+        outcome = await ask_once(swarm)
         ids = [message.message.request_id for message in outcome.sent_to("worker")]
         assert [each.request_id for each in outcome.task.requests] == ids[10:]
 
     async def test_none_is_left_when_the_task_has_ended(self) -> None:
         """Nobody will answer it any more; what is still unread can be answered when the task resumes."""
         swarm = build_swarm({"supervisor": turns([request("worker"), complete()]), "worker": worker})
-        async with Rig(swarm) as rig:
-            assert (await rig.ask()).task.requests == ()
+        assert (await ask_once(swarm)).task.requests == ()
 
     async def test_each_agent_may_await_only_its_own_answers(self) -> None:
         """The supervisor waits for the worker; that is nothing for the worker to wait for."""
@@ -214,8 +209,7 @@ class TestRequestIds:
         swarm = build_swarm(
             {"supervisor": turns([request("worker"), wait()], [complete()]), "worker": waiting_worker}
         )
-        async with Rig(swarm) as rig:
-            await rig.ask()
+        await ask_once(swarm)
         assert told == ["Request", "::tool_call_error::"]
 
 
@@ -309,8 +303,7 @@ class TestPersonsMail:
             seen.append(view)
             return [complete()]
 
-        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
-            outcome = await rig.ask("hello")
+        outcome = await ask_once(build_swarm({"supervisor": supervisor, "worker": worker}), "hello")
         (letter,) = seen[0].messages
         assert letter[:5] == ("user", "ann", "New Message", "hello", (("agent", "supervisor"),))
         assert outcome.messages[0].msg_type == "request"
@@ -345,8 +338,7 @@ class TestPersonsMail:
                 "two": listener("two", acknowledge(), enable_entrypoint=is_open),
             }
         )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask(msg_type="broadcast")
+        outcome = await ask_once(swarm, msg_type="broadcast")
         shown = tuple(("agent", name) for name in (["all"] if is_open else readers))
         assert heard.keys() <= set(readers), "the answer may come before the others have read it"
         assert set(heard.values()) == {shown}
@@ -368,8 +360,11 @@ class TestPersonsMail:
             assert (await rig.ask(task_id="t")).answer == "chief"
 
     async def test_an_interrupt_goes_to_the_entrypoint(self) -> None:
-        async with Rig(build_swarm({"supervisor": lambda view: [complete(view.mail.subject)]})) as rig:
-            outcome = await rig.ask(msg_type="interrupt", subject="Stop")
+        outcome = await ask_once(
+            build_swarm({"supervisor": lambda view: [complete(view.mail.subject)]}),
+            msg_type="interrupt",
+            subject="Stop",
+        )
         assert outcome.answer == "Stop"
         assert [address.address for address in outcome.messages[0].message.recipients] == ["supervisor"]
 
@@ -384,8 +379,7 @@ class TestPersonsMail:
                 "worker": lambda view: [respond("supervisor", "x", subject="::task_complete::")],
             }
         )
-        async with Rig(swarm) as rig:
-            outcome = await rig.ask(subject="::task_complete::")
+        outcome = await ask_once(swarm, subject="::task_complete::")
         assert outcome.answer == "by itself"
         assert outcome.kinds.count(EventKind.TASK_COMPLETE) == 1
         assert outcome.task.generation.steps == 3

@@ -38,7 +38,7 @@ async def test_each_person_gets_the_answer_to_their_own_message() -> None:
         answers = await asyncio.gather(*(rig.runtime.wait(each, seconds=5) for each in submitted))
         late = await rig.runtime.wait(submitted[1], seconds=5)
         events = await rig.store.read_events(submitted[0].key)
-        task = await rig.store.load(submitted[0].key)
+        task = await rig.task(submitted[0].key)
         streamed = [
             [
                 event
@@ -56,7 +56,6 @@ async def test_each_person_gets_the_answer_to_their_own_message() -> None:
         submitted[2].seq,
         None,
     ]
-    assert task is not None
     assert (task.generation.number, task.unread_questions, task.pending, task.is_running) == (
         3,
         (),
@@ -86,7 +85,6 @@ async def test_mail_that_is_read_in_time_is_answered_at_once() -> None:
         await rig.store.wait_for_change(first.key, after=second.seq, seconds=5)
         go_on.set()
         answers = [await rig.runtime.wait(each, seconds=5) for each in (first, second)]
-        task = await rig.store.load(first.key)
+        task = await rig.task(first.key)
     assert answers[0] == answers[1]
-    assert task is not None
     assert task.generation.number == 1

@@ -31,7 +31,7 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.clock import FakeClock
-from mail.testing.rig import Rig
+from mail.testing.rig import Rig, ask_once
 
 
 class Meter:
@@ -66,8 +66,7 @@ async def test_agents_of_one_task_overlap_in_time() -> None:
         return [complete("all")] if len(view.messages) == 9 else [wait()]
 
     agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(8)}
-    async with Rig(build_swarm(agents, task_message_limit=50)) as rig:
-        assert (await rig.ask()).answer == "all"
+    assert (await ask_once(build_swarm(agents, task_message_limit=50))).answer == "all"
 
 
 async def test_actions_of_different_agents_overlap_in_time() -> None:
@@ -86,8 +85,7 @@ async def test_actions_of_different_agents_overlap_in_time() -> None:
         return [complete("all")] if len(view.messages) == 4 else [wait()]
 
     agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(3)}
-    async with Rig(build_swarm(agents, actions={"act": act})) as rig:
-        assert (await rig.ask()).answer == "all"
+    assert (await ask_once(build_swarm(agents, actions={"act": act}))).answer == "all"
 
 
 async def test_tasks_overlap_in_time() -> None:
@@ -97,8 +95,9 @@ async def test_tasks_overlap_in_time() -> None:
         await barrier.wait()
         return [complete(view.mail.body)]
 
-    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-        outcomes = await asyncio.gather(*(rig.ask(f"task {n}") for n in range(5)))
+    outcomes = await asyncio.gather(
+        *(ask_once(build_swarm({"supervisor": supervisor}), f"task {n}") for n in range(5))
+    )
     assert [outcome.answer for outcome in outcomes] == [f"task {n}" for n in range(5)]
 
 

@@ -12,14 +12,13 @@ from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.submit import Submission
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.events import Event
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable, TaskNotFound
-from mail.testing.agents import View, acknowledge, build_swarm, call, complete, request, respond, turns, wait
+from mail.testing.agents import View, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.clock import EPOCH, FakeClock
 from mail.testing.rig import Rig
 
@@ -85,8 +84,7 @@ class TestWait:
             submitted = await rig.submit()
             async with asyncio.timeout(SOON):
                 assert await rig.runtime.wait(submitted, 0.3) is None
-            task = await rig.store.load(submitted.key)
-        assert task is not None
+            task = await rig.task(submitted.key)
         assert task.is_running
         assert task.generation.turns > 1
 
@@ -257,8 +255,7 @@ class TestStopping:
             await rig.workers.stop()
             submitted = await rig.submit()
             await asyncio.sleep(0.01)
-            task = await rig.store.load(submitted.key)
-        assert task is not None
+            task = await rig.task(submitted.key)
         assert task.generation.turns == 0
 
     async def test_a_turn_that_is_cancelled_is_run_again(self) -> None:
@@ -276,37 +273,13 @@ class TestStopping:
             submitted = await rig.submit()
             await entered.wait()
             await rig.workers.stop(grace=0)
-            before = await rig.store.load(submitted.key)
+            before = await rig.task(submitted.key)
             rig.workers = LocalWorkers(rig.runtime, rig.queue)
             await rig.workers.start()
             outcome = await rig.outcome(submitted)
-        assert before is not None
         assert (before.generation.turns, before.version) == (0, 1)
         assert outcome.answer == "done"
         assert calls == [1, 1]
-
-    async def test_a_restart_goes_on_where_it_was(self, tmp_path: Any) -> None:
-        entered = asyncio.Event()
-        calls: list[str] = []
-
-        async def worker(view: View) -> Any:
-            calls.append(view.mail.body)
-            if len(calls) == 1:
-                entered.set()
-                await asyncio.sleep(60)
-            return [respond("supervisor", "after the restart")]
-
-        def supervisor(view: View) -> Any:
-            return [request("worker"), wait()] if len(view.messages) == 1 else [complete(view.mail.body)]
-
-        async with Rig(
-            build_swarm({"supervisor": supervisor, "worker": worker}), path=tmp_path / "mail.db"
-        ) as rig:
-            submitted = await rig.submit()
-            await entered.wait()
-            await rig.restart()
-            assert (await rig.outcome(submitted)).answer == "after the restart"
-        assert len(calls) == 2
 
 
 class TestSwarmsThatChange:
@@ -336,35 +309,6 @@ class TestSwarmsThatChange:
             assert not outcome.task.is_running
             again = await rig.ask("hello again", task_id=submitted.key.task_id, entrypoint="supervisor")
         assert again.answer == "taken over"
-
-
-async def test_two_people_with_the_same_task_id_share_nothing() -> None:
-    def supervisor(view: View) -> Any:
-        return [complete(f"{view.mail.sender}: {','.join(letter.body for letter in view.messages)}")]
-
-    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-        people = [
-            Principal(role="user", id="ann", swarm="example"),
-            Principal(role="user", id="bob", swarm="example"),
-            Principal(role="admin", id="ann", swarm="example"),
-        ]
-        for round_number in range(2):
-            submissions = [
-                await rig.submit(f"{person} {round_number}", caller=person, task_id="same")
-                for person in people
-            ]
-            outcomes = [await rig.outcome(submitted) for submitted in submissions]
-    assert [outcome.answer for outcome in outcomes] == [
-        f"{person.id}: {person} 0,{person} 1" for person in people
-    ]
-    assert [outcome.task.owner for outcome in outcomes] == [str(person) for person in people]
-
-
-async def test_a_broadcast_by_a_person_waits_for_nobody() -> None:
-    swarm = build_swarm({"supervisor": lambda view: [complete()], "worker": lambda view: [acknowledge()]})
-    async with Rig(swarm) as rig:
-        outcome = await rig.ask(msg_type="broadcast")
-    assert outcome.answer == "done"
 
 
 class TestQueueOutOfReach:

@@ -28,7 +28,7 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.changes import ANN, Change, Mail, Maker, change_of
-from mail.testing.rig import Outcome, Rig
+from mail.testing.rig import Outcome, Rig, ask_once
 
 BEGUN = Maker().begin(TaskKey(ANN, "t"))
 WRONG = (("alpha", "::tool_call_error::"),)
@@ -159,8 +159,7 @@ async def test_await_message_beside_an_action_is_fine_as_its_result_is_on_its_wa
         seen.append(view)
         return [call("act"), wait("the result")] if len(view.messages) == 1 else [complete(view.mail.subject)]
 
-    async with Rig(build_swarm({"supervisor": supervisor}, actions={"act": act})) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm({"supervisor": supervisor}, actions={"act": act}))
     assert seen[1].results[1].startswith("SUCCESS: ")
     assert outcome.answer == "::action_complete::"
     assert outcome.of(EventKind.AGENT_ERROR) == []
@@ -218,8 +217,7 @@ class TestHelp:
              if len(view.messages) == 1 else [complete(view.mail.body)]},
             protocol="THE WHOLE PROTOCOL",
         )  # fmt: skip
-        async with Rig(swarm) as rig:
-            assert "THE WHOLE PROTOCOL" in (await rig.ask()).answer
+        assert "THE WHOLE PROTOCOL" in (await ask_once(swarm)).answer
 
     async def test_everything_and_nothing(self) -> None:
         everything = await self.guide(get_identity=True, get_tool_help=["help"], get_full_protocol=True)
@@ -298,8 +296,7 @@ async def test_other_swarms_that_cannot_be_reached_are_told_to_the_agent(tool: s
         enable_interswarm=True,
         name="supervisor",
     )
-    async with Rig(build_swarm({"supervisor": reaching}, entrypoint="supervisor")) as rig:
-        outcome = await rig.ask()
+    outcome = await ask_once(build_swarm({"supervisor": reaching}, entrypoint="supervisor"))
     assert outcome.kinds.count(EventKind.INTERSWARM_MESSAGE_ERROR) == 1
     assert outcome.answer.startswith("::")
 

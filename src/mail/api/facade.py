@@ -49,8 +49,8 @@ from mail.errors import (
 )
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
-from mail.factories.models import close_clients
 from mail.factories.options import needs_chat
+from mail.factories.ports import close_clients
 from mail.factories.prompts import system_prompt
 from mail.mcp.servers import MCPOption
 from mail.swarms_json.references import resolve_params, resolver

@@ -6,7 +6,7 @@ Inside a MAIL server they use its authenticator; elsewhere the external service 
 
 import math
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,14 @@ async def identify(request: Request, *roles: CallerRole) -> Caller:
     else:
         async with _service_of_environment() as service:
             caller = await service.authenticate(bearer)
+    check_role(caller, roles)
+    return caller
+
+
+def check_role(caller: Caller, roles: Sequence[CallerRole]) -> None:
+    """Raise Forbidden if a caller has none of the roles; no roles stand for any."""
     if roles and caller.role not in roles:
         raise Forbidden(f"this endpoint is for the role {' or '.join(roles)}; this key's is {caller.role}")
-    return caller
 
 
 async def login(api_key: str) -> str:

@@ -24,7 +24,7 @@ LINK_SECONDS = 600.0
 SESSION_SECONDS = 24 * 3600.0
 """Seconds after which a token from a sign-in link expires."""
 
-CACHE_SECONDS = 5.0
+CACHE_SECONDS = 4.0
 """Seconds for which a process accepts a token without looking whether another one has revoked it."""
 
 USER, ADMIN = Caller("user", "user"), Caller("admin", "admin")

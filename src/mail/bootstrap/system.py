@@ -328,7 +328,7 @@ def read_auth_endpoints(environ: Mapping[str, str]) -> tuple[str, str] | None:
 
 async def _close_models() -> None:
     """Close the connections to language models, if there are any: the event loop is about to end."""
-    if "litellm" in sys.modules:
-        from mail.factories.models import close_clients
+    if "mail.factories.ports" in sys.modules:
+        from mail.factories.ports import close_clients
 
         await close_clients()

@@ -81,7 +81,7 @@ def init(folder: Path, model: str | None, no_model: bool, python: bool, force: b
 
 def _question(model: str, *, is_terminal: bool) -> None:
     """Ask on a terminal whether to use a model that litellm doesn't know. Raises ConfigurationError elsewhere."""
-    from mail.factories.providers import find_problems
+    from mail.factories.ports import find_problems
 
     problems = find_problems(model, has_key=True)
     if not problems:

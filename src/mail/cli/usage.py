@@ -15,6 +15,13 @@ from mail.cli.values import Task
 from mail.errors import ConfigurationError
 
 _AGO = re.compile(r"(\d{1,4})([mhdw])")
+_COUNTS = {
+    "calls": "calls",
+    "tokens in": "input_tokens",
+    "cached": "cached_tokens",
+    "cache writes": "cache_write_tokens",
+    "tokens out": "output_tokens",
+}
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -69,7 +76,7 @@ def show_usage(answer: Mapping[str, Any], by: By, output: Output) -> None:
     if not lines and output.is_terminal:
         output.text(f"{_count(answer['tasks'], 'task')}, and no calls of models")
         return
-    headings = (by.value, "calls", "tokens in", "cached", "tokens out", "USD", "unpriced")
+    headings = (by.value, *_COUNTS, "hit rate", "USD", "unpriced")
     output.table(headings, [_cells(name, usage) for name, usage in (*lines, ("all", total))])
     if output.is_terminal:
         unpriced = total["unpriced_calls"]
@@ -84,8 +91,9 @@ def _lines(answer: Mapping[str, Any], by: By) -> Iterable[tuple[str, Mapping[str
 
 
 def _cells(name: str, usage: Mapping[str, Any]) -> tuple[str, ...]:
-    counts = [str(usage[count]) for count in ("calls", "input_tokens", "cached_tokens", "output_tokens")]
-    return (name, *counts, f"{usage['cost']:.4f}", str(usage["unpriced_calls"]))
+    counts = [str(usage[count]) for count in _COUNTS.values()]
+    hit_rate = usage["cached_tokens"] / (usage["input_tokens"] or 1)
+    return (name, *counts, f"{hit_rate:.0%}", f"{usage['cost']:.4f}", str(usage["unpriced_calls"]))
 
 
 def _tokens(usage: Mapping[str, Any]) -> int:

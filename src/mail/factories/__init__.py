@@ -8,14 +8,15 @@
     )
     text, calls = await supervisor([{"role": "user", "content": "Hello!"}])
 
-Creating one is cheap; litellm is imported on the first call of a model (`mail.factories.models`).
+Creating one is cheap; what calls a model is imported by the first call (`mail.factories.ports`).
 
     base, action, supervisor   the classes
     model_call, retry          calling a model until it replies; the retry policy
     failures                   the causes of failures
-    chat, responses            the two APIs: building requests, and reading replies, whole or streamed
+    ports                      the ways to a model: litellm_port, openai_port, converse_port; their connections
+    chat, responses, converse  the APIs: building requests, and reading replies, whole or streamed
     items, history             the items of a reply, and tool calls from them; replies sent back as history
-    models, providers          litellm, its tables of models, requests and replies; the providers of models
+    models, table, providers   requests and replies; windows, prices and traits; the providers of models
     options, tools             the options of a call; tool declarations
     prompts                    how MAIL works, in the system prompts of a `Swarm`'s agents
     variants                   a function with another model, or without output
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from mail.factories.base import LiteLLMAgentFunction as LiteLLMAgentFunction
     from mail.factories.base import MAILAgentFunction as MAILAgentFunction
     from mail.factories.base import base_agent_factory as base_agent_factory
-    from mail.factories.models import preload as preload
+    from mail.factories.ports import preload as preload
     from mail.factories.supervisor import LiteLLMSupervisorFunction as LiteLLMSupervisorFunction
     from mail.factories.supervisor import SupervisorFunction as SupervisorFunction
     from mail.factories.supervisor import supervisor_factory as supervisor_factory
@@ -42,7 +43,7 @@ _HOMES = homes_of(
     {
         "mail.factories.action": "ActionAgentFunction LiteLLMActionAgentFunction action_agent_factory",
         "mail.factories.base": "LiteLLMAgentFunction MAILAgentFunction base_agent_factory",
-        "mail.factories.models": "preload",
+        "mail.factories.ports": "preload",
         "mail.factories.supervisor": "LiteLLMSupervisorFunction SupervisorFunction supervisor_factory",
     }
 )

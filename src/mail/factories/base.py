@@ -14,14 +14,15 @@ from mail.core.protocol.mail_tools import Read
 from mail.core.protocol.tool_schemas import create_read_tool
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
-from mail.core.turns.context import TURN
+from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.core.turns.tools import caller_tools, provided_tools, task_tools
 from mail.errors import AgentUnavailable, ConfigurationError
+from mail.factories.caching import cache_key
 from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
-from mail.factories.models import ModelRequest, context_window, get_litellm, preload, traits_of
+from mail.factories.models import ModelRequest, context_window, traits_of
 from mail.factories.options import check_options, common_options, resolve_options
-from mail.factories.providers import find_missing_key, find_problems
+from mail.factories.ports import find_problems, port_for, preload, way_to
 from mail.factories.retry import RetryPolicy, error_for
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
 from mail.factories.variants import silent
@@ -146,6 +147,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
+        cache: Literal["auto", "off"] = "auto",
         _debug_include_mail_tools: bool = True,
         **extra: Any,
     ) -> None:
@@ -166,6 +168,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             stream_tokens: whether to stream replies.
             print_llm_streams: whether to print streamed replies to the console.
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
+            cache: `auto` to let the provider cache what the next call repeats, `off` to ask for nothing.
             extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
         """
         if type(self).__init__ is LiteLLMAgentFunction.__init__:
@@ -194,6 +197,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")
+        if cache not in ("auto", "off"):
+            raise ConfigurationError(f"agent {name!r}: cache must be 'auto' or 'off', not {cache!r}")
         self.llm = llm
         self.system = system
         self.user_token = user_token
@@ -205,6 +210,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         self.stream_tokens = stream_tokens
         self.print_llm_streams = print_llm_streams
         self.default_tool_choice = default_tool_choice
+        self.cache = cache
 
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
         """Run one step of the agent; `messages` stay unchanged. Raises AgentUnavailable with a text for agents."""
@@ -214,15 +220,15 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         return self._run(messages, tool_choice)
 
     def but(self, *, llm: str | None = None, system: str | None = None) -> Self:
-        """Return a copy of the agent with another model or system prompt."""
+        """Return a copy of the agent with another model or system prompt, for single calls, which cache nothing."""
         changed = copy(self)
+        changed.cache = "off"
         changed.llm = llm or self.llm
         changed.system = self.system if system is None else system
         return changed
 
     async def window(self) -> int | None:
         """Return how many tokens the model can read in a call, less what a long reply takes; None if not known."""
-        await get_litellm()
         window = context_window(self.llm)
         return window and min(window, int((window - (self.max_tokens or 0)) / USUAL_SHARE))
 
@@ -239,15 +245,19 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         texts = [str(call.tool_args["content"]) for call in calls if "content" in call.tool_args]
         return said or "\n\n".join(texts)
 
-    @staticmethod
-    def preload() -> None:
-        """Import litellm in advance, in a process that will run this agent. Never raises."""
-        preload()
+    def preload(self) -> None:
+        """Import what calls the model in advance, in a process that will run this agent. Never raises."""
+        preload(self.llm, is_proxy=self.use_proxy)
 
     def problems(self) -> list[str]:
-        """Return what would make the first call of the model fail, with the remedies; imports litellm."""
+        """Return what would make the first call of the model fail, with the remedies; may import litellm."""
         proxy = PROXY_VARIABLE if self.use_proxy else None
-        return find_problems(self.llm, proxy, has_key=self._has_own_access)
+        return find_problems(self.llm, proxy, options=self.options, has_key=self._has_own_access)
+
+    @property
+    def way(self) -> str:
+        """The package by which the model is called."""
+        return way_to(self.llm, is_proxy=self.use_proxy)
 
     @property
     def _has_own_access(self) -> bool:
@@ -256,9 +266,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     async def _run(self, messages: History, tool_choice: ToolChoice) -> AgentOutput:
         is_usual = not self.use_proxy and not self._has_own_access and "extra_headers" not in self.options
-        if is_usual and (failure := find_missing_key(self.llm)):
+        if is_usual and (failure := port_for(self.llm).find_missing_key(self.llm)):
             raise error_for(failure, self.llm, 1)
-        await get_litellm()  # needed for the model's traits
         request = self.request(messages, tool_choice)
         if not (self.stream_tokens and self.print_llm_streams):
             return await call_model(request, self.retry_policy, ignore)
@@ -274,11 +283,12 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         Raises AgentUnavailable if the proxy's address or an environment variable is missing.
         """
         history = messages if self.memory else without_memory(messages)
+        turn = TURN.get()
         return ModelRequest(
             llm=self.llm,
             traits=traits_of(self.llm),
             history=deepcopy(history),
-            system=self._system(),
+            system=self.system,
             tools=self.offered_tools(),
             tool_choice=tool_choice,
             tool_format=self.tool_format,
@@ -286,14 +296,12 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             thinking_budget=self.thinking_budget,
             max_tokens=self.max_tokens,
             streams=self.stream_tokens,
+            notes=turn.provided.problems,
+            cache_key=cache_key(turn.caller, CURRENT_TASK.get(), self.name) if self.cache == "auto" else None,
             api_base=self._proxy() if self.use_proxy else None,
             api_key=self._proxy_key() if self.use_proxy else None,
             options=resolve_options(f"agent {self.name!r}", self.options) if self.options else {},
         )
-
-    def _system(self) -> str:
-        """Return the system prompt, with a note on tools that are missing in this turn."""
-        return "\n\n".join(filter(None, (self.system, *TURN.get().provided.problems)))
 
     def _proxy(self) -> str:
         base = os.environ.get(PROXY_VARIABLE)

@@ -1,21 +1,23 @@
-"""The Chat Completions API, by which litellm reaches all providers, Claude among them.
+"""The Chat Completions API, by which litellm reaches all providers, Claude among them, and the SDK those like OpenAI.
 
 Claude's replies are always streamed: the chunks preserve the order of thinking, text and calls, which litellm's single
 message loses.
 """
 
+from collections.abc import Callable, Mapping
+from inspect import isawaitable
 from typing import Any
 
 from mail.core.task.swarm import ToolChoice
 from mail.factories.answer import AnswerReader
+from mail.factories.caching import key_arguments, prefix_ends, takes_marks
 from mail.factories.failures import CallFailed
-from mail.factories.history import read_history, to_chat
+from mail.factories.history import MARK, read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
-from mail.factories.litellm_parts import is_finished
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
-from mail.factories.options import merge_options
 from mail.factories.retry import Cause
-from mail.factories.tools import forced_tool, make_tools, tool_choice_for
+from mail.factories.table import Tokens
+from mail.factories.tools import forced_tool, is_function, make_tools, tool_choice_for
 
 INTERLEAVED = "interleaved-thinking-2025-05-14"
 """Anthropic's beta that lets Claude think between tool calls, not only before the first one."""
@@ -26,52 +28,71 @@ ROOM_TO_ANSWER = 1024
 _FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filter"}
 
 
+IsFinished = Callable[[Any, str | None], bool]
+"""Returns whether a stream, with its finish reason, has come to its end."""
+
+
 async def call_chat(
-    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader
+    response: Any, request: ModelRequest, on_piece: OnPiece, answer: AnswerReader, is_finished: IsFinished
 ) -> ModelReply:
-    """Call `litellm.acompletion`, for at most `seconds`."""
+    """Read the response to a call with `chat_arguments`, whole or streamed. Raises CallFailed."""
     reader = ChatReader(claude=request.traits.claude, answer=answer)
-    arguments = merge_options({**request.connection(seconds), **chat_arguments(request)}, request.options)
-    if not arguments["stream"]:
-        response = await litellm.acompletion(**arguments)
+    if hasattr(response, "choices"):
         for choice in response.choices[:1]:  # some providers send none for an empty reply
             reader.take(choice.message, choice.finish_reason, on_piece)
         return reader.reply(getattr(response, "usage", None))
-    stream = await litellm.acompletion(**arguments)
     usage = None
     try:
-        async for chunk in stream:
+        async for chunk in response:
             usage = getattr(chunk, "usage", None) or usage
             for choice in chunk.choices:
                 reader.take(choice.delta, choice.finish_reason, on_piece)
     finally:
-        await stream.aclose()
-    if not is_finished(stream):
+        await close_stream(response)
+    if not is_finished(response, reader.finish):
         raise CallFailed(Cause.CONNECTION if reader.has_begun else Cause.NO_REPLY)
     return reader.reply(usage)
+
+
+async def close_stream(stream: Any) -> None:
+    """Close a stream: litellm's have `aclose`, some of them nothing, and those of the SDK `close`."""
+    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+    closing = None if close is None else close()
+    if isawaitable(closing):
+        await closing
 
 
 def chat_arguments(request: ModelRequest) -> dict[str, Any]:
     """Return the arguments of the call."""
     streams = request.streams or request.traits.claude
-    thinking, choice = _thinking(request)
+    thinking, choice = thinking_of(request)
     thinks = bool(thinking) and not request.traits.adapts
-    messages = to_chat(read_history(request.history), claude=request.traits.claude, thinks=thinks)
+    sections = read_history(request.history, request.notes)
+    is_marked = takes_marks(request)
+    marked = prefix_ends(sections) if is_marked else ()
+    messages = to_chat(sections, claude=request.traits.claude, thinks=thinks, marked=marked)
+    mark = MARK if is_marked else {}
     if request.system:
-        messages.insert(0, {"role": "system", "content": request.system})
-    arguments: dict[str, Any] = {"messages": messages, "stream": streams, **thinking}
-    if request.max_tokens is not None:
-        budget = thinking.get("thinking", {}).get("budget_tokens", 0)
-        arguments["max_tokens"] = max(request.max_tokens, budget + ROOM_TO_ANSWER if budget else 0)
+        messages.insert(0, {"role": "system", "content": request.system, **mark})
+    arguments: dict[str, Any] = {
+        "messages": messages,
+        "stream": streams,
+        **thinking,
+        **key_arguments(request),
+    }
+    if (limit := max_tokens_of(request, thinking)) is not None:
+        arguments["max_tokens"] = limit
     if streams:
         arguments["stream_options"] = {"include_usage": True}
     if request.tools:
-        arguments["tools"] = make_tools(request.tools, "completions")
+        arguments["tools"] = tools = make_tools(request.tools, "completions")
+        if not request.system and is_function(tools[-1]):
+            tools[-1] = {**tools[-1], **mark}
         arguments["tool_choice"] = tool_choice_for(choice, "completions")
     return arguments
 
 
-def _thinking(request: ModelRequest) -> tuple[dict[str, Any], ToolChoice]:
+def thinking_of(request: ModelRequest) -> tuple[dict[str, Any], ToolChoice]:
     """Return the arguments for reasoning, and the tool choice that is compatible with them.
 
     Claude models without adaptive thinking can't think while a tool is forced: if any tool is required, the choice
@@ -93,6 +114,14 @@ def _thinking(request: ModelRequest) -> tuple[dict[str, Any], ToolChoice]:
     return thinking, "auto" if request.tool_choice == "required" else request.tool_choice
 
 
+def max_tokens_of(request: ModelRequest, thinking: Mapping[str, Any]) -> int | None:
+    """Return the limit of a reply's tokens, with room for the answer behind the thinking; None for the model's own."""
+    if request.max_tokens is None:
+        return None
+    budget = thinking.get("thinking", {}).get("budget_tokens", 0)
+    return max(request.max_tokens, budget + ROOM_TO_ANSWER if budget else 0)
+
+
 class ChatReader:
     """A reader of a reply, from a message or from the deltas of a stream, which have the same fields."""
 
@@ -102,7 +131,7 @@ class ChatReader:
         self._blocks: list[Entry] = []
         self._calls: dict[int, Entry] = {}
         self._is_open = False
-        self._finish: str | None = None
+        self.finish: str | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -111,7 +140,7 @@ class ChatReader:
 
     def take(self, delta: Any, finish_reason: str | None, on_piece: OnPiece) -> None:
         """Add a message or a delta."""
-        self._finish = finish_reason or self._finish
+        self.finish = finish_reason or self.finish
         if thinking := getattr(delta, "thinking_blocks", None):
             for block in thinking:
                 self._think(block)
@@ -128,13 +157,13 @@ class ChatReader:
 
     def reply(self, usage: Any) -> ModelReply:
         """Return the complete reply. Malformed arguments stay text, and are reported by the assembly."""
-        finish = _FINISH.get(self._finish, "stop")
+        finish = _FINISH.get(self.finish, "stop")
         if self._claude:
             content = [self._finished(block) for block in self._blocks]
             entries = [{"role": "assistant", "content": content}] if content else []
         else:
             entries = self._message()
-        return ModelReply(entries, usage, finish)
+        return ModelReply(entries, tokens_of(usage), finish)
 
     def _think(self, block: Any) -> None:
         block = dict(block)
@@ -202,6 +231,26 @@ class ChatReader:
         if calls:
             message["tool_calls"] = calls
         return [message]
+
+
+def tokens_of(usage: Any) -> Tokens | None:
+    """Convert the usage of Chat Completions, as litellm and the SDK have it."""
+    if usage is None:
+        return None
+
+    def detail(group: str, *names: str) -> int:
+        details = getattr(usage, group, None)
+        return next((found for name in names if (found := getattr(details, name, None))), 0)
+
+    cost = getattr(usage, "cost", None)  # OpenRouter's
+    return Tokens(
+        input=usage.prompt_tokens or 0,
+        output=usage.completion_tokens or 0,
+        cached=detail("prompt_tokens_details", "cached_tokens"),
+        written=detail("prompt_tokens_details", "cache_creation_tokens", "cache_write_tokens"),
+        reasoning=detail("completion_tokens_details", "reasoning_tokens"),
+        cost=float(cost) if isinstance(cost, int | float) else None,
+    )
 
 
 def _refusal(delta: Any) -> str | None:

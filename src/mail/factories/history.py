@@ -5,7 +5,7 @@ another API, after a change of model, are rewritten from their text and tool cal
 its result, and a result without its call: the call gets a note as its result, and the result is omitted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +52,18 @@ class Result:
     content: str
 
 
-Section = Received | Reply | Result
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that only this call tells the model, behind the history."""
+
+    text: str
 
 
-def read_history(entries: Sequence[Entry]) -> list[Section]:
-    """Split a history into sections, in which every tool call is followed by its result."""
+Section = Received | Reply | Result | Note
+
+
+def read_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> list[Section]:
+    """Split a history into sections, in which every tool call is followed by its result, and add the notes."""
     sections: list[Section] = []
     waiting: dict[str, None] = {}
     for section in _sections(entries):
@@ -68,7 +75,7 @@ def read_history(entries: Sequence[Entry]) -> list[Section]:
         sections += [Result(call_id, NO_RESULT) for call_id in waiting]
         waiting = {call.call_id: None for call in section.calls} if isinstance(section, Reply) else {}
         sections.append(section)
-    return sections + [Result(call_id, NO_RESULT) for call_id in waiting]
+    return [*sections, *(Result(call_id, NO_RESULT) for call_id in waiting), *map(Note, notes)]
 
 
 def without_memory(entries: Sequence[Entry]) -> list[Entry]:
@@ -98,35 +105,82 @@ def _reply(entries: list[Entry]) -> Reply:
     return Reply(tuple(entries), items_of(entries))
 
 
+# ----------------------------------------------------------------------------------------- calls in words
+
+
+def in_words(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections with all calls and results as text, for a call of the model without tools."""
+    return _rewrite(
+        sections, [section for section in sections if isinstance(section, Reply) and section.calls]
+    )
+
+
+def without_unthought(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections with the last turn as text if it called tools without thinking, which Claude then refuses."""
+    last = _last_without_thinking(sections)
+    return list(sections) if last is None else _rewrite(sections, [last])
+
+
+def _rewrite(sections: Sequence[Section], replies: Sequence[Reply]) -> list[Section]:
+    call_ids = {call.call_id for reply in replies for call in reply.calls}
+    return [_reword(section, call_ids) for section in sections]
+
+
+def _reword(section: Section, call_ids: Container[str]) -> Section:
+    match section:
+        case Result(call_id, content) if call_id in call_ids:
+            return Received({"role": "user", "content": f"Result of {call_id}: {content}"})
+        case Reply() if any(call.call_id in call_ids for call in section.calls):
+            lines = [item.text for item in section.items if isinstance(item, Text)]
+            lines += [
+                f"I called {call.name} ({call.call_id}) with {call.arguments}" for call in section.calls
+            ]
+            text = "\n".join(lines)
+            return Reply(({"role": "assistant", "content": text},), (Text(text),))
+    return section
+
+
 # ------------------------------------------------------------------------------------- for Chat Completions
 
 
-def to_chat(sections: Iterable[Section], *, claude: bool, thinks: bool = False) -> list[Entry]:
-    """Return the messages of Chat Completions.
+MARK = {"cache_control": {"type": "ephemeral"}}
+"""Marks the end of a prefix for the provider's cache, in litellm's Chat Completions."""
+
+
+def to_chat(
+    sections: Iterable[Section], *, claude: bool, thinks: bool = False, marked: Container[int] = ()
+) -> list[Entry]:
+    """Return the messages of Chat Completions; the last one of each `marked` section ends a prefix for the cache.
 
     For Claude every block becomes a message of its own: litellm joins adjacent ones and so preserves their order, which
     a single message with text and calls would lose. If thinking is requested (`thinks`), the last turn with calls must
     begin with thinking; one that doesn't, as it was forced or is another model's, is rewritten as text.
     """
     sections = list(sections)
-    rewritten = _last_without_thinking(sections) if claude and thinks else None
+    if claude and thinks:
+        sections = without_unthought(sections)
     messages: list[Entry] = []
-    for section in sections:
+    for index, section in enumerate(sections):
         match section:
             case Received(entry):
                 messages.append(entry)
+            case Note(text):
+                messages.append({"role": "user", "content": text})
             case Result(call_id, content):
-                if rewritten is not None and any(call.call_id == call_id for call in rewritten.calls):
-                    messages.append({"role": "user", "content": f"Result of {call_id}: {content}"})
-                else:
-                    messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
             case Reply():
-                messages += (
-                    [{"role": "assistant", "content": _in_words(section)}]
-                    if section is rewritten
-                    else _chat(section, claude)
-                )
+                messages += _chat(section, claude)
+        if messages and index in marked:
+            messages[-1] = _marked(messages[-1])
     return messages
+
+
+def _marked(message: Entry) -> Entry:
+    """Return the message with a mark; as it is if it has no text, whose mark Claude refuses."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return {**message, "content": [*content[:-1], {**content[-1], **MARK}]} if content else message
+    return {**message, **MARK} if content else message
 
 
 def _chat(reply: Reply, claude: bool) -> list[Entry]:
@@ -164,7 +218,7 @@ def _tool_call(call: ToolCall) -> Entry:
     return {"id": call.call_id, "type": "function", "function": function}
 
 
-def _last_without_thinking(sections: list[Section]) -> Reply | None:
+def _last_without_thinking(sections: Sequence[Section]) -> Reply | None:
     """Return the last turn of the model if it called tools without thinking."""
     last = next((section for section in reversed(sections) if isinstance(section, Reply)), None)
     if last is None or not last.calls:
@@ -172,13 +226,6 @@ def _last_without_thinking(sections: list[Section]) -> Reply | None:
     first = last.entries[0]
     thinks = has_blocks(first) and is_signed(first["content"][0])
     return None if thinks else last
-
-
-def _in_words(reply: Reply) -> str:
-    lines = [item.text for item in reply.items if isinstance(item, Text)]
-    return "\n".join(
-        [*lines, *(f"I called {call.name} ({call.call_id}) with {call.arguments}" for call in reply.calls)]
-    )
 
 
 # -------------------------------------------------------------------------------------------- for Responses
@@ -191,6 +238,8 @@ def to_responses(sections: Iterable[Section]) -> list[Entry]:
         match section:
             case Received(entry):
                 items.append(entry)
+            case Note(text):
+                items.append({"role": "user", "content": text})
             case Result(call_id, content):
                 items.append({"type": "function_call_output", "call_id": call_id, "output": content})
             case Reply():

@@ -1,16 +1,68 @@
-"""The undocumented parts of litellm that MAIL uses, as litellm offers no other way.
+"""litellm, loaded when it is needed, and its undocumented parts that MAIL uses, as litellm offers no other way.
 
-Each is checked with the versions `CHECKED` by `tests/factories/test_litellm_parts.py`, which names them all.
+Each part is checked with the versions `CHECKED` by `tests/factories/test_litellm_parts.py`, which names them all.
 """
 
 import asyncio
+import os
+import warnings
+from collections.abc import Mapping
 from importlib import import_module
+from threading import Lock
+from types import MappingProxyType
 from typing import Any
+
+from mail.core.protocol.error_text import missing_package
+from mail.errors import AgentUnavailable
 
 CHECKED = ("1.106.0", "1.107")
 """The first version of litellm that was checked, and the first that was not."""
 
 _FIRST_CALL = ("litellm.responses.mcp.litellm_proxy_mcp_handler",)
+
+
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True"}
+"""Environment variables that keep litellm from fetching its tables from GitHub; existing values win."""
+
+NOISE: Mapping[str, type[Warning]] = MappingProxyType(
+    {
+        "Pydantic serializer warnings": UserWarning,
+        "Items? '.*' on TypedDict class": UserWarning,
+        "coroutine 'BaseLLMHTTPHandler": RuntimeWarning,
+    }
+)
+"""Warnings that litellm causes: with every streamed response, one time per process, and when a call is cancelled."""
+
+_lock = Lock()
+_loaded: list[Any] = []
+
+
+def loaded_litellm() -> Any:
+    """Return the module if it is loaded; otherwise None."""
+    return _loaded[0] if _loaded else None
+
+
+def load_litellm() -> Any:
+    """Return the module. Raises AgentUnavailable if it isn't installed."""
+    with _lock:
+        if not _loaded:
+            for name, value in OFFLINE.items():
+                os.environ.setdefault(name, value)
+            try:
+                litellm: Any = import_module("litellm")
+            except ModuleNotFoundError as error:
+                needs = missing_package(error)
+                raise AgentUnavailable(f"agents with a language model need {needs}") from error
+            for message, kind in NOISE.items():
+                warnings.filterwarnings("ignore", message, kind)
+            litellm.telemetry = False
+            litellm.suppress_debug_info = True  # otherwise it prints advice to the console for every error
+            litellm.disable_hf_tokenizer_download = (
+                True  # it only estimates tokens, and without a network it retries
+            )
+            litellm.disable_aiohttp_transport = True  # its sessions outlive the event loops they belong to
+            _loaded.append(litellm)
+        return _loaded[0]
 
 
 def import_rest() -> None:
@@ -29,7 +81,12 @@ def take_clients(litellm: Any, loop: asyncio.AbstractEventLoop) -> list[Any]:
     return [cached.pop(key) for key in list(cached) if key.endswith(f"-{id(loop)}")]
 
 
-def is_finished(stream: Any) -> bool:
+def headers_of(response: Any) -> dict[str, Any]:
+    """Return the headers of a response, whole or streamed; those of the provider begin with `llm_provider-`."""
+    return dict((getattr(response, "_hidden_params", None) or {}).get("additional_headers") or {})
+
+
+def is_finished(stream: Any, _reason: str | None = None) -> bool:
     """Return whether the provider has sent a finish reason for a streamed reply; litellm reports one even without it.
 
     Streams of other classes than litellm's usual one don't tell, and count as finished.

@@ -3,21 +3,21 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.costs import Usage
 from mail.core.turns.activity import ModelCall
 from mail.core.turns.context import TURN, model_call
 from mail.factories.answer import AnswerReader
-from mail.factories.chat import call_chat
-from mail.factories.failures import CallFailed, classify
+from mail.factories.caching import Prefixes, describe
+from mail.factories.failures import CallFailed
 from mail.factories.items import MalformedReply, assemble
-from mail.factories.models import ModelReply, ModelRequest, OnPiece, PieceKind, get_litellm, price
-from mail.factories.responses import call_responses
+from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
+from mail.factories.ports import Port, port_for
 from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop, error_for
+from mail.factories.table import Tokens
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ RESERVE_SECONDS = 1.0
 SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
 
-Wire = Callable[[Any, ModelRequest, float | None, OnPiece, AnswerReader], Awaitable[ModelReply]]
+_prefixes = Prefixes()
 
 
 async def call_model(
@@ -40,8 +40,8 @@ async def call_model(
 
     Ends before the deadline of the turn, and reports the usage. Raises ModelError.
     """
-    litellm = await get_litellm()
-    wire = call_responses if request.uses_responses else call_chat
+    port = port_for(request.llm, is_proxy=request.api_base is not None)
+    await port.open()
     until = _deadline()
     begin = asyncio.get_running_loop().time()
     attempt, kinds = 1, set[tuple[Cause, int | None]]()
@@ -55,11 +55,11 @@ async def call_model(
 
         while True:
             try:
-                return await _attempt(litellm, wire, request, _left(until), pass_on, call)
+                return await _attempt(port, request, _left(until), pass_on, call)
             except Exception as error:
                 if _is_ending():
                     raise asyncio.CancelledError from error
-                failure = classify(litellm, error, request)
+                failure = port.classify(error, request)
                 if failure is None:
                     raise
                 kinds.add((failure.cause, failure.status))
@@ -77,15 +77,20 @@ async def call_model(
 
 
 async def _attempt(
-    litellm: Any, wire: Wire, request: ModelRequest, left: float | None, on_piece: OnPiece, call: ModelCall
+    port: Port, request: ModelRequest, left: float | None, on_piece: OnPiece, call: ModelCall
 ) -> tuple[str | None, list[AgentToolCall]]:
     longest = request.timeout or ATTEMPT_SECONDS
     seconds = longest if left is None else min(longest, left)
     answer = AnswerReader(call)
+    sent = describe(request) if request.cache_key is not None and TURN.get().agent else None
     async with asyncio.timeout(seconds):
-        reply = await wire(litellm, request, seconds, on_piece, answer)
+        reply = await port.call(request, seconds, on_piece, answer)
     answer.read()
-    call.report(read_usage(request.llm, reply.usage))
+    usage = read_usage(request.llm, reply.usage)
+    call.report(usage)
+    if sent is not None and request.cache_key is not None:
+        now = asyncio.get_running_loop().time()
+        _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
     try:
         text, calls = assemble(reply.entries, request.tool_format)
     except MalformedReply as error:
@@ -97,24 +102,35 @@ async def _attempt(
     return text, calls
 
 
-def read_usage(llm: str, usage: Any) -> Usage:
-    """Convert litellm's `Usage` of one call, and add its price."""
-    if usage is None:
+def _report_break(request: ModelRequest, usage: Usage, changes: Sequence[str], call: ModelCall) -> None:
+    """Report what kept the call from reading the prefix that the previous one had cached, if anything."""
+    if changes:
+        call.broken_prefix = tuple(changes)
+        logger.warning(
+            "%s: the cached prompt of agent %s was not read, since its %s changed: %d of %d input tokens are cached",
+            request.llm,
+            TURN.get().agent,
+            " and ".join(changes),
+            usage.cached_tokens,
+            usage.input_tokens,
+        )
+
+
+def read_usage(llm: str, tokens: Tokens | None) -> Usage:
+    """Return the usage of one call, with its price."""
+    if tokens is None:
         return Usage(calls=1, unpriced_calls=1)
-    cost = price(llm, usage)
+    cost = price(llm, tokens)
     return Usage(
         calls=1,
-        input_tokens=usage.prompt_tokens or 0,
-        cached_tokens=_detail(usage, "prompt_tokens_details", "cached_tokens"),
-        output_tokens=usage.completion_tokens or 0,
-        reasoning_tokens=_detail(usage, "completion_tokens_details", "reasoning_tokens"),
+        input_tokens=tokens.input,
+        cached_tokens=tokens.cached,
+        cache_write_tokens=tokens.written,
+        output_tokens=tokens.output,
+        reasoning_tokens=tokens.reasoning,
         cost=cost or 0.0,
         unpriced_calls=int(cost is None),
     )
-
-
-def _detail(usage: Any, group: str, name: str) -> int:
-    return getattr(getattr(usage, group, None), name, None) or 0
 
 
 def _deadline() -> float | None:

@@ -14,7 +14,8 @@ from typing import Any
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import did_you_mean
 from mail.errors import AgentUnavailable, ConfigurationError
-from mail.factories.models import is_claude, load_litellm
+from mail.factories.litellm_parts import load_litellm
+from mail.factories.models import is_claude
 
 _HISTORY = "the engine sends the agent's history"
 _STORED = "histories are stored by MAIL, not by the provider"
@@ -23,6 +24,7 @@ _STREAM = "use stream_tokens"
 _TOOLS = "use actions=[…], and mcp for the tools of MCP servers"
 _CHOICE = "use default_tool_choice"
 _MAX_TOKENS = "use max_tokens"
+_CACHING = 'prompts are cached by default (docs/caching.md); cache="off" turns that off'
 
 
 def _words(text: str) -> frozenset[str]:
@@ -83,6 +85,8 @@ RESERVED: Mapping[str, str] = MappingProxyType(
         "background": "an agent waits for the reply",
         "include": "reasoning is always included",
         "n": "an agent takes one reply",
+        "enable_prompt_caching": _CACHING,
+        "cache_control_injection_points": _CACHING,
         **{name: instead for instead, names in _ROUTER.items() for name in names},
     }
 )
@@ -124,9 +128,9 @@ DESTINATION = _words("api_base base_url api_key timeout extra_headers extra_body
 """The options by which calls go elsewhere, or with other credentials, whatever the provider."""
 
 CONNECTION = DESTINATION | _words("""
-    allowed_openai_params assistant_continue_message azure base_model bos_token cache cache_key caching client_id
+    allowed_openai_params assistant_continue_message azure base_model bos_token cache_key caching client_id
     client_secret custom_llm_provider custom_prompt_dict data_residency deployment_id
-    disable_add_transform_inline_image_block drop_params enable_json_schema_validation enable_prompt_caching
+    disable_add_transform_inline_image_block drop_params enable_json_schema_validation
     ensure_alternating_roles eos_token final_prompt_value force_timeout headers hf_model_name
     litellm_credential_name litellm_disabled_callbacks litellm_metadata litellm_request_debug litellm_session_id
     litellm_system_prompt litellm_trace_id log_client_error_tracebacks max_agentic_loops

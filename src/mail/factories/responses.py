@@ -1,52 +1,47 @@
 """OpenAI's Responses API, without its server-side state: every request contains the whole history."""
 
 from base64 import b64decode
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
 from mail.factories.answer import AnswerReader
-from mail.factories.failures import CallFailed
+from mail.factories.caching import key_arguments
+from mail.factories.chat import close_stream
+from mail.factories.failures import CODES, CallFailed
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
 from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
-from mail.factories.options import merge_options
 from mail.factories.retry import Cause
+from mail.factories.table import Tokens
 from mail.factories.tools import tool_choice_for
 
 _FINISH: dict[str | None, Finish] = {"max_output_tokens": "length", "content_filter": "filter"}
 
 
-async def call_responses(
-    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader
-) -> ModelReply:
-    """Call `litellm.aresponses`, for at most `seconds`."""
-    options = dict(request.options)
-    if verbosity := options.pop("verbosity", None):
-        options["text"] = {**(options.get("text") or {}), "verbosity": verbosity}
-    arguments = merge_options({**request.connection(seconds), **responses_arguments(request)}, options)
-    response = await litellm.aresponses(**arguments)
+async def call_responses(response: Any, on_piece: OnPiece, answer: AnswerReader) -> ModelReply:
+    """Read the response to a call with `responses_arguments`, whole or streamed. Raises CallFailed."""
     reader = ResponsesReader(answer)
-    if not request.streams:
-        return reader.reply(litellm, response, on_piece)
+    if not hasattr(response, "__aiter__"):
+        return reader.reply(response)
     final = None
     try:
         async for event in response:
             final = reader.take(event, on_piece) or final
     finally:
-        close = getattr(response, "aclose", None)
-        if close is not None:
-            await close()
+        await close_stream(response)
     if final is None:
         raise CallFailed(Cause.CONNECTION)
-    return reader.reply(litellm, final, on_piece)
+    return reader.reply(final)
 
 
 def responses_arguments(request: ModelRequest) -> dict[str, Any]:
     """Return the arguments of the call."""
     arguments: dict[str, Any] = {
-        "input": to_responses(read_history(request.history)),
+        "input": to_responses(read_history(request.history, request.notes)),
         "stream": request.streams,
         "store": False,
+        **key_arguments(request),
     }
     if request.system:
         arguments["instructions"] = request.system
@@ -60,6 +55,14 @@ def responses_arguments(request: ModelRequest) -> dict[str, Any]:
         choice = tool_choice_for(request.tool_choice, "responses")
         arguments |= {"tools": list(request.tools), "tool_choice": choice}
     return arguments
+
+
+def responses_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with `verbosity` where this API has it, in `text`."""
+    others = {name: value for name, value in options.items() if name != "verbosity"}
+    if verbosity := options.get("verbosity"):
+        others["text"] = {**(others.get("text") or {}), "verbosity": verbosity}
+    return others
 
 
 class ResponsesReader:
@@ -96,7 +99,8 @@ class ResponsesReader:
                 index = data["output_index"]
                 self._answer.add(index, self._items.get(index, {}).get("name", ""), data["delta"])
             case "response.failed" | "error":
-                raise CallFailed(Cause.OUTAGE)
+                code = (data.get("response", {}).get("error") or data).get("code")
+                raise CallFailed(CODES.get(code, Cause.OUTAGE))
             case "response.completed" | "response.incomplete":
                 return getattr(event, "response", None) or data["response"]
         return None
@@ -111,14 +115,14 @@ class ResponsesReader:
         self._positions = {kind: position}  # the listener separates the kinds itself
         on_piece(kind, data["delta"])
 
-    def reply(self, litellm: Any, response: Any, on_piece: OnPiece) -> ModelReply:
+    def reply(self, response: Any) -> ModelReply:
         """Return the reply, given the final response."""
         final = plain(response)
         if final.get("status") == "failed":
             raise CallFailed(Cause.OUTAGE)
         entries = self._merged([plain(item) for item in final.get("output") or ()])
         reason = (final.get("incomplete_details") or {}).get("reason")
-        return ModelReply(entries, _usage(litellm, final.get("usage")), _FINISH.get(reason, "stop"))
+        return ModelReply(entries, _usage(final.get("usage")), _FINISH.get(reason, "stop"))
 
     def _merged(self, output: list[Entry]) -> list[Entry]:
         by_id = {item.get("id"): item for item in output}
@@ -167,21 +171,18 @@ def _own_id(container_id: str) -> str:
     return container_id
 
 
-def _usage(litellm: Any, usage: Any) -> Any:
-    """Convert a Responses usage to litellm's `Usage`, with Chat's names; some litellm versions have them already."""
+def _usage(usage: Any) -> Tokens | None:
+    """Convert the usage; some versions of litellm use the names of Chat Completions."""
     if not usage:
         return None
-    if "prompt_tokens" in usage:
-        return litellm.Usage(**usage)
-    read, written = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
-    return litellm.Usage(
-        prompt_tokens=read,
-        completion_tokens=written,
-        total_tokens=read + written,
-        prompt_tokens_details={
-            "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
-        },
-        completion_tokens_details={
-            "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
-        },
+    is_chat = "prompt_tokens" in usage
+    read, written = ("prompt", "completion") if is_chat else ("input", "output")
+    of_input = usage.get(f"{read}_tokens_details") or {}
+    of_output = usage.get(f"{written}_tokens_details") or {}
+    return Tokens(
+        input=usage.get(f"{read}_tokens") or 0,
+        output=usage.get(f"{written}_tokens") or 0,
+        cached=of_input.get("cached_tokens") or 0,
+        written=of_input.get("cache_creation_tokens") or of_input.get("cache_write_tokens") or 0,
+        reasoning=of_output.get("reasoning_tokens") or 0,
     )

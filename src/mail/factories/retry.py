@@ -47,6 +47,7 @@ class Failure:
         place: the address or the provider that was called, without any secret.
         variables: environment variables that are missing, or the one with the rejected key.
         hint: the end of the error's text: `. Did you mean 'x'?`, or the provider's own codes.
+        headers: those of the response that tell the provider's limits, in lower case.
     """
 
     cause: Cause
@@ -55,6 +56,7 @@ class Failure:
     place: str = ""
     variables: tuple[str, ...] = ()
     hint: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

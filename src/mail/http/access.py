@@ -6,7 +6,7 @@ from fastapi import Depends, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
-from mail.auth.fastapi import identify
+from mail.auth.fastapi import check_role, identify
 from mail.auth.keys import Caller
 from mail.core.protocol.address import Principal
 from mail.core.task.documents import CallerRole
@@ -34,7 +34,7 @@ _BEARER = HTTPBearer(
 
 
 class RoleGate(SecurityBase):
-    """FastAPI dependency that authenticates the caller, and checks its role and its request rate."""
+    """FastAPI dependency that authenticates the caller, and checks its request rate and its role."""
 
     def __init__(self, *roles: CallerRole) -> None:
         self.roles = roles
@@ -42,7 +42,7 @@ class RoleGate(SecurityBase):
         self.model = _BEARER
 
     async def __call__(self, request: Request) -> Caller:
-        caller = await identify(request, *self.roles)
+        caller = await identify(request)
         scope = request.scope
         scope[CALLER] = caller
         if RESERVED in scope and (busy := scope[RESERVED](caller)) > FEW:
@@ -53,6 +53,7 @@ class RoleGate(SecurityBase):
         rates = service_of(request).rates
         if rates is not None:
             rates.admit(caller)
+        check_role(caller, self.roles)
         return caller
 
 

@@ -1,7 +1,7 @@
-"""The audit log: one line for each act with rights that a caller may attempt, whether it was done or refused.
+"""The audit log: one line for each act with rights, whether it was done or refused.
 
-Requests that are refused before are not acts: malformed ones, and those whose caller may not do that, or not for the
-caller that they name.
+A request that its caller may not make, or not for the caller that it names, is a line about the request. Malformed ones
+are none.
 
 The lines are at INFO, whatever level the log has otherwise. A line of JSON has `act`, `by`, `on`, `owner`, `address`
 and `outcome` as fields.
@@ -16,6 +16,7 @@ from fastapi import Request
 
 from mail.auth.keys import Caller
 from mail.errors import Forbidden, MAILError
+from mail.http.account import CALLER
 from mail.http.service import address_of, service_of
 
 logger = logging.getLogger("mail.audit")
@@ -46,6 +47,7 @@ class Act(StrEnum):
     REDRIVE = "redrive dead letters"
     DISCARD = "discard dead letters"
     DISABLE_WEBHOOK = "disable webhook"
+    REQUEST = "request"
 
 
 _OF_OTHERS = frozenset(
@@ -61,6 +63,10 @@ _OF_OTHERS = frozenset(
 """Acts that need rights only on what other callers have: those on one's own things are not logged."""
 
 
+AUDITED = "mail.audited"
+"""Marks the scope of a request whose act is logged."""
+
+
 class Entry:
     """A line that is logged when its act ends; `on` names what it is about."""
 
@@ -74,6 +80,7 @@ def audited(
 ) -> Iterator[Entry]:
     """Log the act that the block performs, with its outcome; see `log`."""
     entry, outcome = Entry(on), "failed"
+    request.scope[AUDITED] = True
     try:
         yield entry
         outcome = "done"
@@ -107,6 +114,13 @@ def log(
     text = f"{by}: {act.value}{about}{whose}, from {address or 'an unknown address'}: {outcome}"
     facts = {"act": act.value, "by": by, "on": on, "owner": owner, "address": address, "outcome": outcome}
     logger.info("%s", text, extra=facts)
+
+
+def log_refusal(request: Request, error: MAILError) -> None:
+    """Log a request that is refused for want of rights, unless its act is logged."""
+    caller = request.scope.get(CALLER)
+    if isinstance(error, Forbidden) and caller is not None and AUDITED not in request.scope:
+        log(request, caller, Act.REQUEST, f"{request.method} {request.url.path}", outcome="refused")
 
 
 def refuse_session(caller: Caller, command: str) -> None:

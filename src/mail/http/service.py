@@ -1,8 +1,10 @@
 """The service behind the routes: a swarm's runtime and its settings, as wired by `bootstrap`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import logging
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,9 +18,12 @@ from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value, value
 from mail.core.task.limits import NO_BUDGET, Budget
+from mail.errors import MAILError, Unauthenticated
 from mail.http.account import Account, Holding
 from mail.http.conversations import Conversations
 from mail.http.rates import RateLimiter
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from mail.swarms_json.current import CurrentSwarm
@@ -62,6 +67,58 @@ class _Wait(AbstractAsyncContextManager[None]):
     ) -> None:
         self._waits.discard(self._timeout)
         await self._timeout.__aexit__(kind, error, trace)
+
+
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of the keys of open streams, which the authenticator caches."""
+
+
+class OpenStreams:
+    """Ends the streams whose keys are refused meanwhile: one task checks all keys while any stream is open."""
+
+    def __init__(self) -> None:
+        self._streams: defaultdict[str, set[StopSignal]] = defaultdict(set)
+        self._checks: asyncio.Task[None] | None = None
+        self._wake_up: asyncio.Event | None = None
+
+    @asynccontextmanager
+    async def watched(self, authenticator: Authenticator, bearer: str) -> AsyncGenerator[StopSignal]:
+        """Yield the signal that the key of a stream is refused."""
+        signal = StopSignal()
+        self._streams[bearer].add(signal)
+        if self._checks is None:
+            self._wake_up = asyncio.Event()
+            self._checks = asyncio.create_task(self._check(authenticator, self._wake_up))
+        try:
+            yield signal
+        finally:
+            self._streams[bearer].remove(signal)
+            if not self._streams[bearer]:
+                del self._streams[bearer]
+            if not self._streams and self._checks is not None:
+                self._checks.cancel()
+                self._checks = None
+
+    def check_now(self) -> None:
+        """Check all keys, as one was revoked."""
+        if self._wake_up is not None:
+            self._wake_up.set()
+
+    async def _check(self, authenticator: Authenticator, wake_up: asyncio.Event) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await wake_up.wait()
+            wake_up.clear()
+            for bearer in list(self._streams):
+                try:
+                    await authenticator.authenticate(bearer)
+                except Unauthenticated:
+                    for signal in self._streams.get(bearer, ()):
+                        signal.set()
+                except Exception as error:  # the outermost loop
+                    if not isinstance(error, MAILError):  # else it can't be checked now
+                        logger.exception("the key of a stream can't be checked")
 
 
 PAGE_BYTES = 16 * 1024 * 1024
@@ -132,6 +189,7 @@ class Service:
         documents: everything that is stored besides tasks.
         started: start of the server, in seconds since the epoch.
         max_body_bytes: size limit of request bodies.
+        open_streams: ends streams whose keys are refused.
         heartbeat: seconds of silence after which a stream sends a ping.
         debug: whether to serve the endpoints for developers.
         stopping: set when the server begins to shut down, before it waits for open connections.
@@ -161,6 +219,7 @@ class Service:
     heartbeat: float = 15.0
     debug: bool = False
     stopping: StopSignal = field(default_factory=StopSignal)
+    open_streams: OpenStreams = field(default_factory=OpenStreams)
     time_left: Callable[[Request], float | None] = unlimited
     stream_url: str = ""
     issues_tokens: bool = True
@@ -192,6 +251,11 @@ class Service:
     def holding(self, request: Request) -> Holding:
         """Return what a request holds."""
         return self.account.holding(request, self.runtime.pacer)
+
+    def revoke(self) -> None:
+        """Check every key again, at once those of open streams, as one was revoked."""
+        self.forget_keys()
+        self.open_streams.check_now()
 
     async def refresh(self) -> None:
         """Switch to the most recently loaded swarm, which an admin may have loaded through another process."""

@@ -10,6 +10,7 @@ from fastapi import Request
 from pydantic import Field
 from pydantic_core import to_json
 
+from mail.auth.keys import find_bearer
 from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Item
 from mail.core.engine.commit import load_task
@@ -18,10 +19,10 @@ from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
-from mail.http.account import SMALL_BYTES, Holding
+from mail.http.account import SMALL_BYTES
 from mail.http.bodies import SCHEMAS, Answered, chunks
 from mail.http.conversations import read_items
-from mail.http.service import Service, service_of
+from mail.http.service import StopSignal, service_of
 
 logger = logging.getLogger(__name__)
 
@@ -78,23 +79,18 @@ def stream_events(
     each event comes after the items that it adds or changes.
 
     Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
-    request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
-    Raises RateLimited if the caller reads too many streams.
+    request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`. It also
+    ends if the request's key is refused meanwhile.
     """
     from sse_starlette import EventSourceResponse
 
-    service = service_of(request)
-    holding = service.holding(request)
-    holding.open_stream()
     return EventSourceResponse(
         _while_stored(
             _frames(
-                service,
-                holding,
+                request,
                 key,
                 after,
                 until_answer_to,
-                service.wait_limit(request),
                 pings,
                 live or deltas,
                 deltas,
@@ -118,17 +114,16 @@ async def _while_stored(frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
 
 
 async def _frames(
-    service: Service,
-    holding: Holding,
+    request: Request,
     key: TaskKey,
     after: int,
     until_answer_to: int | None,
-    seconds: float | None,
     pings: bool,
     live: bool,
     deltas: bool,
     items: bool,
 ) -> AsyncGenerator[bytes]:
+    service = service_of(request)
     runtime, pacer = service.runtime, service.runtime.pacer
     reader: Conversation | None = None
 
@@ -137,7 +132,11 @@ async def _frames(
             key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, live=live, deltas=deltas
         )
 
-    async with aclosing(_batches(service, holding, watch, after, seconds)) as batches:
+    bearer = find_bearer(request.headers)
+    async with (
+        service.open_streams.watched(service.authenticator, bearer) as refused,
+        aclosing(_batches(request, refused, watch, after)) as batches,
+    ):
         async for events in batches:
             if items and reader is None and events:
                 task = await load_task(runtime.store, key)
@@ -161,23 +160,24 @@ async def _frames(
 
 
 async def _batches(
-    service: Service,
-    holding: Holding,
+    request: Request,
+    refused: StopSignal,
     watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
     after: int,
-    seconds: float | None,
 ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-    """Yield the batches of a watch until the time is up or the server stops, each when there is room for it.
+    """Yield the batches of a watch until the stream has to end, each when there is room for it.
 
     One that has to wait for room is not kept meanwhile, but read again by another watch. An empty batch stands for
     each heartbeat without events.
     """
+    service = service_of(request)
+    holding, seconds = service.holding(request), service.wait_limit(request)
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     while True:
         async with aclosing(watch(after)) as batches:
             while True:
                 try:
-                    async with service.stopping.cuts_short(), asyncio.timeout_at(end):
+                    async with service.stopping.cuts_short(), refused.cuts_short(), asyncio.timeout_at(end):
                         events = await anext(batches, None)
                 except TimeoutError:
                     return
@@ -196,7 +196,7 @@ async def _batches(
         has_room = False
         while not has_room:
             try:
-                async with service.stopping.cuts_short(), asyncio.timeout_at(end):
+                async with service.stopping.cuts_short(), refused.cuts_short(), asyncio.timeout_at(end):
                     has_room = await holding.wait(size, service.heartbeat)
             except TimeoutError:
                 return

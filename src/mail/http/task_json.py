@@ -341,7 +341,7 @@ async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) ->
         return b"".join([piece async for piece in task_pieces(service, task, pacer)])
 
     async def records() -> AsyncGenerator[tuple[str, object]]:
-        for some in _portions(tasks):
+        for some in in_portions(tasks):
             if len(some) == 1:
                 yield some[0].task_id, task_pieces(service, some[0], pacer)
             else:
@@ -381,7 +381,7 @@ def _summary_for_others(task: Task) -> dict[str, Any]:
     return found
 
 
-def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
+def in_portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
     """Split tasks into portions that can be in memory together."""
     portion: list[Task] = []
     size = 0

@@ -156,14 +156,19 @@ class Rig:
             log = "\n".join(f"{event.seq} {event.kind} {event.text}" for event in events)
             raise AssertionError(f"the task hangs: {task!r}\n{log}") from None
         assert response is not None
-        task = await self.store.load(submitted.key)
-        assert task is not None
+        task = await self.task(submitted.key)
         events = await self.store.read_events(submitted.key, after=submitted.after)
         return Outcome(submitted, response, task, events)
 
     async def ask(self, body: str = "hello", **fields: Any) -> Outcome:
         """Send a message and wait for its answer."""
         return await self.outcome(await self.submit(body, **fields))
+
+    async def task(self, key: TaskKey) -> Task:
+        """Return a task as it is stored. Fail if there is none."""
+        task = await self.store.load(key)
+        assert task is not None, f"there is no task {key}"
+        return task
 
     async def history(self, agent: str, key: TaskKey) -> History:
         """Return what an agent remembers of a task."""
@@ -172,3 +177,9 @@ class Rig:
     async def inbox(self, key: TaskKey) -> list[InboxEntry]:
         """Return the messages that wait in the mailboxes of a task."""
         return await self.store.read_inbox(key)
+
+
+async def ask_once(swarm: SwarmCore, body: str = "hello", **fields: Any) -> Outcome:
+    """Run a swarm in memory until it has answered a message; `fields` are those of `Submission`."""
+    async with Rig(swarm) as rig:
+        return await rig.ask(body, **fields)

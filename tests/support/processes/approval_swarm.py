@@ -3,53 +3,32 @@
 It also asks: `ask NAME` is a call of a breakpoint tool.
 """
 
-import json
-import textwrap
 from pathlib import Path
 
+from support.processes.projects import entry, supervisor, write_project
 from support.processes.server import ServerProcess
 
 MODULE = r'''
     """Pays, and notes each payment in a file."""
 
-    import json
     import re
     from pathlib import Path
     from typing import Any
 
-    from mail.core.tools import AgentToolCall
+    from mail.factories.rules import Call, View, call, complete, rule_based
 
     PAID = Path(__file__).with_name("paid.txt")
 
 
-    def payer(**_: Any) -> Any:
-        async def step(history: list[dict[str, Any]], _choice: Any) -> Any:
-            results = [entry["content"] for entry in history if entry["role"] == "tool"]
-            body = history[0]["content"].partition("<body>")[2]
-            wanted = [("ask", {"question": name}) for name in re.findall(r"ask (\w+)", body)]
-            wanted += [("pay", {"to": "bob", "amount": int(amount)}) for amount in re.findall(r"\d+", body)]
-            if results:
-                wanted = [("task_complete", {"finish_message": " | ".join(results)})]
-            said = {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {
-                        "id": f"c{len(history)}-{n}",
-                        "type": "function",
-                        "function": {"name": name, "arguments": json.dumps(arguments)},
-                    }
-                    for n, (name, arguments) in enumerate(wanted)
-                ],
-            }
-            return None, [
-                AgentToolCall(
-                    tool_name=name, tool_args=arguments, tool_call_id=f"c{len(history)}-{n}", completion=said
-                )
-                for n, (name, arguments) in enumerate(wanted)
-            ]
-
-        return step
+    @rule_based
+    def payer(view: View) -> list[Call]:
+        if view.results:
+            return [complete(" | ".join(view.results))]
+        body = view.messages[0].body
+        return [
+            *(call("ask", question=name) for name in re.findall(r"ask (\w+)", body)),
+            *(call("pay", to="bob", amount=int(amount)) for amount in re.findall(r"\d+", body)),
+        ]
 
 
     async def pay(arguments: dict[str, Any]) -> str:
@@ -62,22 +41,10 @@ MODULE = r'''
         return arguments["amount"] > 100
 '''
 
-SWARM = {
-    "name": "bank",
-    "version": "1.0.0",
-    "entrypoint": "payer",
-    "agents": [
-        {
-            "name": "payer",
-            "factory": "python::paying_agent:payer",
-            "comm_targets": [],
-            "actions": ["pay", "ask"],
-            "tool_format": "completions",
-            "enable_entrypoint": True,
-            "can_complete_tasks": True,
-        }
-    ],
-    "actions": [
+SWARM = entry(
+    "bank",
+    supervisor("payer", "paying_agent:payer", actions=["pay", "ask"], tool_format="completions"),
+    actions=[
         {
             "name": "pay",
             "function": "python::paying_agent:pay",
@@ -94,17 +61,15 @@ SWARM = {
             "parameters": {"type": "object", "properties": {"question": {"type": "string"}}},
         },
     ],
-    "breakpoint_tools": ["ask"],
-}
+    breakpoint_tools=["ask"],
+)
 
 
 class Bank(ServerProcess):
     """`mail server` with this swarm."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        (folder / "paying_agent.py").write_text(textwrap.dedent(MODULE), encoding="utf-8")
-        (folder / "swarms.json").write_text(json.dumps([SWARM]), encoding="utf-8")
+        write_project(folder, SWARM, paying_agent=MODULE)
         super().__init__(folder, "--swarm-name", "bank")
 
     @property

@@ -1,9 +1,11 @@
 """The blocks of a document: found, and the Python among them run as a reader would, from top to bottom."""
 
 import ast
+import asyncio
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,40 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SAVE_AS = re.compile(r"[Ss]ave this as\s+`([\w.]+)`:\s*\Z")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, the text since the last one, and the file that it becomes, if it is said to."""
+
+    language: str
+    text: str
+    before: str
+    file: str | None
+
+
+def read_blocks(document: Path) -> Iterator[Block]:
+    """Return the blocks of a document, from top to bottom."""
+    text, end = document.read_text(encoding="utf-8"), 0
+    for found in _BLOCK.finditer(text):
+        before, end = text[end : found.start()], found.end()
+        name = _SAVE_AS.search(before)
+        yield Block(found[1], found[2], before, name[1] if name else None)
 
 
 def blocks(document: Path, *languages: str) -> Iterator[tuple[str, str]]:
-    """The language and the text of each block in one of these languages."""
-    for language, text in _BLOCK.findall(document.read_text(encoding="utf-8")):
-        if language in languages:
-            yield language, text
+    """Return the language and the text of each block in one of these languages."""
+    return ((block.language, block.text) for block in read_blocks(document) if block.language in languages)
+
+
+async def run(code: str, namespace: dict[str, Any]) -> None:
+    """Run a sample, which may await at its top level. A program with an event loop of its own runs in a thread."""
+    compiled = compile(code, "<sample>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if "asyncio.run(" in code:
+        await asyncio.to_thread(exec, compiled, namespace)
+    elif inspect.isawaitable(result := eval(compiled, namespace)):
+        await result
 
 
 async def run_in_order(
@@ -36,8 +65,6 @@ async def run_in_order(
             assert printed == text
             expected += 1
             continue
-        compiled = compile(text, document.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        if inspect.isawaitable(result := eval(compiled, space)):
-            await result
+        await run(text, space)
         printed = capsys.readouterr().out
     return expected

@@ -276,7 +276,7 @@ def _serve(plain: socket.socket, models: socket.socket, alive: int) -> None:
         return
     plain.close()
     if select.select([models, alive], [], [])[0] == [models]:  # type: ignore[type-var]
-        importlib.import_module("mail.factories.models").preload()
+        importlib.import_module("mail.factories.ports").preload()
         _settle()
     _fork_for_each(models, alive)
 

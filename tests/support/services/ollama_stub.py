@@ -1,11 +1,11 @@
 """A stand-in for Ollama, on HTTP."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+
+from support.services.loopback import Handler, serve
 
 
 @contextmanager
@@ -13,9 +13,9 @@ def ollama(**answer: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the URL of a server whose models answer each request with this tool call, and the list of requests."""
     asked: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    class Ollama(Handler):
+        def respond(self) -> None:
+            body = json.loads(self.body())
             replies: dict[str, dict[str, Any]] = {
                 "/api/show": {
                     "capabilities": ["completion", "tools"],
@@ -35,21 +35,7 @@ def ollama(**answer: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             if self.path == "/api/chat":
                 asked.append(body)
             text = json.dumps(replies.get(self.path, {})).encode()
-            self.send_response(200 if self.path in replies else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.answer(200 if self.path in replies else 404, text, {"Content-Type": "application/json"})
 
-        def log_message(self, *_arguments: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serve(Ollama) as url:
+        yield url, asked

@@ -1,13 +1,13 @@
 """A receiver of traces, as OpenTelemetry's SDK sends them. Needs the extra `otel`."""
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from support.services.loopback import Handler, serve
 
 
 class Receiver:
@@ -17,9 +17,9 @@ class Receiver:
         self.spans: list[tuple[str, Any]] = []
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+        class Collector(Handler):
+            def respond(self) -> None:
+                body = self.body()
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
                 request = ExportTraceServiceRequest.FromString(body)
@@ -31,26 +31,14 @@ class Receiver:
                     )
                     for scope in resource.scope_spans:
                         receiver.spans += [(service, span) for span in scope.spans]
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self.answer()
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._handler = Collector
 
     @contextmanager
     def running(self) -> Iterator["Receiver"]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
+        with serve(self._handler) as self.url:
             yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
 
     def of(self, name: str) -> list[tuple[str, Any]]:
         return [(service, span) for service, span in self.spans if span.name == name]

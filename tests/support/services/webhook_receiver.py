@@ -12,9 +12,11 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from support.services.loopback import Handler, serve
 
 TIMEOUT = 60.0
 
@@ -58,30 +60,23 @@ class WebhookReceiver:
         self.answers = list(answers) or [200]
         self.got: list[Got] = []
         self._more = threading.Condition()
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+        class Hook(Handler):
+            def respond(self) -> None:
+                body = self.body()
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver._answer(self, Got(self.path, headers, body, time.monotonic()))
 
-            def log_message(self, *_arguments: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}/hook"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
+        url = self._open.enter_context(serve(Hook))
+        self.url, self.port = f"{url}/hook", int(url.rpartition(":")[2])
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._open.close()
 
     @property
     def events(self) -> list[str]:
@@ -96,7 +91,7 @@ class WebhookReceiver:
             )
             return list(self.got)
 
-    def _answer(self, handler: BaseHTTPRequestHandler, got: Got) -> None:
+    def _answer(self, handler: Handler, got: Got) -> None:
         with self._more:
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             self.got.append(got)
@@ -105,7 +100,4 @@ class WebhookReceiver:
             handler.close_connection = True
             return
         status, headers = answer if isinstance(answer, tuple) else (answer, {})
-        handler.send_response(status)
-        for name, value in {**headers, "content-length": "0"}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
+        handler.answer(status, headers=headers)

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { addUp, asRows, fillDays } from "./ui/admin/spending.js";
 
-const usage = (given) => ({ calls: 1, input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0, cost: 0, unpriced_calls: 0, ...given });
+const usage = (given) => ({ calls: 1, input_tokens: 0, cached_tokens: 0, cache_write_tokens: 0, output_tokens: 0, reasoning_tokens: 0, cost: 0, unpriced_calls: 0, ...given });
 const page = (day, given) => ({ tasks: 1, total: usage(given), agents: { a: usage(given) }, models: {}, callers: {}, days: { [day]: usage(given) } });
 
 test("pages are added up", () => {

@@ -12,7 +12,7 @@ the histories of a fork with very many agents.
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import starmap
+from itertools import count, starmap
 from typing import Any
 
 from mail.adapters.aws.items import (
@@ -20,6 +20,7 @@ from mail.adapters.aws.items import (
     Item,
     Value,
     blob_name,
+    blob_of,
     encode_counts,
     encode_dead,
     encode_identity,
@@ -27,6 +28,7 @@ from mail.adapters.aws.items import (
     encode_state,
     events_key,
     history_key,
+    history_number,
     inbox_key,
     item_size,
     names,
@@ -116,6 +118,7 @@ class CommitPlan:
         commit_id: a unique id of this attempt.
         events_key: the sort key of the item that proves, with `commit_id`, that the commit went through.
         blobs: the texts for the bucket, by name.
+        copies: the names there of texts that a fork inherits.
         staged: the items to be written before the transaction.
         actions: the transaction; the first one changes the task.
     """
@@ -138,6 +141,8 @@ class CommitPlan:
         self._is_in_task = is_in_task
         self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
         self.blobs: dict[str, str] = {}
+        self.copies: list[str] = []
+        self._numbers = count()
         self._state = Text(encode_state(change.task))
         self._counts = encode_counts(change.task)
         self._mail_changes = {"delivered": encode_delivered(change), "read": encode_read(change)}
@@ -169,6 +174,15 @@ class CommitPlan:
         self._task_mail = self._find_task_mail()
         puts: Iterator[dict[str, Any]] = ({"Put": {"Item": pack(item)}} for item in self._puts())
         self.actions = [self._change_task(), *self._deletes(), *puts]
+
+    def inherit(self, agent: str, item: Item) -> Item:
+        """Return the copy of an agent's history item of another task, staged; a text in the bucket has a new name."""
+        entries = item["entries"]
+        if blob_of(entries) is not None:
+            self.copies.append(blob_name(self._partition, self.commit_id, next(self._numbers)))
+            entries = pointer(self.copies[-1])
+        sort_key = history_key(agent, history_number(item), self.commit_id)
+        return self._staged(self._item(sort_key, entries=entries))
 
     def _messages_with_items(self) -> list[MAILMessage]:
         """Return the messages that have items of their own, without duplicates."""
@@ -206,7 +220,7 @@ class CommitPlan:
         return sum(map(item_size, (*self._puts(), self._task_values())))
 
     def _spill(self, text: Text) -> None:
-        text.blob = blob_name(self._partition, self.commit_id, len(self.blobs))
+        text.blob = blob_name(self._partition, self.commit_id, next(self._numbers))
         self.blobs[text.blob] = text.value
 
     def _check(self) -> None:

@@ -33,7 +33,7 @@ _RARE_PARTS_OF_TASKS = (
     '"cancellation":{"requested":"","by":"user:","reason":"","seq":},"dead_letters":[],"resumptions":[{"seq":,"agent":"",'
     '"portions":}],"breakpoint":{"agent":"supervisor","tool_format":"completions","calls":[{"call_id":"","name":"",'
     '"arguments":{}}]},"webhooks":{"":{"url":"https://","events":["task_complete","task_error","breakpoint_tool_call",'
-    '"task_cancelled"],"after":,"upto":}},"usage":{"calls":,"input_tokens":,"cached_tokens":,"output_tokens":,'
+    '"task_cancelled"],"after":,"upto":}},"usage":{"calls":,"input_tokens":,"cached_tokens":,"cache_write_tokens":,"output_tokens":,'
     '"reasoning_tokens":,"cost":0.0,"unpriced_calls":0},"models":{"openai/gpt-":{"calls":1,"input_tokens":"peers":{"":'
     '{"has_task":true,"end_message":,"end_delivered":true}},"parent_swarm":"","deadline":,"number":2,"limit_notice":,"limit_reached":"",'
     '"answers_unread":,"client_tools":,"unread_questions":'

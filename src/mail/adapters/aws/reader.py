@@ -159,6 +159,19 @@ class TaskReader:
             await self.seq(key)
         return await self.portions(items)
 
+    async def history_pages(self, key: TaskKey, agent: str, upto: int) -> AsyncGenerator[list[Item]]:
+        """Yield the items of an agent's history up to its `upto`-th part, in pages."""
+        pages = self._table.pages(partition(key), history_key(agent, 1), history_key(agent, upto + 1))
+        async with aclosing(pages):
+            async for page in pages:
+                yield await self._counting_history(page, upto)
+
+    async def _counting_history(self, page: list[Item], upto: int) -> list[Item]:
+        """Return the items of a history up to a part, without leftovers of failed commits."""
+        return await self._proven(
+            [item for item in page if history_number(item) <= upto and not self.is_gone(item)]
+        )
+
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with an event. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         item = await self._commit_at(key, at)
@@ -225,24 +238,24 @@ class TaskReader:
                 limit=max(known - after, 0) + has_more_mail,
             )
             async with aclosing(pages):
-                async for found in (found async for page in pages for found in page):
-                    if not is_mail(found):
-                        if history_number(found) < known and not self.is_gone(found):
-                            history.append(found)
-                        elif history_number(found) == known and not self.is_gone(found):
-                            proven = await self._proven([found])
-                            history += proven
-                            if proven and not has_more_mail:
-                                break
-                    elif await self._counting([found], task):
-                        head = found
+                async for page in pages:
+                    past = [found for found in page if not is_mail(found)]
+                    history += await self._counting_history(past, known)
+                    head = await self._first_mail(page[len(past) :], task)
+                    is_whole = bool(history) and history_number(history[-1]) == known
+                    if head is not None or (is_whole and not has_more_mail):
                         break
-                    else:
-                        await self._clear_away(found, task)
-        history = await self._proven(history)  # those of a large fork, all at once
         if in_task and (head is None or mail_position(in_task[0]) < mail_position(head)):
             return NextMail(history, in_task[0], is_in_task=True)
         return None if head is None else NextMail(history, head)
+
+    async def _first_mail(self, items: list[Item], task: Task) -> Item | None:
+        """Return the first message that was there when `task` was read, and delete leftovers before it."""
+        for found in items:
+            if await self._counting([found], task):
+                return found
+            await self._clear_away(found, task)
+        return None
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None

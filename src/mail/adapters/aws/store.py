@@ -6,9 +6,8 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from math import ceil
 from time import monotonic
 
@@ -22,6 +21,7 @@ from mail.adapters.aws.items import (
     META,
     Item,
     blob_name,
+    blob_of,
     blobs_of,
     content_key,
     decode_leases,
@@ -39,12 +39,19 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import HistoryRecord, TaskChange, Turn
+from mail.core.task.change import Inheritance, TaskChange, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, PayloadTooLarge, StoreError, StoreUnavailable, VersionConflict
+from mail.errors import (
+    LeaseLost,
+    PayloadTooLarge,
+    StoreError,
+    StoreUnavailable,
+    TaskNotFound,
+    VersionConflict,
+)
 
 SECONDS_PER_DAY = 86_400
 
@@ -135,14 +142,6 @@ class DynamoDBStore:
     async def commit(self, change: TaskChange) -> None:
         if change.turn is not None and self._turns.may_be_behind(change.turn):
             await self._check_version(change)
-        if change.inherits is not None:  # DynamoDB can't copy items
-            inherited = await self._inherited(change.inherits.key, change.inherits.portions)
-            for item in await self._reader.contents(change.inherits.key):
-                await self._put_content(change.key, item["SK"]["S"], await self._reader.text(item["content"]))
-            await self._reader.seq(
-                change.inherits.key
-            )  # if it was deleted meanwhile, parts of them are missing
-            change = replace(change, histories=(*inherited, *change.histories), inherits=None)
         plan = self._plan(change)
         await self._write(change, plan)
         if change.turn is not None:
@@ -176,17 +175,6 @@ class DynamoDBStore:
             return None
         text = await self._reader.text(item["content"])
         return text[offset : offset + length], len(text)
-
-    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        return sum([len(record.encoded) for record in await self._inherited(key, portions)])
-
-    async def _inherited(self, key: TaskKey, portions: Mapping[str, int]) -> list[HistoryRecord]:
-        """Read the first portions of agents' histories."""
-        return [
-            HistoryRecord(agent, portion.n, portion.entries)
-            for agent, n in portions.items()
-            for portion in await self.read_portions(key, agent, upto=n)
-        ]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)
@@ -272,7 +260,9 @@ class DynamoDBStore:
         """Write a change as a whole. Raises StoreUnavailable if it is unknown whether it is written."""
         try:
             await self._prepare(plan)
-        except StoreUnavailable:
+            if change.inherits is not None:
+                await self._copy(change.key, change.inherits, plan)
+        except (StoreUnavailable, TaskNotFound):
             await self._clean_up(change, plan)
             raise
         begin = monotonic()
@@ -294,13 +284,42 @@ class DynamoDBStore:
             await asyncio.gather(*(self._blobs.put(name, text) for name, text in plan.blobs.items()))
         await self._table.put_many(plan.staged)
 
+    async def _copy(self, key: TaskKey, inherits: Inheritance, plan: CommitPlan) -> None:
+        """Write what a fork inherits, page by page; it counts with the transaction.
+
+        Raises TaskNotFound if the first task is deleted meanwhile.
+        """
+        for agent, portions in inherits.portions.items():
+            async with aclosing(self._reader.history_pages(inherits.key, agent, portions)) as pages:
+                async for page in pages:
+                    copies = [plan.inherit(agent, item) for item in page]
+                    for item, copy in zip(page, copies, strict=True):
+                        if (blob := blob_of(copy["entries"])) is not None:
+                            text = await self._reader.text(item["entries"])
+                            assert self._blobs is not None  # which has the text
+                            await self._blobs.put(blob, text)
+                    await self._table.put_many(copies)
+        for item in await self._reader.contents(inherits.key):
+            await self._put_content(key, item["SK"]["S"], await self._reader.text(item["content"]))
+        await self._reader.seq(inherits.key)
+
     async def _clean_up(self, change: TaskChange, plan: CommitPlan) -> None:
         """Delete the overflow of a failed transaction; leftovers do no harm."""
         name = partition(change.key)
         with suppress(StoreUnavailable):
             await self._table.delete_many([(name, item["SK"]["S"]) for item in plan.staged])
+            if change.inherits is not None:
+                await self._delete_copies(name, plan.commit_id)
         if self._blobs is not None:
-            await self._blobs.discard(plan.blobs)
+            await self._blobs.discard([*plan.blobs, *plan.copies])
+
+    async def _delete_copies(self, name: str, commit_id: str) -> None:
+        """Delete the histories that a failed fork has copied."""
+        async with aclosing(self._table.pages(name, "A", "B")) as pages:
+            async for page in pages:
+                await self._table.delete_many(
+                    (name, item["SK"]["S"]) for item in page if item.get("commit") == string(commit_id)
+                )
 
     async def _is_written(self, change: TaskChange, plan: CommitPlan) -> bool:
         """Return whether the transaction went through although its response was lost."""

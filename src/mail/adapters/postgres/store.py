@@ -8,14 +8,12 @@ deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from time import time
 from typing import LiteralString
-
-from pydantic_core import to_json
 
 from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
 from mail.adapters.postgres.commit import (
@@ -32,7 +30,7 @@ from mail.adapters.postgres.leases import LOCK_TASK, NOW, Leases, decode_lease, 
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, decode_portion, join
+from mail.adapters.shared.codec import decode_events, decode_portion, join, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -42,6 +40,7 @@ from mail.adapters.shared.snapshots import (
     message_of,
     take_snapshot,
 )
+from mail.core.engine.pacing import Pacer
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
@@ -81,6 +80,7 @@ class PostgresStore:
         self._notifier = notifier
         self.turns = Leases(postgres, clock)
         self.ahead = Ahead(notifier)
+        self._pacer = Pacer()
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -218,14 +218,6 @@ class PostgresStore:
         )
         return (str(rows[0][0]), int(rows[0][1])) if rows else None
 
-    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        ((size,),) = await self._sql.fetch(
-            "SELECT coalesce(sum(octet_length(history)), 0) FROM mail.commits"
-            " WHERE task = %s AND n <= (%s::jsonb ->> agent)::integer",
-            (task_number(key), to_json(portions).decode()),
-        )
-        return int(size)
-
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)
         ((state, events, read),) = await self._rows(
@@ -351,7 +343,7 @@ class PostgresStore:
                 "limit": limit + 1,
             },
         )
-        return _page(rows, limit)
+        return await self._page(rows, limit)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
@@ -361,7 +353,12 @@ class PostgresStore:
             " AND born < %(cursor)s ORDER BY born DESC LIMIT %(limit)s",
             {"instance": instance, "cursor": read_cursor(cursor), "limit": limit + 1},
         )
-        return _page(rows, limit)
+        return await self._page(rows, limit)
+
+    async def _page(self, rows: list[Row], limit: int) -> TaskPage:
+        states: list[tuple[int, str]] = [(born, state) for born, state in rows[:limit]]
+        tasks = [each async for each in read_tasks(states, self._pacer)]
+        return make_page(tasks, [born for born, _ in rows], limit)
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = await self._sql.fetch(
@@ -371,10 +368,11 @@ class PostgresStore:
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
             {"since": quiet_since, "now": self.turns.from_now(now)},
         )
+        tasks = read_tasks(((leased, state) for state, leased in rows), self._pacer)
         return [
             wake_up
-            for state, leased in rows
-            for wake_up in wake_ups(read_task(state))
+            async for leased, task in tasks
+            for wake_up in wake_ups(task)
             if wake_up.mailbox not in leased
         ]
 
@@ -442,8 +440,3 @@ class PostgresStore:
         if not rows:
             await self._seq(key)
         return rows
-
-
-def _page(rows: list[Row], limit: int) -> TaskPage:
-    tasks = [read_task(state) for _, state in rows[:limit]]
-    return make_page(tasks, [str(born) for born, _ in rows], limit)

@@ -1,16 +1,21 @@
 """The JSON of stored values, the same in every store."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json
 
+from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.context import Portion
 from mail.core.task.events import Event, EventKind, read_extra
-from mail.core.task.stored import STORED_TYPES
+from mail.core.task.stored import STORED_TYPES, read_task
 from mail.core.task.swarm import History
+from mail.core.task.task import Task
+
+STATES_AT_ONCE = 32
+"""The number of states that are read without a pause."""
 
 
 class _StoredEvent(NamedTuple):
@@ -50,6 +55,16 @@ def decode_portion(n: int, text: bytes | str) -> Portion:
 def join(portions: Iterable[Portion]) -> History:
     """Return the entries of portions."""
     return [entry for portion in portions for entry in portion.entries]
+
+
+async def read_tasks[T](
+    states: Iterable[tuple[T, bytes | str]], pacer: Paced
+) -> AsyncGenerator[tuple[T, Task]]:
+    """Yield tasks, given their states and what is known of each besides, with pauses between many."""
+    for n, (known, state) in enumerate(states, 1):
+        yield known, read_task(state)
+        if not n % STATES_AT_ONCE:
+            await pacer.pause(PIECE_BYTES)
 
 
 def upto_bytes[Item](

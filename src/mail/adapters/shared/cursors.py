@@ -7,10 +7,13 @@ from mail.errors import BadRequest
 LAST_NUMBER = 2**63 - 1
 
 
-def make_page(tasks: list[Task], cursors: list[str], limit: int) -> TaskPage:
-    """Return a page of `limit` tasks; `cursors` are those behind each task, and one more if there are more tasks."""
-    following = cursors[limit - 1] if len(cursors) > limit else None
-    return TaskPage(tasks, following, cursors=tuple(cursors[: len(tasks)]))
+def make_page(tasks: list[tuple[int, Task]], numbers: list[int], limit: int) -> TaskPage:
+    """Return a page of `limit` tasks, given with their numbers.
+
+    `numbers` are those of all tasks, and one more if others follow; some may have been deleted meanwhile.
+    """
+    following = str(numbers[limit - 1]) if len(numbers) > limit else None
+    return TaskPage([task for _, task in tasks], following, cursors=tuple(str(number) for number, _ in tasks))
 
 
 def read_cursor(cursor: str | None) -> int:

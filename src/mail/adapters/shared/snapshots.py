@@ -69,16 +69,15 @@ def decode_read(read: str | bytes | None) -> list[tuple[str, int]]:
     return positions
 
 
-def deliver(waiting: Waiting, delivered: str | bytes | None) -> None:
-    """Add the mail that `encode_delivered` has encoded."""
-    if delivered is not None:
-        waiting |= {(mailbox, seq): Tier(tier) for mailbox, tier, seq in from_json(delivered)}
+def delivered_by(delivered: str | bytes | None) -> Waiting:
+    """Return the mail that `encode_delivered` has encoded."""
+    return {(mailbox, seq): Tier(tier) for mailbox, tier, seq in from_json(delivered)} if delivered else {}
 
 
 def follow_mail(waiting: Waiting, commits: Iterable[Sequence[Any]]) -> None:
     """Change which mail waits as commits did, each given as `encode_delivered` and `encode_read` have encoded it."""
     for delivered, read in commits:
-        deliver(waiting, delivered)
+        waiting |= delivered_by(delivered)
         for position in decode_read(read):
             waiting.pop(position, None)
 

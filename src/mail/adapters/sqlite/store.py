@@ -12,7 +12,7 @@ import asyncio
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,13 +22,13 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.codec import decode_events, decode_portion, join, upto_bytes
+from mail.adapters.shared.codec import decode_events, decode_portion, join, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
     decode_read,
-    deliver,
+    delivered_by,
     encode_delivered,
     encode_read,
     message_of,
@@ -46,7 +46,7 @@ from mail.adapters.sqlite.database import (
 from mail.adapters.sqlite.open_turns import OpenTurns
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
-from mail.core.engine.pacing import PAUSE_SECONDS
+from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
@@ -71,8 +71,8 @@ LARGE_COMMIT = 1024 * 1024
 CACHED_BYTES = 32 * 1024 * 1024
 """The size of all their texts in memory (`mail.core.task.size`)."""
 
-SCANNED_AT_ONCE = 2_000
-"""The events whose commits are looked through, without a pause, for mail that waited."""
+SCANNED_AT_ONCE = 500
+"""The commits that are looked through, without a pause, for mail that waited."""
 
 STATE_BYTES = 2_000
 """About what a commit writes besides the texts that a task counts."""
@@ -103,19 +103,20 @@ class SQLiteStore:
         self._open_turns = OpenTurns(database.path)
         self._changes = Waiters()
         self._endings = Waiters()
+        self._pacer = Pacer()
 
     def close(self) -> None:
         """Note that the turns which still run have not ended with their process."""
         self._open_turns.close(self._cache.values())
 
     async def load(self, key: TaskKey) -> Task | None:
-        cached = self._find(key)
+        cached = await self._load(key)
         return None if cached is None else cached.task
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Busy | Idle:
-        cached = self._cache.get(key) or self._find(key)
+        cached = self._cache.get(key) or await self._load(key)
         if cached is None:
             return Idle(None)
         if cached.leases and cached.is_leased(mailbox, now):
@@ -139,7 +140,7 @@ class SQLiteStore:
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
     ) -> WebhookClaim | Busy | Idle:
-        cached = self._find(key)
+        cached = await self._load(key)
         if cached is None:
             return Idle(None)
         if cached.is_leased(mailbox, now):
@@ -168,7 +169,7 @@ class SQLiteStore:
             await self._log.sync()
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
-        cached = self._find(key)
+        cached = await self._load(key)
         leases = {} if cached is None else cached.leases
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
@@ -220,7 +221,7 @@ class SQLiteStore:
 
         It is copied in pieces, between which others write. Raises TaskNotFound if the first task is deleted meanwhile.
         """
-        source, portions = self._get(inherits.key).row, to_json(inherits.portions).decode()
+        source, portions = (await self._get(inherits.key)).row, to_json(inherits.portions).decode()
         row = await self._database.write(self._reserve_row)
         try:
             (after, end), copied = _all(source), 0
@@ -278,20 +279,6 @@ class SQLiteStore:
             "INSERT INTO contents (task, ref, content) SELECT ?, ref, content FROM contents WHERE task = ? AND ref = ?",
             (row, source, ref),
         )
-
-    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        (after, end), size = _all(self._get(key).row), 0
-        while True:
-            rows = self._read(
-                "SELECT id, CASE WHEN n <= (SELECT value FROM json_each(?) WHERE key = agent) THEN length(history)"
-                " ELSE 0 END FROM commits WHERE id > ? AND id < ? AND agent IS NOT NULL ORDER BY id LIMIT ?",
-                (to_json(portions).decode(), after, end, SCANNED_AT_ONCE),
-            )
-            if not rows:
-                return size
-            size += sum(length for _, length in rows)
-            after = rows[-1][0]
-            await asyncio.sleep(0)
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
         cached, columns = self._target(change), index_columns(change.task)
@@ -366,10 +353,10 @@ class SQLiteStore:
     async def read_portions(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[Portion]:
-        return self._portions(self._get(key).row, agent, after, upto, at)
+        return self._portions((await self._get(key)).row, agent, after, upto, at)
 
     async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
-        row = self._get(key).row
+        row = (await self._get(key)).row
         put = "INSERT OR IGNORE INTO contents (task, ref, content) VALUES (?, ?, ?)"
         await self._database.write(lambda: self._database.execute(put, (row, ref, text)))
         self._log.add(len(text))
@@ -379,12 +366,12 @@ class SQLiteStore:
     ) -> tuple[str, int] | None:
         rows = self._read(
             "SELECT substr(content, ?, ?), length(content) FROM contents WHERE task = ? AND ref = ?",
-            (offset + 1, length, self._get(key).row, ref),
+            (offset + 1, length, (await self._get(key)).row, ref),
         )
         return (rows[0][0], rows[0][1]) if rows else None
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
-        cached = self._get(key)
+        cached = await self._get(key)
         check_snapshot(cached.task, at)
         ((state, events, mailbox, seqs),) = self._read(
             "SELECT state, events, read_mailbox, read_seq FROM commits WHERE id >= ? ORDER BY id LIMIT 1",
@@ -393,28 +380,24 @@ class SQLiteStore:
         return Commit(read_task(state), decode_events(events), _consumed(mailbox, seqs))
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        cached = self._get(key)
+        cached = await self._get(key)
         check_snapshot(cached.task, at)
         ((state,),) = self._read(
             "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(cached.row, at),)
         )
         task = read_task(state)
         [first] = self._events(cached.row, 0, task.seq, limit=1)
-        waiting: Waiting = {}
         messages: dict[int, MAILMessage | None] = {}
-        if any(map(sum, task.pending.values())):
-            for begin in range(0, task.seq, SCANNED_AT_ONCE):
-                await asyncio.sleep(0)
-                self._follow_mail(waiting, cached.row, begin, min(begin + SCANNED_AT_ONCE, task.seq))
-            for _, seq in waiting:
-                await asyncio.sleep(0)
-                messages[seq] = self._message(cached.row, seq)
+        waiting = await in_slices(self._waiting(cached.row, task), self._pacer)
+        for _, seq in waiting:
+            await asyncio.sleep(0)
+            messages[seq] = self._message(cached.row, seq)
         return take_snapshot(task, first, waiting, messages)
 
     async def read_inbox(
         self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
     ) -> list[InboxEntry]:
-        cached = self._get(key)
+        cached = await self._get(key)
         positions = cached.all_mail()
         if after is not None:
             positions = positions[bisect_right(positions, (after.tier, after.seq, after.mailbox)) :]
@@ -424,10 +407,10 @@ class SQLiteStore:
     async def read_events(
         self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
     ) -> list[Event]:
-        return self._events(self._get(key).row, after, LAST_SEQ, limit, max_bytes)
+        return self._events((await self._get(key)).row, after, LAST_SEQ, limit, max_bytes)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
-        cached = self._get(key)
+        cached = await self._get(key)
         if cached.answer is not None and cached.answer[0] == generation:
             return cached.answer[1]
         if cached.task.is_running and cached.task.generation.number == generation:
@@ -446,9 +429,9 @@ class SQLiteStore:
         return await self.read_response(key, generation)
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
-        if self._get(key).task.seq <= after:
+        if (await self._get(key)).task.seq <= after:
             await self._changes.wait(key, seconds)
-        return max(after, self._get(key).task.seq)
+        return max(after, (await self._get(key)).task.seq)
 
     async def list_tasks(
         self,
@@ -464,7 +447,7 @@ class SQLiteStore:
             " AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",
             (*values, read_cursor(cursor), status, status, limit + 1),
         )
-        return self._page(rows, limit)
+        return await self._page(rows, limit)
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
@@ -473,14 +456,13 @@ class SQLiteStore:
             "SELECT id FROM tasks WHERE dead AND (? IS NULL OR instance = ?) AND id < ? ORDER BY id DESC LIMIT ?",
             (instance, instance, read_cursor(cursor), limit + 1),
         )
-        return self._page(rows, limit)
+        return await self._page(rows, limit)
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = self._read("SELECT id FROM tasks WHERE status = 'running' OR delivering ORDER BY id")
-        tasks = [self._state(row) for (row,) in rows]
         return [
             wake_up
-            for task in tasks
+            async for _, task in self._tasks(rows)
             if quiet_since is None or task.updated < quiet_since
             for wake_up in wake_ups(task)
             if task.key not in self._cache or not self._cache[task.key].is_leased(wake_up.mailbox, now)
@@ -512,7 +494,7 @@ class SQLiteStore:
             (instance,),
         )
         running = self._read("SELECT id FROM tasks WHERE instance = ? AND status = 'running'", (instance,))
-        return int(stopped) + sum(self._state(row).stored_bytes for (row,) in running)
+        return int(stopped) + sum([task.stored_bytes async for _, task in self._tasks(running)])
 
     async def delete(self, task: Task) -> None:
         await self._database.write_in_turn(partial(self._delete, task))
@@ -559,9 +541,14 @@ class SQLiteStore:
             self._cached_bytes -= cached.size
         self._changes.notify(cached.task.key)
 
-    def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
-        tasks = [self._state(row) for (row,) in rows[:limit]]
-        return make_page(tasks, [str(row) for (row,) in rows], limit)
+    async def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
+        tasks = [each async for each in self._tasks(rows[:limit])]
+        return make_page(tasks, [row for (row,) in rows], limit)
+
+    def _tasks(self, rows: list[tuple[Any, ...]]) -> AsyncGenerator[tuple[int, Task]]:
+        """Yield the tasks of rows, without those that are deleted meanwhile."""
+        states = ((row, state) for (row,) in rows for (state,) in self._newest_state(row))
+        return read_tasks(states, self._pacer)
 
     def _roll_back(self, error: BaseException) -> None:
         """Roll back an open transaction. Raises StoreUnavailable for an error of SQLite."""
@@ -576,18 +563,38 @@ class SQLiteStore:
         if cached is not None:
             self._cache.move_to_end(key)
             return cached
-        found = self._read("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key)
-        return self._remember(self._read_task(found[0][0])) if found else None
+        row = self._row(key)
+        return None if row is None else self._admit(at_once(self._read_task(row)))
 
-    def _read_task(self, row: int) -> CachedTask:
-        """Read a task from the file, with its mail and checkpoints."""
-        cached = CachedTask(row, self._state(row), TaskEncoder())
-        for (mailbox, seq), tier in self._waiting(row, cached.task.seq).items():
+    async def _load(self, key: TaskKey) -> CachedTask | None:
+        """Return a task as `_find` does, but let others work during a long search for its mail."""
+        row = None if key in self._cache else self._row(key)
+        if row is not None:
+            before = self._newest_state(row)
+            read = await in_slices(self._read_task(row), self._pacer)
+            if key not in self._cache and self._newest_state(row) == before:
+                return self._admit(read)
+        return self._find(key)
+
+    def _row(self, key: TaskKey) -> int | None:
+        found = self._read("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key)
+        return found[0][0] if found else None
+
+    def _read_task(self, row: int) -> Generator[None, None, CachedTask]:
+        """Read a task from the file, with its mail and checkpoints, in slices."""
+        ((state,),) = self._newest_state(row)
+        cached = CachedTask(row, read_task(state), TaskEncoder())
+        waiting = yield from self._waiting(row, cached.task)
+        for (mailbox, seq), tier in waiting.items():
             cached.place((tier, seq, mailbox))
         for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
             cached.checkpoints[mailbox, seq] = None
-        self._open_turns.restore(cached)
         return cached
+
+    def _admit(self, read: CachedTask) -> CachedTask:
+        """Cache a task that was read."""
+        self._open_turns.restore(read)
+        return self._remember(read)
 
     def _read_entry(self, cached: CachedTask, position: Position) -> InboxEntry:
         """Return a waiting message whose text is in the file only."""
@@ -607,22 +614,31 @@ class SQLiteStore:
         )
         return read_checkpoint(text)
 
-    def _waiting(self, row: int, upto: int) -> Waiting:
-        """Return the mail that waited after the commit whose last event is `upto`."""
+    def _waiting(self, row: int, task: Task) -> Generator[None, None, Waiting]:
+        """Find the mail that waited when a task was in this state: from its last commit back, in slices."""
         waiting: Waiting = {}
-        self._follow_mail(waiting, row, 0, upto)
+        expected = sum(map(sum, task.pending.values()))
+        begin, end = commit_id(row, FIRST_SEQ), commit_id(row, task.seq + 1)
+        consumed: set[tuple[str, int]] = set()
+        while len(waiting) < expected:
+            commits = self._rows(
+                "SELECT id, delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id < ?"
+                " ORDER BY id DESC LIMIT ?",
+                (begin, end, SCANNED_AT_ONCE),
+            )
+            before = end
+            for commit in commits:
+                end, delivered, mailbox, seqs = commit
+                consumed.update(_consumed(mailbox, seqs))
+                for position, tier in delivered_by(delivered).items():
+                    if position not in consumed:
+                        waiting.setdefault(position, tier)
+                if len(waiting) == expected:
+                    return waiting
+            if end == before:
+                break
+            yield
         return waiting
-
-    def _follow_mail(self, waiting: Waiting, row: int, after: int, upto: int) -> None:
-        """Change which mail waits as the commits whose last events are after `after`, up to `upto`, have changed it."""
-        mail = self._read(
-            "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id <= ? ORDER BY id",
-            (commit_id(row, after), commit_id(row, upto)),
-        )
-        for delivered, consumed_from, seqs in mail:
-            deliver(waiting, delivered)
-            for position in _consumed(consumed_from, seqs):
-                waiting.pop(position, None)
 
     def _events(
         self, row: int, after: int, upto: int, limit: int | None = None, max_bytes: int | None = None
@@ -637,12 +653,11 @@ class SQLiteStore:
             :limit
         ]
 
-    def _state(self, row: int) -> Task:
-        """Return the state of a task after its last commit."""
-        ((state,),) = self._read(
+    def _newest_state(self, row: int) -> list[tuple[Any, ...]]:
+        """Return the state of a task after its last commit, in a row; nothing if it has none."""
+        return self._read(
             "SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1", _all(row)
         )
-        return read_task(state)
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         return self._database.execute(query, values)
@@ -681,8 +696,8 @@ class SQLiteStore:
             if self._cached_bytes <= CACHED_BYTES * 3 // 4:  # so that commits rarely look for texts to drop
                 break
 
-    def _get(self, key: TaskKey) -> CachedTask:
-        cached = self._find(key)
+    async def _get(self, key: TaskKey) -> CachedTask:
+        cached = await self._load(key)
         if cached is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
         return cached

@@ -96,6 +96,9 @@ class PrometheusMetrics(Observer):
         self._calls = counter("model_calls", "Calls of language models.", "agent", "model")
         self._input = counter("input_tokens", "Input tokens of models.", "agent", "model")
         self._cached = counter("cached_tokens", "Input tokens from a cache.", "agent", "model")
+        self._cache_writes = counter(
+            "cache_write_tokens", "Input tokens written to a cache.", "agent", "model"
+        )
         self._output = counter("output_tokens", "Output tokens of models.", "agent", "model")
         self._cost = counter("cost_usd", "Cost of models, in US dollars.", "agent", "model")
         self._requests = counter("http_requests", "HTTP requests.", "method", "route", "status")
@@ -136,6 +139,7 @@ class PrometheusMetrics(Observer):
             self._calls.labels(*labels).inc(usage.calls)
             self._input.labels(*labels).inc(usage.input_tokens)
             self._cached.labels(*labels).inc(usage.cached_tokens)
+            self._cache_writes.labels(*labels).inc(usage.cache_write_tokens)
             self._output.labels(*labels).inc(usage.output_tokens)
             self._cost.labels(*labels).inc(usage.cost)
 

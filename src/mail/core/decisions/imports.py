@@ -136,6 +136,7 @@ def import_task(old: OldTask, entrypoint: str, clock: Clock) -> TaskChange:
     events = tuple(event._replace(seq=seq) for seq, event in enumerate([*notes, *_mark_pauses(timeline)], 1))
     encoded = encode_events(events)
     records = tuple(HistoryRecord(agent, 1, history) for agent, history in histories.items())
+    history_bytes = sum(len(each.encoded) for each in records)
     ended = sum(event.is_terminal for event in events)
     instance, owner, contributors, parent = _people(old)
     task = Task(
@@ -156,7 +157,8 @@ def import_task(old: OldTask, entrypoint: str, clock: Clock) -> TaskChange:
         peers=_peers(old, messages, parent),
         parent_swarm=parent,
         hops=0 if parent is None else 1,
-        stored_bytes=len(encoded) + sum(len(each.encoded) for each in records) + message_size(answer),
+        stored_bytes=len(encoded) + history_bytes + message_size(answer),
+        history_bytes=history_bytes,
     )
     return TaskChange(
         task=task,

@@ -733,6 +733,7 @@ class Settlement:
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
         self.draft.stored_bytes += receipt.apart
+        self.draft.history_bytes += receipt.apart  # a fork has it, too
         self.draft.emit(
             EventKind.ACTION_CALL,
             f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",

@@ -284,7 +284,7 @@ class Admission:
         portions = {
             agent: n for agent, n in snapshot.task.histories.items() if n and agent in wiring.swarm.agents
         }
-        inherited = Inheritance(key, portions, await wiring.store.measure_histories(key, portions))
+        inherited = Inheritance(key, portions, snapshot.task.history_bytes)
 
         def decide(existing: Task | None) -> TaskChange | None:
             if existing is not None and existing.key == made:

@@ -36,6 +36,9 @@ FEW = 8
 PATIENCE_SECONDS = 30.0
 """The longest wait of a turn for turns that have failed as often."""
 
+HELD_SECONDS = 40.0
+"""The lease of a turn that waits for them: longer than that, and as long as others take to notice a frozen process."""
+
 CALM_SECONDS = 10.0
 """How much longer a process must have lived for each further failure before such a turn runs alone: one that is killed
 every few seconds has others to blame."""

@@ -1,6 +1,7 @@
 """Spaces out work that holds the event loop, so that short work isn't delayed by more than one piece of it."""
 
 import asyncio
+from collections.abc import Generator
 from typing import Protocol
 
 LARGE = 256 * 1024
@@ -21,6 +22,27 @@ class Paced(Protocol):
 
     async def pause(self, size: int) -> None:
         """Wait until a piece of work on so many bytes may begin."""
+
+
+async def in_slices[T](work: Generator[None, None, T], pacer: Paced) -> T:
+    """Do long work, which yields after each slice of it, with pauses between the slices; return its result."""
+    try:
+        while True:
+            next(work)
+            await pacer.pause(PIECE_BYTES)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def at_once[T](work: Generator[None, None, T]) -> T:
+    """Do such work without pauses."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class Pacer:

@@ -55,11 +55,6 @@ from mail.errors import AgentUnavailable, ContextWindowExceeded, StoreError, Tas
 
 logger = logging.getLogger(__name__)
 
-LONG_HISTORY = 8 * LARGE
-"""The size of a history from which a turn lets go first what waits: it reads the history, but stores only what is
-new.
-"""
-
 
 @value
 class TurnPolicy[T: Turn]:
@@ -244,8 +239,6 @@ class AgentTurn[T: Turn](LeasedTurn):
         is_large = size > LARGE
         if is_large:
             await self._pacer.pause(size)
-        elif history.size > LONG_HISTORY:
-            await asyncio.sleep(0)
         try:
             output = await self._run(history, seconds)
             if is_large:

@@ -6,14 +6,16 @@ run ─ open ─► LeasedTurn ─ execute ─► commit ─► wake-ups
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 
 from mail.core.decisions.cancel import is_discarded
 from mail.core.engine.attempts import (
     ENDED,
+    HELD_SECONDS,
     MAX_ATTEMPTS,
+    NARROWED,
     Suspects,
     abandon_last,
     counted_attempts,
@@ -200,7 +202,7 @@ class Turns:
         if is_outbound or left.worker == self._name:  # the process has not ended
             failed = 0
         begin = asyncio.get_running_loop().time()
-        async with self._suspects.admit(failed, left.since or 0.0) as counts:
+        async with self._admitted(key, mailbox, left, failed) as counts:
             if seconds is not None:
                 seconds -= asyncio.get_running_loop().time() - begin
             limit, lease_seconds = self._limits(seconds)
@@ -209,6 +211,21 @@ class Turns:
             if isinstance(opened, TurnReport.Outcome):
                 return self._not_begun(mailbox, opened)
             return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+
+    @asynccontextmanager
+    async def _admitted(self, key: TaskKey, mailbox: str, left: Lease, failed: int) -> AsyncGenerator[bool]:
+        """Wait until a turn may run that has failed so often (`Suspects.admit`).
+
+        Meanwhile its mailbox has a lease that counts no attempt, from which others see that this process has frozen.
+        """
+        async with AsyncExitStack() as stack:
+            if failed >= NARROWED:
+                held = await self.lease(key, mailbox, HELD_SECONDS, left.attempt, left.seq)
+                if isinstance(held, tuple):
+                    stack.push_async_callback(self._wiring.store.release, held[0], left=left)
+            async with self._suspects.admit(failed, left.since or 0.0) as counts:
+                await stack.aclose()
+                yield counts
 
     def _limits(self, seconds: float | None) -> tuple[float, float]:
         """Return the time limits of a turn and of its lease, in a process that lives for so many seconds."""

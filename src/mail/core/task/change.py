@@ -114,7 +114,7 @@ class Inheritance:
     Attributes:
         key: the other task.
         portions: the number of the last portion of each agent that has any.
-        size: the bytes that they have there.
+        size: the bytes of all the other task's histories at that time.
     """
 
     key: TaskKey

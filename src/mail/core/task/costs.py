@@ -18,7 +18,8 @@ class Usage:
 
     Attributes:
         calls: the number of calls, including failed ones that were charged.
-        input_tokens: all tokens read, including the `cached_tokens` from the provider's cache.
+        input_tokens: all tokens read, including the `cached_tokens` from the provider's cache, and the
+            `cache_write_tokens` that the call has added to it.
         output_tokens: all tokens written, including the `reasoning_tokens`.
         cost: in US dollars, by litellm's price table; calls of models missing there add nothing.
         unpriced_calls: the number of calls of such models.
@@ -29,6 +30,7 @@ class Usage:
     calls: int = 0
     input_tokens: int = 0
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float = 0.0
@@ -44,6 +46,7 @@ class Usage:
             calls=self.calls + other.calls,
             input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cost=round(self.cost + other.cost, 10),
@@ -55,6 +58,7 @@ class Usage:
             calls=-self.calls,
             input_tokens=-self.input_tokens,
             cached_tokens=-self.cached_tokens,
+            cache_write_tokens=-self.cache_write_tokens,
             output_tokens=-self.output_tokens,
             reasoning_tokens=-self.reasoning_tokens,
             cost=-self.cost,

@@ -109,6 +109,7 @@ class Draft:
     dead_letters: tuple[int, ...]
     contexts: dict[str, AgentContext]
     stored_bytes: int
+    history_bytes: int
 
     def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
         vars(self).update(vars(task))
@@ -508,11 +509,12 @@ class Draft:
                 self._answer_unread()
         version = 0 if self._is_new else self.before.version
         events = encode_events(self._events)
-        added = len(events) + sum([len(record.encoded) for record in self._records])
+        remembered = sum([len(record.encoded) for record in self._records])
+        if self._inherits is not None:
+            remembered += self._inherits.size
+        added = len(events) + remembered
         if response is not None:
             added += message_size(response)
-        if self._inherits is not None:
-            added += self._inherits.size
         if self.webhooks:
             self.webhooks = add_events(self.webhooks, self._events)
         facts = {
@@ -523,6 +525,7 @@ class Draft:
             "pending": self._pending,
             "histories": self._histories,
             "stored_bytes": self.stored_bytes + added,
+            "history_bytes": self.history_bytes + remembered,
         }
         return TaskChange(
             task=state_of(Task, facts),

@@ -191,10 +191,6 @@ class Store(Contents, Protocol):
         """
         ...
 
-    async def measure_histories(self, key: TaskKey, portions: Mapping[str, int]) -> int:
-        """Return the bytes of the first portions of agents' histories in a task, without reading them."""
-        ...
-
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         """Return the commit with the event `at`. The time and memory that it takes don't grow with the task.
 

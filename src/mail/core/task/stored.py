@@ -41,7 +41,7 @@ def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
 
 
-_CHANGING = ("status", "updated", "seq", "version", "pending", "histories", "stored_bytes")
+_CHANGING = ("status", "updated", "seq", "version", "pending", "histories", "stored_bytes", "history_bytes")
 _CHANGING_GENERATION = ("steps", "turns")
 """The fields that most turns change, besides the requests."""
 

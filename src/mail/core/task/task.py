@@ -228,6 +228,7 @@ class Task:
         contexts: of agents whose context is large or cut.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
+        history_bytes: the part of it that is in agents' histories.
         key: its identity.
     """
 
@@ -266,6 +267,7 @@ class Task:
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
     stored_bytes: int = 0
+    history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -318,6 +318,8 @@ class ModelCall(Span):
         super().__init__(activity, model)
         self._is_private = is_private
         self._meter = meter
+        self.broken_prefix: tuple[str, ...] = ()
+        """What changed since the previous call, so that the provider's cache was not read."""
         self._usage: Usage | None = None
         self._number = 0 if activity is None else activity.next_call()
 
@@ -344,7 +346,8 @@ class ModelCall(Span):
         return {"model": self.name, "call": self._number}
 
     def _result(self) -> dict[str, Any]:
-        return {} if self._usage is None else {"usage": asdict(self._usage)}
+        broken = {"prefix_broken_by": list(self.broken_prefix)} if self.broken_prefix else {}
+        return broken if self._usage is None else {"usage": asdict(self._usage), **broken}
 
 
 class ActionRun(Span):

@@ -11,8 +11,11 @@ from mail.core.turns.context import TURN
 
 
 def provided_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
-    """Declare the provided tools that the agent may call in this turn; none outside of turns."""
-    return [action.to_tool_dict(style) for action in TURN.get().provided.actions.values()]
+    """Declare the provided tools that the agent may call in this turn, by name; none outside of turns.
+
+    Their order is the same in every turn, for the caches of providers.
+    """
+    return [action.to_tool_dict(style) for _, action in sorted(TURN.get().provided.actions.items())]
 
 
 def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:

@@ -1,12 +1,13 @@
 """From the events of a generation to the response object."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from mail.core.decisions.conversation import Conversation
-from mail.core.decisions.items import Question, fold
+from mail.core.decisions.items import Question
 from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.events import Event, EventKind
@@ -51,33 +52,52 @@ def _declare(tool: ClientTool) -> JSONObject:
     return {"type": "function", **tool.model_dump()}
 
 
-class Work(NamedTuple):
-    """The events of one generation of a task, so far.
+class Work:
+    """What the events of one generation of a task say, so far.
 
     Attributes:
         began: time of its first event, in ISO 8601.
+        end: the event that ended it; None while it runs.
+        usage: the usage of its model calls.
     """
 
-    began: str
-    events: Sequence[Event]
+    began = ""
+    end: Event | None = None
+    usage = NO_USAGE
+
+    def __init__(self) -> None:
+        self._is_out_of_steps = False
+        self._reader = Conversation()
+        self._questions: dict[str, Question] = {}
 
     @classmethod
-    def of(cls, timeline: Sequence[Event], generation: int) -> "Work":
-        """Select a generation's events from a task's timeline: each generation ends with one terminal event."""
-        ends = [position + 1 for position, event in enumerate(timeline) if event.is_terminal]
-        begin, end = [0, *ends, None][generation - 1 : generation + 1]
-        events = timeline[begin:end]
-        first = events[0] if events else timeline[-1]  # it may begin with the end of the previous one
-        return cls(first.timestamp, events)
+    async def of(cls, timeline: AsyncGenerator[Event], generation: int, *, at_first: bool = False) -> "Work":
+        """Read a generation's events from a task's timeline, without keeping them; `at_first` only when it began.
 
-    def at_first(self) -> "Work":
-        """Return the work without its events, as at its beginning."""
-        return Work(self.began, ())
+        Each generation ends with one terminal event.
+        """
+        work, number, has_begun = cls(), 1, False
+        async with aclosing(timeline):
+            async for event in timeline:
+                if not has_begun:
+                    work.began = event.timestamp  # it may begin with the end of the previous one
+                if number == generation:
+                    if at_first:
+                        break
+                    has_begun = True
+                    work._read(event)
+                number += event.is_terminal
+                if number > generation:
+                    break
+        return work
 
-    @property
-    def end(self) -> Event | None:
-        """Return the event that ended it; None while it runs."""
-        return self.events[-1] if self.events and self.events[-1].is_terminal else None
+    def _read(self, event: Event) -> None:
+        self._is_out_of_steps |= event.is_out_of_steps
+        if event.is_terminal:
+            self.end = event
+        if event.extra.usage is not None:
+            self.usage += event.extra.usage
+        self._questions |= {item.id: item for item in self._reader.read(event) if isinstance(item, Question)}
 
     @property
     def status(self) -> Status:
@@ -87,12 +107,7 @@ class Work(NamedTuple):
                 return "in_progress"
             case Event(kind=EventKind.TASK_ERROR):
                 return "failed"
-        return "incomplete" if any(event.is_out_of_steps for event in self.events) else "completed"
-
-    @property
-    def usage(self) -> Usage:
-        """Return the usage of its model calls."""
-        return sum((event.extra.usage for event in self.events if event.extra.usage is not None), NO_USAGE)
+        return "incomplete" if self._is_out_of_steps else "completed"
 
     def output(self, response_id: ResponseId) -> list[JSONObject]:
         """Return the output's items: the calls that wait for their results, or the answer."""
@@ -101,8 +116,6 @@ class Work(NamedTuple):
             return []
         name = str(response_id).removeprefix("resp_")
         if end.is_pause:
-            reader = Conversation()
-            items = fold(item for event in self.events for item in reader.read(event))
             return [
                 {
                     "type": "function_call",
@@ -112,9 +125,7 @@ class Work(NamedTuple):
                     "arguments": json.dumps(call.arguments),
                     "status": "completed",
                 }
-                for n, call in enumerate(
-                    item for item in items if isinstance(item, Question) and item.is_open
-                )
+                for n, call in enumerate(item for item in self._questions.values() if item.is_open)
             ]
         content = {"type": "output_text", "text": end.text, "annotations": [], "logprobs": []}
         return [
@@ -158,7 +169,10 @@ def _seconds(timestamp: str) -> int:
 def _describe_usage(usage: Usage) -> JSONObject:
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,

@@ -7,6 +7,7 @@ from fastapi.responses import Response
 from pydantic_core import to_json
 
 from mail.auth.keys import Caller
+from mail.core.engine.watch import read_timeline
 from mail.core.task.task import Task, TaskKey
 from mail.http.access import RoleGate
 from mail.http.bodies import JSON, JSONBody
@@ -18,6 +19,7 @@ from mail.http.openai.submission import Previous, ResponseId, make_submission
 from mail.http.routes.message import task_headers
 from mail.http.service import Service, header, service_of
 from mail.http.submission import follow_trace
+from mail.http.task_json import reading
 
 MAX_NUMBER = 2**53
 
@@ -39,6 +41,8 @@ async def post_responses(request: Request) -> Response:
     caller = await _gate(request)
     body = await _body(request)
     service = service_of(request)
+    if body.stream:
+        service.holding(request).open_stream()
     await service.refresh()
     follow_trace(request)
     swarm = service.runtime.swarm.name
@@ -49,10 +53,11 @@ async def post_responses(request: Request) -> Response:
     headers = task_headers(submitted)
     seconds = service.wait_limit(request)
     if body.stream:
-        return stream_response(service, submitted.key, response_id, echo, seconds=seconds, headers=headers)
+        return stream_response(request, submitted.key, response_id, echo, seconds=seconds, headers=headers)
     if not body.background:
         await await_end(service, submitted.key, response_id.generation, seconds)
-    work = Work.of(await service.runtime.store.read_events(submitted.key), response_id.generation)
+    timeline = read_timeline(service.runtime.store, submitted.key, service.holding(request))
+    work = await Work.of(timeline, response_id.generation)
     response = describe(response_id, echo, work)
     return JSON(to_json(response).decode() if _wants_text(request, body) else response, headers=headers)
 
@@ -82,9 +87,11 @@ async def get_response(
         else Echo(None, {}, swarm)
     )
     if stream:
+        service.holding(request).open_stream()
         seconds = service.wait_limit(request)
-        return stream_response(service, task.key, name, echo, seconds=seconds, starting_after=starting_after)
-    work = Work.of(await service.runtime.store.read_events(task.key), name.generation)
+        return stream_response(request, task.key, name, echo, seconds=seconds, starting_after=starting_after)
+    timeline = read_timeline(service.runtime.store, task.key, reading(service, request, task))
+    work = await Work.of(timeline, name.generation)
     return JSON(describe(name, echo, work))
 
 

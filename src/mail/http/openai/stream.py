@@ -6,28 +6,42 @@ the same events with the same numbers, so that an interrupted stream can be resu
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import nullcontext
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from mail.core.engine.watch import LONG_POLL
+from fastapi import Request
+
+from mail.auth.keys import find_bearer
+from mail.core.engine.watch import LONG_POLL, read_timeline
 from mail.core.task.task import TaskKey
 from mail.http.openai.output import Echo, JSONObject, Work, describe
 from mail.http.openai.submission import ResponseId
-from mail.http.service import Service
+from mail.http.service import Service, StopSignal, service_of
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE, encode
 
 if TYPE_CHECKING:  # as in `mail.http.sse`
     from sse_starlette import EventSourceResponse
 
 
-async def await_end(service: Service, key: TaskKey, generation: int, seconds: float | None) -> bool:
-    """Wait until a generation ends, `seconds` have passed (None: no limit), or the server stops.
+async def await_end(
+    service: Service,
+    key: TaskKey,
+    generation: int,
+    seconds: float | None,
+    refused: StopSignal | None = None,
+) -> bool:
+    """Wait until a generation ends, `seconds` have passed (None: no limit), the server stops, or a key is `refused`.
 
     Return whether it has ended.
     """
     wait = service.runtime.store.wait_for_response
     try:
-        async with service.stopping.cuts_short(), asyncio.timeout(seconds):
+        async with (
+            service.stopping.cuts_short(),
+            nullcontext() if refused is None else refused.cuts_short(),
+            asyncio.timeout(seconds),
+        ):
             while await wait(key, generation, seconds=LONG_POLL) is None:
                 pass
     except TimeoutError:
@@ -36,7 +50,7 @@ async def await_end(service: Service, key: TaskKey, generation: int, seconds: fl
 
 
 def stream_response(
-    service: Service,
+    request: Request,
     key: TaskKey,
     response_id: ResponseId,
     echo: Echo,
@@ -47,12 +61,13 @@ def stream_response(
 ) -> "EventSourceResponse":
     """Stream the events of a response whose numbers are higher than `starting_after`.
 
-    After `seconds` (None: no limit), or when the server stops, the stream ends early.
+    After `seconds` (None: no limit), or when the server stops or the request's key is refused, the stream ends early.
     """
     from sse_starlette import EventSourceResponse
 
+    service = service_of(request)
     return EventSourceResponse(
-        _frames(service, key, response_id, echo, seconds, starting_after),
+        _frames(request, key, response_id, echo, seconds, starting_after),
         headers={**HEADERS, **(headers or {})},
         ping=service.heartbeat,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -60,7 +75,7 @@ def stream_response(
 
 
 async def _frames(
-    service: Service,
+    request: Request,
     key: TaskKey,
     response_id: ResponseId,
     echo: Echo,
@@ -74,15 +89,17 @@ async def _frames(
             if number > starting_after:
                 yield encode(event["type"], {**event, "sequence_number": number})
 
-    store = service.runtime.store
-    begun = Work.of(await store.read_events(key), response_id.generation).at_first()
+    service = service_of(request)
+    store, holding = service.runtime.store, service.holding(request)
+    begun = await Work.of(read_timeline(store, key, holding), response_id.generation, at_first=True)
     response = describe(response_id, echo, begun)
     first = [{"type": kind, "response": response} for kind in ("response.created", "response.in_progress")]
     for frame in frames(iter(first)):
         yield frame
-    if not await await_end(service, key, response_id.generation, seconds):
-        return
-    work = Work.of(await store.read_events(key), response_id.generation)
+    async with service.open_streams.watched(service.authenticator, find_bearer(request.headers)) as refused:
+        if not await await_end(service, key, response_id.generation, seconds, refused):
+            return
+    work = await Work.of(read_timeline(store, key, holding), response_id.generation)
     response = describe(response_id, echo, work)
     items = chain.from_iterable(_item_events(item, index) for index, item in enumerate(response["output"]))
     last = {"type": f"response.{response['status']}", "response": response}

@@ -333,6 +333,8 @@ async def post_message(
     if body.webhook is not None:
         refuse_session(caller, "mail webhook register URL")
     service = service_of(request)
+    if body.stream:
+        service.holding(request).open_stream()
     await service.refresh()
     warnings = _warnings(given)
     try:

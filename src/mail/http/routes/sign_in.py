@@ -129,6 +129,6 @@ async def post_sign_out(request: Request, caller: AdminOrUser) -> JSON:
     service = service_of(request)
     revoked = service.issues_tokens and await tokens.sign_out(service.documents, find_bearer(request.headers))
     if revoked:
-        service.forget_keys()
+        service.revoke()
         log(request, caller, Act.SIGN_OUT)
     return JSON({"status": "signed out", "revoked": revoked})

@@ -223,6 +223,7 @@ async def stream_task(
 ) -> Response:
     """Stream the task's events after the last one seen, as they happen."""
     service = service_of(request)
+    service.holding(request).open_stream()
     task = await load_task(service, caller, task_id)
     after = last_event_id_header if last_event_id_header is not None else last_event_id or 0
     if after > task.seq:

@@ -8,15 +8,16 @@ request is bounded by the number of tasks whose events it reads.
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import merge
-from itertools import batched, chain
+from itertools import chain
 from typing import Annotated, NamedTuple
 
 from fastapi import Path, Query, Request
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
@@ -32,10 +33,10 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser
 from mail.http.account import BODY_FACTOR
-from mail.http.bodies import JSON
+from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
-from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers, task_weight
+from mail.http.task_json import in_portions, load_task, page_headers, task_weight
 
 MAX_TASKS = 100
 """Tasks that one request reads at most."""
@@ -129,7 +130,7 @@ _TASK_ID = TypeAdapter[str](TaskId, config=LATER)
     response_model=Threads,
     responses={
         200: {"description": "Threads, those of the newest task first.", "headers": PAGE_HEADERS},
-        **problems(400, 404, *PROTECTED),
+        **problems(400, 404, 413, *PROTECTED),
     },
 )
 async def get_threads(
@@ -154,7 +155,7 @@ async def get_threads(
         ),
     ] = False,
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
-) -> JSON:
+) -> Response:
     """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count.
 
     A page ends early if its tasks are large together; its next cursor leads to the rest.
@@ -168,21 +169,22 @@ async def get_threads(
         tasks, following = await tasks_from(runtime.store, instance, start, limit)
     chosen = Filters(bead=bead, pending=pending, overdue=overdue, unfinished=unfinished)
 
-    def list_threads(reader: Reader) -> tuple[bytes, str | None]:
+    def list_threads(reader: Reader) -> Threads:
         found, rest = reader.page(chosen, after=start, limit=limit)
-        cursor = following if rest is None else write_cursor(PageStart(start.cursor, *rest))
-        answer = Threads(
+        return Threads(
             threads=found,
             who_works_on_what=reader.who_works_on_what(),
             pending=reader.pending,
             overdue=reader.overdue,
-            next_cursor=cursor,
+            next_cursor=following if rest is None else write_cursor(PageStart(start.cursor, *rest)),
         )
-        return to_json(answer), cursor
 
-    found, rest = await _read(request, tasks, ack_within, list_threads)
+    found = await _read(request, tasks, ack_within, list_threads)
     query = {**request.query_params, "limit": str(limit)}
-    return JSON(found, headers=page_headers(request, "/threads", query, rest))
+    headers = page_headers(request, "/threads", query, found.next_cursor)
+    return await answer(
+        request, _pieces(request, found), headers, advice="ask for fewer threads with limit=…"
+    )
 
 
 class PageStart(NamedTuple):
@@ -237,7 +239,7 @@ async def tasks_from(
     "/threads/{thread_id:path}",
     summary="Get a thread",
     response_model=ThreadRecord,
-    responses=problems(400, 404, *PROTECTED),
+    responses=problems(400, 404, 413, *PROTECTED),
 )
 async def get_thread(
     request: Request,
@@ -245,7 +247,7 @@ async def get_thread(
     thread_id: Annotated[str, Path(description="The thread's id, usually that of a bead or of a task.")],
     task_id: OnlyTask = None,
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
-) -> JSON:
+) -> Response:
     """Return a thread, as far as it is in the caller's newest hundred tasks, or in the given task.
 
     Large tasks count for several: those read have stored 16 MiB together, or it is one task.
@@ -255,11 +257,7 @@ async def get_thread(
     else:
         tasks = await _tasks_with(request, caller, thread_id)
 
-    def show_thread(reader: Reader) -> bytes | None:
-        thread = reader.thread(thread_id)
-        return None if thread is None else to_json(thread)
-
-    thread = await _read(request, tasks, ack_within, show_thread)
+    thread = await _read(request, tasks, ack_within, lambda reader: reader.thread(thread_id))
     if thread is None:
         where = (
             "that task"
@@ -267,7 +265,8 @@ async def get_thread(
             else f"your newest {MAX_TASKS} tasks; if it belongs to an older task, name the task"
         )
         raise ThreadNotFound(f"there is no thread {thread_id!r} in {where}")
-    return JSON(thread)
+    advice = "read its messages with the events of its task, in pages: GET /task?task_id=…&limit=…"
+    return await answer(request, _pieces(request, thread), advice=advice)
 
 
 async def _tasks_with(request: Request, caller: Caller, thread_id: str) -> list[Task]:
@@ -298,7 +297,9 @@ async def _read[T](request: Request, tasks: list[Task], ack_within: float, use: 
     if weight > PIECE_BYTES:
         holding.hold(weight * BODY_FACTOR)  # unlike other reads, it needs all messages at once
     mail: list[list[MAILMessage]] = []
-    for some in batched(tasks, READ_CONCURRENCY):
+    for some in in_portions(tasks):
+        if len(some) > 1:
+            await holding.pause(sum(map(task_weight, some)))
         mail += await asyncio.gather(*(_mail_of(runtime, task, holding) for task in some))
     now, patience = runtime.clock.now(), timedelta(seconds=ack_within)
 
@@ -317,6 +318,23 @@ async def _mail_of(runtime: Runtime, task: Task, pacer: Paced) -> list[MAILMessa
         and not event.is_redrive
         and event.message.sender.address_type != "system"
     ]
+
+
+async def _pieces(request: Request, found: "Threads | ThreadRecord") -> AsyncGenerator[bytes]:
+    """Yield an answer in pieces of JSON, its lists item by item."""
+    pacer = service_of(request).holding(request)
+
+    async def items(values: list[object]) -> AsyncGenerator[bytes]:
+        for item in values:
+            text = to_json(item)
+            await pacer.pause(len(text))
+            yield text
+
+    members = (
+        (name, array_pieces(items(value)) if isinstance(value, list) else value) for name, value in found
+    )
+    async for piece in object_pieces(each(members)):
+        yield piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ async def delete_token(
     with audited(request, caller, Act.REVOKE_TOKEN, number) as entry:
         token = await tokens.revoke_token(service.documents, number)
         entry.on = f"{token.role}:{token.id} {number}"
-    service.forget_keys()
+    service.revoke()
     return JSON({"status": "revoked", "number": number})
 
 

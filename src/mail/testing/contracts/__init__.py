@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from mail.core.task.change import Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.ports import Store, TurnQueue
 from mail.core.task.task import Task, TaskKey
-from mail.testing.changes import NOW, SWARM, Maker
+from mail.testing.changes import NOW, SWARM, Mail, Maker
 
 pytest.register_assert_rewrite(*(f"{__name__}.{suite}" for suite in ("commit", "turns", "queue")))
 
@@ -73,6 +73,18 @@ async def drain(adapter: QueueAdapter, seconds: float = 0.01) -> list[tuple[Task
     while (wake_up := await adapter.take(seconds)) is not None:
         taken.append(wake_up)
     return taken
+
+
+async def committed(store: Store, change: TaskChange) -> TaskChange:
+    """Commit a change, and return it."""
+    await store.commit(change)
+    return change
+
+
+async def first_turn(store: Store, key: TaskKey, mailbox: str, make: Maker, *mail: Mail) -> Turn:
+    """Begin a task with mail, by default one message, and open the first turn of a mailbox."""
+    await store.commit(make.begin(key, *(mail or (Mail(mailbox),))))
+    return await open_turn(store, key, mailbox, make)
 
 
 async def open_turn(

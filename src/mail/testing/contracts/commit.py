@@ -12,7 +12,7 @@ from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import MAILError, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, Mail, Maker, checkpoint
-from mail.testing.contracts import StoreAdapter, everything, open_turn
+from mail.testing.contracts import StoreAdapter, committed, everything, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -38,8 +38,7 @@ async def test_reading_of_an_unknown_task_says_so(store: Store, read: Any) -> No
 
 
 async def test_first_commit_creates_the_task_with_its_mail_and_events(store: Store, make: Maker) -> None:
-    change = make.begin(KEY, Mail("alpha", Tier.PERSON, "hello"))
-    await store.commit(change)
+    change = await committed(store, make.begin(KEY, Mail("alpha", Tier.PERSON, "hello")))
     assert await store.load(KEY) == change.task
     assert await store.read_inbox(KEY) == list(change.deliveries)
     assert await store.read_events(KEY) == list(change.events)
@@ -48,8 +47,7 @@ async def test_first_commit_creates_the_task_with_its_mail_and_events(store: Sto
 
 
 async def test_commit_applies_every_part_of_a_turn(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY, Mail("alpha", Tier.PERSON))
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY, Mail("alpha", Tier.PERSON)))
     turn = await open_turn(store, KEY, "alpha", make)
     change = make.change(
         turn.task,
@@ -85,11 +83,9 @@ async def test_commit_without_events_keeps_the_seq(durable: StoreAdapter, make: 
         with pytest.raises(MAILError):
             await store.commit(change)
     turn = await open_turn(store, KEY, "gamma", make)
-    noted = make.change(turn.task, Mail("alpha"), Mail("beta"), turn=turn)
-    await store.commit(noted)
+    noted = await committed(store, make.change(turn.task, Mail("alpha"), Mail("beta"), turn=turn))
     turn = await open_turn(store, KEY, "beta", make)
-    quiet = make.change(turn.task, turn=turn, note="")
-    await store.commit(quiet)
+    quiet = await committed(store, make.change(turn.task, turn=turn, note=""))
     for is_reopened in (False, True):
         store = await durable.reopen() if is_reopened else store
         assert await store.load(KEY) == quiet.task
@@ -97,16 +93,14 @@ async def test_commit_without_events_keeps_the_seq(durable: StoreAdapter, make: 
         assert await store.read_events(KEY) == [*begun.events, *noted.events]
         assert await store.read_events(KEY, after=noted.task.seq) == []
         assert ("gamma", 3) in (await store.read_commit(KEY, noted.task.seq)).read
-    last = make.change(quiet.task)
-    await store.commit(last)
+    last = await committed(store, make.change(quiet.task))
     assert [event.seq for event in await store.read_events(KEY)] == list(range(1, last.task.seq + 1))
     snapshot = await store.read_snapshot(KEY, last.task.seq)
     assert (snapshot.task, [entry.mailbox for entry in snapshot.mail]) == (last.task, ["alpha"])
 
 
 async def test_first_commit_of_a_task_that_exists_conflicts(store: Store, make: Maker) -> None:
-    first = make.begin(KEY, title="first")
-    await store.commit(first)
+    first = await committed(store, make.begin(KEY, title="first"))
     with pytest.raises(VersionConflict) as conflict:
         await store.commit(make.begin(KEY, title="second"))
     assert conflict.value.current in (None, first.task)
@@ -117,10 +111,8 @@ async def test_first_commit_of_a_task_that_exists_conflicts(store: Store, make: 
 async def test_commit_on_a_version_that_has_passed_conflicts_and_writes_nothing(
     store: Store, make: Maker
 ) -> None:
-    begun = make.begin(KEY)
-    await store.commit(begun)
-    winner = make.change(begun.task, Mail("beta", body="winner"), history=[{"n": 1}])
-    await store.commit(winner)
+    begun = await committed(store, make.begin(KEY))
+    winner = await committed(store, make.change(begun.task, Mail("beta", body="winner"), history=[{"n": 1}]))
     before = await everything(store, KEY)
     loser = make.change(
         begun.task, Mail("gamma", body="loser"), history=[{"n": 2}], transition=Transition.COMPLETE
@@ -132,8 +124,7 @@ async def test_commit_on_a_version_that_has_passed_conflicts_and_writes_nothing(
 
 
 async def test_commit_on_a_version_still_to_come_conflicts(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY)
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY))
     unborn = make.change(begun.task).task
     with pytest.raises(VersionConflict):
         await store.commit(make.change(unborn))
@@ -152,8 +143,7 @@ async def test_conflict_of_a_turn_keeps_its_lease_so_that_it_can_decide_again(
 ) -> None:
     await store.commit(make.begin(KEY))
     turn = await open_turn(store, KEY, "alpha", make)
-    other = make.change(turn.task, Mail("beta"))
-    await store.commit(other)
+    other = await committed(store, make.change(turn.task, Mail("beta")))
     with pytest.raises(VersionConflict):
         await store.commit(make.change(turn.task, turn=turn))
     again = make.change(other.task, turn=turn, history=[{"role": "user", "content": "hi"}])
@@ -178,8 +168,7 @@ async def test_a_change_that_cannot_be_written_leaves_nothing_behind(store: Stor
 
 
 async def test_concurrent_commits_on_one_version_have_one_winner(store: Store, make: Maker) -> None:
-    begun = make.begin(KEY)
-    await store.commit(begun)
+    begun = await committed(store, make.begin(KEY))
     changes = [make.change(begun.task, Mail("beta", body=f"number {n}")) for n in range(8)]
     results = await asyncio.gather(*map(store.commit, changes), return_exceptions=True)
     assert sum(result is None for result in results) == 1
@@ -196,8 +185,7 @@ async def test_the_same_task_id_under_two_instances_is_two_tasks(store: Store, m
     mine, theirs = TaskKey(ANN, "same"), TaskKey(BOB, "same")
     await store.commit(make.begin(mine, Mail("alpha", body="mine"), title="mine"))
     assert await store.load(theirs) is None
-    other = make.begin(theirs, Mail("beta", body="theirs"), title="theirs")
-    await store.commit(other)
+    other = await committed(store, make.begin(theirs, Mail("beta", body="theirs"), title="theirs"))
     turn = await open_turn(store, mine, "alpha", make)
     await store.save_checkpoint(turn, checkpoint("mine"))
     await store.commit(
@@ -229,14 +217,15 @@ async def test_any_text_comes_back_to_the_letter(store: Store, make: Maker, text
     turn = await open_turn(store, KEY, "alpha", make)
     assert turn.entry.message.message.body == text
     await store.save_checkpoint(turn, checkpoint(text))
-    change = make.change(
-        turn.task,
-        turn=turn,
-        history=[{"content": text, "deep": [{"er": [text, None, 1.5, True]}]}],
-        note=text,
-        transition=Transition.COMPLETE,
+    await store.commit(
+        make.change(
+            turn.task,
+            turn=turn,
+            history=[{"content": text, "deep": [{"er": [text, None, 1.5, True]}]}],
+            note=text,
+            transition=Transition.COMPLETE,
+        )
     )
-    await store.commit(change)
     task = await store.load(KEY)
     assert task is not None
     assert task.title == text
@@ -280,8 +269,9 @@ async def test_strange_names_are_kept_apart(store: Store, make: Maker) -> None:
 
 async def test_everything_committed_is_there_after_reopening(durable: StoreAdapter, make: Maker) -> None:
     store = durable.store
-    await store.commit(make.begin(KEY, Mail("alpha", Tier.PERSON), Mail("alpha", Tier.INTERRUPT)))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(
+        store, KEY, "alpha", make, Mail("alpha", Tier.PERSON), Mail("alpha", Tier.INTERRUPT)
+    )
     await store.commit(make.change(turn.task, Mail("beta"), turn=turn, history=[{"turn": 1}]))
     turn = await open_turn(store, KEY, "alpha", make)
     await store.commit(
@@ -305,16 +295,12 @@ async def test_work_goes_on_after_reopening(durable: StoreAdapter, make: Maker) 
 
 
 async def test_a_paused_task_resumes_with_what_was_left_in_its_mailboxes(store: Store, make: Maker) -> None:
-    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta", body="stashed")))
-    turn = await open_turn(store, KEY, "alpha", make)
-    paused = make.change(turn.task, turn=turn, transition=Transition.PAUSE)
-    await store.commit(paused)
-    resumed = make.change(paused.task, Mail("alpha"), transition=Transition.RESUME)
-    await store.commit(resumed)
+    turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("beta", body="stashed"))
+    paused = await committed(store, make.change(turn.task, turn=turn, transition=Transition.PAUSE))
+    await store.commit(make.change(paused.task, Mail("alpha"), transition=Transition.RESUME))
     turn = await open_turn(store, KEY, "beta", make)
     assert turn.entry.message.message.body == "stashed"
-    finished = make.change(turn.task, turn=turn, transition=Transition.COMPLETE)
-    await store.commit(finished)
+    finished = await committed(store, make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
     assert await store.read_response(KEY, 1) == paused.response
     assert await store.read_response(KEY, 2) == finished.response
     assert await store.read_response(KEY, 3) is None
@@ -323,8 +309,7 @@ async def test_a_paused_task_resumes_with_what_was_left_in_its_mailboxes(store: 
 
 async def test_a_timeline_is_read_in_slices(store: Store, make: Maker) -> None:
     """Each slice ends with the commit with which it reaches the size, so that every slice moves on."""
-    change = make.begin(KEY, Mail("alpha", body="x" * 1000))
-    await store.commit(change)
+    change = await committed(store, make.begin(KEY, Mail("alpha", body="x" * 1000)))
     events = list(change.events)
     for body in ("y" * 1000, "short", "z" * 5000):
         change = make.change(change.task, Mail("alpha", body=body), Mail("beta", body=body))
@@ -356,24 +341,21 @@ async def test_mail_is_read_in_slices(store: Store, make: Maker) -> None:
 async def test_large_mail_and_checkpoints_come_back_as_they_were(store: Store, make: Maker) -> None:
     """A store may keep short texts in memory only."""
     body = "ü" * 100_000
-    await store.commit(make.begin(KEY, Mail("alpha", body=body)))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make, Mail("alpha", body=body))
     assert turn.entry.message.message.body == body
     done = checkpoint(body)
     await store.save_checkpoint(turn, done)
     await store.release(turn)
     turn = await open_turn(store, KEY, "alpha", make)
     assert turn.checkpoint == done
-    ended = make.change(turn.task, turn=turn, transition=Transition.COMPLETE)
-    await store.commit(ended)
+    ended = await committed(store, make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
     assert await store.read_inbox(KEY) == []
     assert await store.read_response(KEY, 1) == ended.response
 
 
 async def test_values_read_are_the_callers_own(store: Store, make: Maker) -> None:
     """What a caller does to a list it was given must not change what the next reader gets."""
-    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
-    turn = await open_turn(store, KEY, "alpha", make)
+    turn = await first_turn(store, KEY, "alpha", make, Mail("alpha"), Mail("beta"))
     await store.commit(make.change(turn.task, turn=turn, history=[{"content": ["kept"]}]))
     (await store.read_inbox(KEY)).clear()
     (await store.read_events(KEY)).clear()

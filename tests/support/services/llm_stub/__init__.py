@@ -2,19 +2,22 @@
 
     with LLMStub() as stub:
         stub.script(reply(thinking("The user greets."), call("task_complete", finish_message="Hi!")))
-        os.environ.update(stub.environ)     # litellm now finds it where OpenAI, Anthropic and a proxy would be
+        os.environ.update(stub.environ)     # it is now found where OpenAI, Anthropic, Bedrock and a proxy would be
         ...
         stub.requests[0].body["tools"]      # what was sent
 
-One script serves them all: `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, each whole or streamed.
+One script serves them all: `/v1/chat/completions`, `/v1/responses`, `/v1/messages` and Bedrock's `/model/…`, each whole
+or streamed.
 It is as strict as they are: a request that the provider would refuse gets the provider's 400, and is noted in
 `stub.complaints`.
 
 - `script`     what a model says, and what can go wrong: parts, replies, failures
 - `server`     the server, its queues, and the requests that it got
-- `chat`, `responses`, `anthropic`   one wire format each: bodies, event streams, and what it refuses
+- `chat`, `responses`, `anthropic`, `converse`   one wire format each: bodies, event streams, and what it refuses
+- `prefix_cache`  what the providers' caches of prompts would bill
 """
 
+from support.services.llm_stub.prefix_cache import PrefixCache
 from support.services.llm_stub.script import (
     Failure,
     Reply,
@@ -41,6 +44,7 @@ from support.services.llm_stub.server import LLMStub, Request
 __all__ = [
     "Failure",
     "LLMStub",
+    "PrefixCache",
     "Reply",
     "Request",
     "Tokens",

@@ -154,8 +154,8 @@ def _stop_reason(reply: Reply) -> str:
 def _head(reply: Reply, request: Mapping[str, Any], issued: Issued) -> dict[str, Any]:
     tokens = reply.tokens
     usage = {
-        "input_tokens": tokens.input - tokens.cached,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": tokens.input - tokens.cached - tokens.written,
+        "cache_creation_input_tokens": tokens.written,
         "cache_read_input_tokens": tokens.cached,
         "output_tokens": tokens.output,
         "service_tier": "standard",

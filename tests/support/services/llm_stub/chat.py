@@ -24,7 +24,7 @@ from support.services.llm_stub.wire import openai_error as error  # noqa: F401
 KNOWN = (
     "model messages tools tool_choice stream stream_options max_tokens max_completion_tokens reasoning_effort "
     "temperature top_p parallel_tool_calls response_format seed stop user frequency_penalty presence_penalty "
-    "logit_bias service_tier verbosity metadata"
+    "logit_bias service_tier verbosity metadata prompt_cache_key"
 )
 
 
@@ -180,7 +180,11 @@ def _usage(reply: Reply) -> dict[str, Any]:
         "prompt_tokens": tokens.input,
         "completion_tokens": tokens.output,
         "total_tokens": tokens.input + tokens.output,
-        "prompt_tokens_details": {"cached_tokens": tokens.cached, "audio_tokens": 0},
+        "prompt_tokens_details": {
+            "cached_tokens": tokens.cached,
+            "cache_write_tokens": tokens.written,
+            "audio_tokens": 0,
+        },
         "completion_tokens_details": {
             "reasoning_tokens": tokens.reasoning,
             "audio_tokens": 0,

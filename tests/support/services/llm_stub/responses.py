@@ -26,7 +26,7 @@ from support.services.llm_stub.wire import openai_error as error  # noqa: F401
 
 KNOWN = (
     "model input instructions include tools tool_choice stream store reasoning max_output_tokens temperature top_p "
-    "parallel_tool_calls text user service_tier metadata truncation"
+    "parallel_tool_calls text user service_tier metadata truncation prompt_cache_key"
 )
 
 
@@ -198,7 +198,7 @@ def _response(
         "truncation": "disabled",
         "usage": {
             "input_tokens": tokens.input,
-            "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": tokens.written},
             "output_tokens": tokens.output,
             "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
             "total_tokens": tokens.input + tokens.output,

@@ -53,12 +53,13 @@ Part = Thinking | Redacted | Text | Call | Search | Code
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a reply is billed as; `cached` is part of `input`, `reasoning` of `output`."""
+    """What a reply is billed as; `cached` and `written` are parts of `input`, `reasoning` of `output`."""
 
     input: int = 100
     output: int = 20
     cached: int = 0
     reasoning: int = 0
+    written: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Reply:
         fails_after: after how many events the provider's error event follows.
         is_truncated: whether it stops at the limit of tokens.
         leaves_out_reasoning: whether the last event of a Responses stream lacks the reasoning items.
+        headers: those of the response, such as `x-ratelimit-remaining-requests`.
     """
 
     parts: tuple[Part, ...]
@@ -84,6 +86,7 @@ class Reply:
     fails_after: int | None = None
     is_truncated: bool = False
     leaves_out_reasoning: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
     def but(self, **changes: Any) -> "Reply":
         """The same reply, other circumstances."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Self
 
@@ -16,8 +16,8 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from support.services.llm_stub import anthropic, chat, responses
-from support.services.llm_stub.script import Failure, HangUp, Reply, Turn, bad_request
+from support.services.llm_stub import anthropic, chat, converse, responses
+from support.services.llm_stub.script import Failure, HangUp, Reply, Turn, bad_key, bad_request
 from support.services.llm_stub.wire import Issued, Refusal
 
 WIRES: dict[str, ModuleType] = {
@@ -25,16 +25,17 @@ WIRES: dict[str, ModuleType] = {
     "/responses": responses,
     "/v1/messages": anthropic,
 }
-"""What speaks at which path; OpenAI's also below `/v1`, as its base URL may hold that or not."""
+"""What speaks at which path, whatever the base URL has before it."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request that the server got."""
+    """A request that the server got; `target` is its path as it was sent, with the query."""
 
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    target: str = ""
 
     @property
     def key(self) -> str:
@@ -90,6 +91,8 @@ class LLMStub:
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": "sk-anthropic",
             "LITELLM_PROXY_API_BASE": self.url,
+            "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": self.url,
+            "AWS_REGION_NAME": converse.REGION,
         }
 
     # ------------------------------------------------------------------------------------ starting and stopping
@@ -98,9 +101,9 @@ class LLMStub:
         routes = [
             Route(prefix + path, self._answer, methods=["POST"])
             for path in WIRES
-            for prefix in ("", "/v1")
-            if not (prefix and path.startswith("/v1"))
+            for prefix in ("", "/{prefix:path}")
         ]
+        routes.append(Route("/model/{model:path}", self._converse, methods=["POST"]))
         config = uvicorn.Config(
             Starlette(routes=routes), port=0, lifespan="off", log_config=None, access_log=False
         )
@@ -120,11 +123,26 @@ class LLMStub:
     # ------------------------------------------------------------------------------------------------ answering
 
     async def _answer(self, http: HTTPRequest) -> Response:
-        path = (
-            http.url.path.removeprefix("/v1") if not http.url.path.endswith("/messages") else "/v1/messages"
-        )
-        wire = WIRES[path]
-        request = Request(path, dict(http.headers), json.loads(await http.body()))
+        path = next(path for path in WIRES if http.url.path.endswith(path))
+        request = Request(path, dict(http.headers), json.loads(await http.body()), _target(http))
+        return await self._answer_by(WIRES[path], request)
+
+    async def _converse(self, http: HTTPRequest) -> Response:
+        """Answer a request of Bedrock, whose model and streaming are in the path."""
+        model, _, action = http.path_params["model"].rpartition("/")
+        raw = await http.body()
+        body = {**json.loads(raw), "model": model, "stream": action == "converse-stream"}
+        request = Request("/converse", dict(http.headers), body, _target(http))
+        try:
+            url = f"http://{http.headers['host']}{request.target}"
+            converse.check_signature("POST", url, raw, request.headers)
+        except Refusal as refusal:
+            self.complaints.append(f"/converse: {refusal}")
+            return _fail(converse, replace(bad_key(), status=403, message=str(refusal)))
+        return await self._answer_by(converse, request)
+
+    async def _answer_by(self, wire: ModuleType, request: Request) -> Response:
+        path = request.path
         self.requests.append(request)
         try:
             wire.check(request.body, request.headers, self._issued)
@@ -139,13 +157,15 @@ class LLMStub:
                 return StreamingResponse(_break_in(b""), headers={"content-length": "1000"})
         await asyncio.sleep(turn.delay)
         if request.body.get("stream"):
-            return StreamingResponse(self._stream(wire, turn, request), media_type="text/event-stream")
+            kind = "application/vnd.amazon.eventstream" if wire is converse else "text/event-stream"
+            events = self._stream(wire, turn, request)
+            return StreamingResponse(events, headers=dict(turn.headers), media_type=kind)
         body = json.dumps(wire.body(turn, request.body, self._issued)).encode()
         if turn.cut_after is not None:
             half = body[: len(body) // 2]
             headers = {"content-length": str(len(body)), "content-type": "application/json"}
             return StreamingResponse(_break_in(half), headers=headers)
-        return Response(body, media_type="application/json")
+        return Response(body, headers=dict(turn.headers), media_type="application/json")
 
     def _next(self, request: Request) -> Turn:
         said = str(
@@ -179,5 +199,11 @@ async def _break_in(some: bytes) -> AsyncIterator[bytes]:
     raise Broken
 
 
+def _target(http: HTTPRequest) -> str:
+    query = http.scope["query_string"].decode()
+    return http.scope["raw_path"].decode() + (f"?{query}" if query else "")
+
+
 def _fail(wire: ModuleType, failure: Failure) -> Response:
-    return JSONResponse(wire.error(failure), failure.status, dict(failure.headers))
+    headers = wire.error_headers(failure) if hasattr(wire, "error_headers") else {}
+    return JSONResponse(wire.error(failure), failure.status, {**headers, **dict(failure.headers)})

@@ -4,6 +4,7 @@ const COUNTS = [
   "calls",
   "input_tokens",
   "cached_tokens",
+  "cache_write_tokens",
   "output_tokens",
   "reasoning_tokens",
   "cost",

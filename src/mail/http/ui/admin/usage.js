@@ -2,7 +2,7 @@
 
 import { serverNow } from "../api/api.js";
 import { Empty, Notice } from "../components/notice.js";
-import { formatCost } from "../components/usage.js";
+import { formatCost, formatHitRate } from "../components/usage.js";
 import { html, useState } from "../html.js";
 import { Field, Page, Table, useData } from "./page.js";
 import { usage } from "./requests.js";
@@ -22,7 +22,7 @@ const GROUPS = [
   ["callers", "Caller"],
 ];
 
-const NUMBERS = ["Cost", "Calls", "Tokens in", "Cached", "Tokens out"];
+const NUMBERS = ["Cost", "Calls", "Tokens in", "Cached", "Hit rate", "Tokens out"];
 
 const count = (number) => number.toLocaleString("en");
 
@@ -129,7 +129,12 @@ function Bars({ title, usages, isSorted }) {
         share > 0 &&
           html`<span class="usage-bar" aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>`,
         ...(each.calls
-          ? [formatCost(each), ...[each.calls, each.input_tokens, each.cached_tokens, each.output_tokens].map(count)]
+          ? [
+              formatCost(each),
+              ...[each.calls, each.input_tokens, each.cached_tokens].map(count),
+              formatHitRate(each),
+              count(each.output_tokens),
+            ]
           : NUMBERS.map(() => "–")),
       ])} />
   `;

@@ -19,20 +19,25 @@ export const formatTokens = (usage) => `${count(usage.input_tokens)} tokens in �
 /** Return tokens and cost: `1,200 tokens in · 34 out · $0.012`. */
 export const formatUsage = (usage) => (usage?.calls ? `${formatTokens(usage)} · ${formatCost(usage)}` : "");
 
+/** Return the part of the input that came from the provider's cache: `85%`. */
+export const formatHitRate = ({ input_tokens: read, cached_tokens: cached }) =>
+  `${Math.round((100 * cached) / (read || 1))}%`;
+
 const COLUMNS = [
   ["Calls", "calls"],
   ["Tokens in", "input_tokens"],
   ["Cached", "cached_tokens"],
+  ["Cache writes", "cache_write_tokens"],
   ["Tokens out", "output_tokens"],
   ["Reasoning", "reasoning_tokens"],
 ];
 
-const RARE = new Set(["cached_tokens", "reasoning_tokens"]);
+const RARE = new Set(["cached_tokens", "cache_write_tokens", "reasoning_tokens"]);
 
 /** A table of usage; `rows` maps names to usage. */
 export function UsageTable({ first, rows, total }) {
   const all = [...Object.values(rows), ...(total ? [total] : [])];
-  // Cached and reasoning tokens only where there are any.
+  // Cached, written and reasoning tokens only where there are any.
   const columns = COLUMNS.filter(([, key]) => !RARE.has(key) || all.some((usage) => usage[key]));
   const row = (name, usage, isTotal) => html`
     <tr key=${name} class=${isTotal ? "total" : null}>

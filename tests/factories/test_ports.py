@@ -1,0 +1,401 @@
+"""One contract for all ways to a model: the same replies, deltas, usage and failures, whatever carries them."""
+
+import asyncio
+import re
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from factory_agents import CLAUDE, GPT, Dialect, after, prompt, supervisor
+from support.services.llm_stub import (
+    LLMStub,
+    Tokens,
+    bad_key,
+    bad_request,
+    call,
+    context_exceeded,
+    hang_up,
+    quota_used_up,
+    rate_limited,
+    redacted,
+    reply,
+    server_error,
+    text,
+    thinking,
+    unknown_model,
+)
+from support.services.llm_stub.converse import IDENTITY
+
+from mail.core.turns.context import model_call
+from mail.errors import ModelAccessDenied
+from mail.factories import ports
+from mail.factories.answer import AnswerReader
+from mail.factories.model_call import call_model, read_usage
+from mail.factories.models import ModelReply, ModelRequest
+from mail.factories.ports import Way, port_for, way_to
+from mail.factories.retry import Cause, Failure, RetryPolicy
+
+BEDROCK = "bedrock/eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
+
+WAYS = {
+    "litellm-chat": (GPT, "completions"),
+    "litellm-responses": (GPT, "responses"),
+    "litellm-claude": (CLAUDE, "completions"),
+    "sdk-chat": (f"sdk/{GPT}", "completions"),
+    "sdk-responses": (f"sdk/{GPT}", "responses"),
+    "converse": (BEDROCK, "responses"),
+    "converse-gpt": ("bedrock/openai.gpt-oss-120b-1:0", "completions"),
+}
+EVERY = {
+    f"{name}{'-streamed' if streams else ''}": Dialect(llm, tool_format, streams)  # type: ignore[arg-type]
+    for name, (llm, tool_format) in WAYS.items()
+    for streams in (False, True)
+}
+STREAMED = {name: dialect for name, dialect in EVERY.items() if dialect.streams}
+
+
+def of(dialects: dict[str, Dialect]) -> Any:
+    return pytest.mark.parametrize("dialect", dialects.values(), ids=dialects)
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", IDENTITY.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", IDENTITY.secret_key)
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+
+
+def request_of(dialect: Dialect, **params: Any) -> ModelRequest:
+    return supervisor(dialect, **params).request([prompt()], "auto")
+
+
+async def call_once(request: ModelRequest) -> tuple[ModelReply, list[tuple[str, str]]]:
+    """Return the reply, and the pieces of its deltas by kind."""
+    pieces: dict[str, str] = {}
+
+    def note(kind: str, piece: str) -> None:
+        pieces[kind] = pieces.get(kind, "") + piece
+
+    port = port_for(request.llm)
+    await port.open()
+    got = await port.call(request, 60.0, note, AnswerReader(model_call("")))
+    return got, sorted(pieces.items())
+
+
+async def fail_once(request: ModelRequest) -> Failure | None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # each library has its own
+        await call_once(request)
+    return port_for(request.llm).classify(raised.value, request)  # type: ignore[arg-type]
+
+
+SAID = reply(
+    thinking("Hm."),
+    text("I am done."),
+    call("help"),
+    call("send_request", target="worker", subject="Oslo", body="?"),
+    tokens=Tokens(1000, 50, 400, 0),
+)
+
+
+@of(EVERY)
+async def test_calls_reasoning_deltas_and_usage(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(SAID, SAID)
+    got, pieces = await call_once(request_of(dialect))
+    is_silent = dialect.tool_format == "responses" and "openai/" in dialect.llm and not dialect.streams
+    assert dict(pieces) == ({} if is_silent else {"reasoning": "Hm.", "text": "I am done."})
+    usage = read_usage(dialect.llm, got.usage)
+    assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (1000, 50, 400)
+    assert usage.unpriced_calls == 0
+    _, (first, second) = await call_model(request_of(dialect), RetryPolicy(), lambda *_: None)
+    assert (first.tool_name, first.reasoning, first.preamble) == ("help", ["Hm."], "I am done.")
+    assert (second.tool_name, second.reasoning, second.preamble) == ("send_request", None, None)
+    assert second.tool_args == {"target": "worker", "subject": "Oslo", "body": "?"}
+
+
+ALIKE = [
+    ("litellm-chat", "sdk-chat"),
+    ("litellm-responses", "sdk-responses"),
+    ("litellm-claude", "converse"),
+    ("litellm-claude", "converse-gpt"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+@pytest.mark.parametrize("streamed", ["", "-streamed"], ids=["whole", "stream"])
+async def test_histories_are_the_same(stub: LLMStub, one: str, other: str, streamed: str) -> None:
+    stub.script(SAID, SAID)
+    entries = [
+        _without_ids((await call_once(request_of(EVERY[name + streamed])))[0].entries)
+        for name in (one, other)
+    ]
+    assert entries[0] == entries[1]
+
+
+def _without_ids(value: Any) -> Any:
+    """The entries, in which the stub's ids are replaced, and litellm's additions left out."""
+    if isinstance(value, dict):
+        return {
+            key: _without_ids(item)
+            for key, item in value.items()
+            if key not in ("function_call", "provider_specific_fields", "citations") and item is not None
+        }
+    if isinstance(value, list):
+        return [_without_ids(item) for item in value]
+    return re.sub(r"^[\w-]*\d{8}$", "ID", value) if isinstance(value, str) else value
+
+
+@of(EVERY)
+async def test_a_conversation_is_sent_back_as_it_was(stub: LLMStub, dialect: Dialect) -> None:
+    """The stub refuses thinking that was changed, calls without results, and roles out of order."""
+    stub.script(reply(thinking("A."), redacted(), text("Well."), call("help"), call("await_message")), SAID)
+    agent = supervisor(dialect)
+    _, calls = await agent([prompt()], "auto")
+    await agent(after([prompt()], calls), "auto")
+    assert len(stub.requests) == 2
+
+
+@of({name: EVERY[name] for name in ("converse", "converse-gpt", "sdk-chat")})
+@pytest.mark.parametrize("before", [CLAUDE, GPT])
+async def test_histories_cross_from_one_way_to_another(stub: LLMStub, dialect: Dialect, before: str) -> None:
+    stub.script(reply(thinking("A."), text("Well."), call("help"), call("await_message")), SAID, SAID)
+    _, calls = await supervisor(Dialect(before, "responses"))([prompt()], "auto")
+    history = after([prompt()], calls)
+    agent = supervisor(dialect)
+    await agent(history, "auto")
+    await agent([*history, prompt("\n")], "none")  # nor may blank texts and calls without tools be refused
+
+
+FAILURES: dict[str, tuple[Any, Cause, int | None]] = {
+    "bad key": (bad_key(), Cause.ACCESS, 401),
+    "unknown model": (unknown_model(), Cause.NO_MODEL, 404),
+    "rate limit": (rate_limited(7), Cause.RATE_LIMIT, 429),
+    "outage": (server_error(), Cause.OUTAGE, 500),
+    "bad gateway": (server_error(503), Cause.OUTAGE, 503),
+    "context": (context_exceeded(), Cause.CONTEXT, 400),
+    "bad request": (bad_request(), Cause.REJECTED, 400),
+    "hang-up": (hang_up(), Cause.CONNECTION, None),
+}
+
+
+@of(EVERY)
+@pytest.mark.parametrize(("turn", "cause", "status"), FAILURES.values(), ids=FAILURES)
+async def test_failures(stub: LLMStub, dialect: Dialect, turn: Any, cause: Cause, status: int | None) -> None:
+    stub.script(turn, turn)  # litellm itself repeats a request of Responses whose connection breaks
+    failure = await fail_once(request_of(dialect))
+    assert failure is not None
+    assert (failure.cause, failure.status) == (cause, status)
+    assert failure.retry_after == (7.0 if cause is Cause.RATE_LIMIT else None)
+    if cause is Cause.RATE_LIMIT:
+        assert failure.headers == {"retry-after": "7"}
+    if cause is not Cause.CONTEXT:
+        assert failure.place.startswith("127.0.0.1:")
+
+
+@of({name: dialect for name, dialect in EVERY.items() if dialect.llm.endswith(GPT)})
+async def test_a_quota_that_is_used_up(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(quota_used_up())
+    failure = await fail_once(request_of(dialect))
+    assert failure is not None
+    assert failure.cause is Cause.QUOTA
+
+
+CUT = {
+    "breaks": SAID.but(cut_after=6),
+    "ends early": SAID.but(cut_after=6, ends_early=True),
+    "error event": SAID.but(fails_after=6),
+}
+
+
+@of(STREAMED)
+@pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
+async def test_a_cut_stream_is_asked_for_again(stub: LLMStub, dialect: Dialect, cut: Any) -> None:
+    stub.script(cut)
+    failure = await fail_once(request_of(dialect))
+    assert failure is not None
+    assert failure.cause in (Cause.CONNECTION, Cause.OUTAGE)
+
+
+@of(EVERY)
+async def test_the_headers_of_limits(stub: LLMStub, dialect: Dialect) -> None:
+    limits = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-tokens": "6m0s"}
+    stub.script(SAID.but(headers=(*limits.items(), ("x-request-id", "1"))))
+    got, _ = await call_once(request_of(dialect))
+    assert got.headers == limits
+
+
+# ------------------------------------------------------------------------------------------------- the choice
+
+
+@pytest.fixture(params=[True, False], ids=["with litellm", "without"])
+def has_litellm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(ports, "is_installed", lambda package: package != "litellm" or request.param)
+    return bool(request.param)
+
+
+@pytest.mark.parametrize(
+    "llm",
+    [
+        "openai/gpt-5",
+        "gpt-5",
+        "azure/mine",
+        "ollama/llama3.2",
+        "hosted_vllm/x",
+        "openrouter/anthropic/claude-sonnet-4.5",
+    ],
+)
+def test_names_that_the_sdk_takes(has_litellm: bool, llm: str) -> None:
+    assert way_to(llm) == (Way.LITELLM if has_litellm else Way.SDK)
+    assert way_to(f"sdk/{llm}") == Way.SDK
+
+
+@pytest.mark.parametrize(
+    "llm", ["anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-pro", "unknown", "bedrock/invoke/x.y"]
+)
+def test_names_that_need_litellm(has_litellm: bool, llm: str) -> None:
+    assert way_to(llm) == Way.LITELLM
+    assert way_to(llm, is_proxy=True) == (Way.LITELLM if has_litellm else Way.SDK)
+
+
+@pytest.mark.parametrize(
+    "llm",
+    [
+        BEDROCK,
+        "bedrock/converse/amazon.nova-pro-v1:0",
+        "bedrock/us-gov-west-1/anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "bedrock/arn:aws:bedrock:eu-west-1:123456789012:inference-profile/eu.amazon.nova-pro-v1:0",
+    ],
+)
+def test_names_of_bedrock(has_litellm: bool, llm: str) -> None:
+    assert way_to(llm) == Way.CONVERSE
+
+
+# ------------------------------------------------------------------------------------------------- destinations
+
+
+@pytest.mark.parametrize(
+    ("llm", "variables", "target"),
+    [
+        ("openai/gpt-5-mini", {}, "/v1/chat/completions"),
+        ("azure/mine", {"AZURE_API_BASE": "{url}/", "AZURE_API_KEY": "k"}, "/openai/v1/chat/completions"),
+        (
+            "azure/mine",
+            {"AZURE_API_BASE": "{url}", "AZURE_API_KEY": "k", "AZURE_API_VERSION": "2024-10-21"},
+            "/openai/deployments/mine/chat/completions?api-version=2024-10-21",
+        ),
+        ("ollama/llama3.2", {"OLLAMA_API_BASE": "{url}"}, "/v1/chat/completions"),
+        ("hosted_vllm/org/model", {"HOSTED_VLLM_API_BASE": "{url}/v1"}, "/v1/chat/completions"),
+        (
+            "openrouter/qwen/qwen3",
+            {"OPENROUTER_API_BASE": "{url}/api/v1", "OPENROUTER_API_KEY": "k"},
+            "/api/v1/chat/completions",
+        ),
+    ],
+)
+async def test_where_the_sdk_calls(
+    stub: LLMStub, monkeypatch: pytest.MonkeyPatch, llm: str, variables: dict[str, str], target: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(url=stub.url))
+    stub.script(SAID)
+    await call_once(
+        request_of(Dialect(f"sdk/{llm}", "completions"), top_p=0.5, extra_headers={"x-team": "a"})
+    )
+    (asked,) = stub.requests
+    assert asked.target == target
+    assert asked.body["model"] == llm.partition("/")[2]
+    assert (asked.body["top_p"], asked.headers["x-team"]) == (0.5, "a")
+
+
+@pytest.mark.parametrize(
+    ("llm", "missing"),
+    [
+        ("azure/mine", "AZURE_API_KEY and AZURE_API_BASE"),
+        ("hosted_vllm/x", "HOSTED_VLLM_API_BASE"),
+        ("openrouter/a/b", "OPENROUTER_API_KEY"),
+    ],
+)
+async def test_what_the_environment_lacks(monkeypatch: pytest.MonkeyPatch, llm: str, missing: str) -> None:
+    agent = supervisor(Dialect(f"sdk/{llm}", "completions"))
+    assert agent.problems() == [f"sdk/{llm} has no API key: set {missing} where this agent runs"]
+    with pytest.raises(ModelAccessDenied, match=f"set {missing} where"):
+        await agent([prompt()])
+
+
+ARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.anthropic.claude-x"
+
+
+@pytest.mark.parametrize(
+    ("llm", "target"),
+    [
+        (BEDROCK, "/model/eu.anthropic.claude-sonnet-4-5-20250929-v1%3A0/converse-stream"),
+        ("bedrock/eu-central-1/amazon.nova-pro-v1:0", "/model/amazon.nova-pro-v1%3A0/converse"),
+        (
+            f"bedrock/{ARN}",
+            "/model/arn%3Aaws%3Abedrock%3Aeu-central-1%3A123456789012%3Ainference-profile%2Feu.anthropic.claude-x"
+            "/converse-stream",
+        ),
+    ],
+)
+async def test_where_converse_calls(stub: LLMStub, llm: str, target: str) -> None:
+    """The stub checks the signature, which covers the path as it was sent."""
+    stub.script(SAID)
+    await call_once(request_of(Dialect(llm, "responses")))
+    assert stub.requests[0].target == target
+
+
+async def test_a_key_of_bedrock_replaces_the_signature(
+    stub: LLMStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "bedrock-key")
+    stub.script(SAID)
+    await call_once(request_of(EVERY["converse"]))
+    assert stub.requests[0].key == "bedrock-key"
+
+
+async def test_a_wrong_identity_is_named(stub: LLMStub) -> None:
+    request = request_of(
+        EVERY["converse"], aws_access_key_id=IDENTITY.access_key, aws_secret_access_key="wrong"
+    )
+    failure = await fail_once(request)
+    assert failure == Failure(
+        Cause.FORBIDDEN,
+        403,
+        place=failure.place,
+        variables=("the AWS identity of this process",),  # type: ignore[union-attr]
+    )
+    assert "signature" in stub.complaints.pop()
+
+
+async def test_600_calls_of_bedrock_take_no_threads(stub: LLMStub) -> None:
+    stub.otherwise = lambda _request: SAID.but(delay=0.5)
+    request = request_of(EVERY["converse-gpt"])
+    await call_once(request)
+    before, most = threading.active_count(), list[int]()
+
+    async def ask() -> None:
+        await call_once(request)
+        most.append(threading.active_count())
+
+    await asyncio.gather(*(ask() for _ in range(600)))
+    assert max(most) <= before + 1
+    assert len(stub.requests) == 601
+
+
+WITHOUT = """
+import asyncio, sys
+sys.modules["litellm"] = None
+from mail import Agent, Swarm
+print(Swarm(Agent("lead", "You greet.", model=sys.argv[1])).ask("Hi"))
+print(sorted({"openai", "botocore", "boto3", "fastapi"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(("llm", "imported"), [(GPT, "['openai']"), (BEDROCK, "['botocore']")])
+def test_litellm_is_not_needed(stub: LLMStub, llm: str, imported: str) -> None:
+    stub.script(reply(call("task_complete", finish_message="Hello!")))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, llm], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert (done.stdout, done.stderr) == (f"Hello!\n{imported}\n", "")
