@@ -24,8 +24,12 @@ LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", "mail")
 NAMESPACE = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "MAIL")
 
-RAN = (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST)
-"""Outcomes of wake-ups that cost an agent's work."""
+RAN = {
+    TurnReport.Outcome.COMMITTED: "Turns",
+    TurnReport.Outcome.LOST: "LostTurns",
+    TurnReport.Outcome.PARKED: "ParkedTurns",
+}
+"""Outcomes of wake-ups that cost an agent's work, and the metrics that count them."""
 
 _formatter = LambdaPowertoolsFormatter(service=SERVICE, utc=True, use_rfc3339=True)
 """Lambda filters lines by `level` only if their `timestamp` is one of RFC 3339."""
@@ -107,9 +111,8 @@ class TurnMetrics(TaskMetrics):
         if goes_out(turn.mailbox):
             write_metrics({"DeliveryAttempts": 1, "DeliverySeconds": seconds})
             return
-        ran = "LostTurns" if report.outcome is TurnReport.Outcome.LOST else "Turns"
         agent = {"AgentSeconds": report.agent_seconds, "Conflicts": report.conflicts}
-        write_metrics({ran: 1, "TurnSeconds": seconds, **agent})
+        write_metrics({RAN[report.outcome]: 1, "TurnSeconds": seconds, **agent})
         for model, usage in add_models({}, report.models).items():
             tokens = {
                 "InputTokens": usage.input_tokens,

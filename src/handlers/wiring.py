@@ -12,7 +12,6 @@ from handlers import telemetry
 from mail import bootstrap
 from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
-from mail.core.engine.leased_turn import TurnReport
 from mail.core.turns.context import CURRENT_TASK
 
 if TYPE_CHECKING:
@@ -95,16 +94,20 @@ def survive_snapshots(system: AwsSystem, after: Callable[[], object] = lambda: N
 
 def run_turn(
     system: AwsSystem, loop: asyncio.AbstractEventLoop, record: "SQSRecord", context: "LambdaContext"
-) -> TurnReport:
+) -> None:
     """Run what a wake-up asks for: an agent's turn, or a delivery to another swarm or to a webhook.
 
+    One that was delayed, for an agent whose turn was parked, is only forwarded to the function that runs turns.
     If this raises, the queue delivers the wake-up again, after a delay that grows with each attempt.
     """
     try:
         wake_up = system.queue.read(record.body)
         CURRENT_TASK.set(wake_up.key.task_id)
+        if wake_up.tier is not None:
+            loop.run_until_complete(system.queue.forward(wake_up, wake_up.tier))
+            return
         loop.run_until_complete(system.served.refresh())
-        return loop.run_until_complete(
+        loop.run_until_complete(
             system.runtime.run_turn(
                 wake_up.key,
                 wake_up.mailbox,

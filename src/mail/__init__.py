@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mail.core.task.events import Event as Event
     from mail.core.task.live import LiveEvent as LiveEvent
     from mail.core.turns.context import ActionContext as ActionContext
+    from mail.errors import RetryLater as RetryLater
 
 __version__ = "1.3.0"
 """The version of this package, which its distribution `mail-serverless` has as well."""
@@ -55,6 +56,7 @@ _HOMES = homes_of(
         "mail.core.task.events": "Event",
         "mail.core.task.live": "LiveEvent",
         "mail.core.turns.context": "ActionContext",
+        "mail.errors": "RetryLater",
     }
 )
 

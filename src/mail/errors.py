@@ -42,6 +42,8 @@
     │       ├── ModelAccessDenied
     │       ├── ModelRefusal        the request is invalid; a retry won't help
     │       └── ModelUnavailable    rate limits, outages, timeouts
+    ├── RetryLater                  raised by an action or an agent: its turn continues later
+    │   └── ProviderBusy            raised for a model: its provider takes no call now
     ├── StepFailed                  a step failed in manual mode
     ├── TaskFailed                  of `mail.Swarm`: a task ended without an answer
     ├── PeerError                   502  mail could not be delivered to another swarm
@@ -68,6 +70,9 @@ messages to agents use `subject`.
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
+
+LONGEST_PARK = 86_400
+"""Seconds for which a turn may be parked in all."""
 
 
 class Subject(StrEnum):
@@ -366,6 +371,42 @@ class ModelRefusal(ModelError):
 
 class ModelUnavailable(ModelError):
     """The agent's model could not be reached in time."""
+
+
+class RetryLater(MAILError):
+    """Raise this in an action to have the same call made again after so many seconds.
+
+    Meanwhile the turn is parked: no worker waits for it, and it costs nothing. The call gets the same arguments and
+    the same `idempotency_key`. The wait also ends when the agent gets mail from a person or the system, or an
+    interrupt. An agent function may raise it, too. After 24 hours in all, the agent reads an error instead.
+
+    Attributes:
+        retry_after: the seconds, at most 86,400; less than 1 counts as 1.
+    """
+
+    retry_after: float
+
+    def __init__(self, seconds: float, detail: str | None = None) -> None:
+        if not 0 <= seconds <= LONGEST_PARK:
+            raise ValueError(f"RetryLater takes 0 to {LONGEST_PARK} seconds, not {seconds!r}")
+        super().__init__(detail or f"it can't be done now; try again in {seconds:g} s")
+        self.retry_after = max(1.0, seconds)
+
+
+class ProviderBusy(RetryLater):
+    """The provider of a model takes no call for a while; nothing but time ends the wait.
+
+    Attributes:
+        provider: its name, such as `anthropic`.
+        attempts: how many attempts at the call have failed.
+    """
+
+    def __init__(self, seconds: float, provider: str, attempts: int = 0) -> None:
+        super().__init__(
+            min(seconds, LONGEST_PARK), f"{provider} takes no call now; try again in {seconds:.0f} s"
+        )
+        self.provider = provider
+        self.attempts = attempts
 
 
 class StepFailed(MAILError):

@@ -77,7 +77,7 @@ async def test_a_watcher_sees_an_action_begin_and_end_for_a_write_a_second(
     calls.clear()
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+    async with aclosing(stream.with_live(KEY, stream.watch(KEY, heartbeat=0.05))) as batches:
         running = asyncio.create_task(turn.run_turn(KEY, "supervisor"))
         begun = await until(batches, LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED)
         assert not running.done()
@@ -107,7 +107,7 @@ async def test_who_joins_a_running_turn_sees_its_action_at_once(
     await submit(stream)
     running = asyncio.create_task(turn.run_turn(KEY, "supervisor"))
     await gate.begun.wait()
-    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+    async with aclosing(stream.with_live(KEY, stream.watch(KEY, heartbeat=0.05))) as batches:
         begun = await until(batches, LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED)
         assert KEY not in turn.turns.live.watched, "the turn doesn't know yet"
         assert begun[LiveKind.ACTION_STARTED].extra["tool_name"] == "web_search"
@@ -130,7 +130,7 @@ async def test_the_turn_of_a_dead_function_is_seen_to_end_and_to_be_taken_over(
 ) -> None:
     turn, stream = functions
     await submit(stream, live=True)
-    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+    async with aclosing(stream.with_live(KEY, stream.watch(KEY, heartbeat=0.05))) as batches:
         opened = await turn.turns.lease(KEY, "supervisor", 2.0)  # the function dies here
         assert isinstance(opened, tuple)
         first = await until(batches, LiveKind.TURN_STARTED)
@@ -154,7 +154,7 @@ async def test_a_quick_turn_is_seen_although_it_ends_between_two_looks(
     await submit(stream, live=True)
     gate.opened.set()
     await turn.run_turn(KEY, "supervisor")
-    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+    async with aclosing(stream.with_live(KEY, stream.watch(KEY, heartbeat=0.05))) as batches:
         found = await until(batches, LiveKind.MODEL_CALL_ENDED, LiveKind.ACTION_ENDED, LiveKind.TURN_ENDED)
     assert len({event.turn for event in found.values()}) == 1
 

@@ -102,7 +102,7 @@ async def test_a_running_task_past_it_is_gone(
     assert await open_now(store, make) == Idle(None)
     assert table.items() == before
     assert await store.list_ready() == []
-    assert await store.list_overdue(clock.now().timestamp()) == []
+    assert await store.list_due(clock.now().timestamp()) == []
 
 
 async def test_each_commit_lets_the_task_live_longer(store: DynamoDBStore, make: Maker, clock: Clock) -> None:

@@ -124,8 +124,8 @@ class TestKeys:
         await table.store.open_turn(KEY, "alpha", lease, now=NOW, history_after=0)
         (item,) = table.items("META")
         assert float(item["leases"]["M"]["alpha"]["M"]["expires"]["N"]) == lease.expires
-        assert await table.store.list_overdue(NOW + 2 / 3 - 1e-6) == []
-        assert await table.store.list_overdue(NOW + 2 / 3) == [KEY]
+        assert await table.store.list_due(NOW + 2 / 3 - 1e-6) == []
+        assert await table.store.list_due(NOW + 2 / 3) == [KEY]
 
 
 class TestDeletion:
@@ -148,9 +148,9 @@ class TestDeletion:
         fork = make.begin(TaskKey(ANN, "fork"))
         with pytest.raises(TaskNotFound):
             await table.store.commit(replace(fork, inherits=Inheritance(KEY, {"alpha": 1}, 10)))
-        await table.store.list_overdue(NOW + 30)
+        await table.store.list_due(NOW + 30)
         assert table.items() != [], "its process may still be alive"
-        assert await table.store.list_overdue(NOW + 90) == []
+        assert await table.store.list_due(NOW + 90) == []
         assert table.items() == []
         await table.store.commit(make.begin(KEY))
 
@@ -162,7 +162,7 @@ class TestLists:
         page = await table.store.list_tasks(ANN, limit=120)
         assert [task.key for task in page.tasks] == keys[:9:-1]
         assert sorted(token.key for token in await table.store.list_ready()) == keys
-        assert sorted(await table.store.list_overdue(NOW)) == keys
+        assert sorted(await table.store.list_due(NOW)) == keys
         assert await table.store.count_active_instances() == 1
 
     @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ class TestLists:
         }
         answer_queries(client, [row, row])
         store = table.another(client)
-        assert await store.list_overdue(NOW) == []
+        assert await store.list_due(NOW) == []
         assert len(await store.list_ready()) == change.task.is_running
 
     async def test_a_status_that_has_changed_is_not_listed(

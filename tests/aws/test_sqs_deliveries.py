@@ -1,4 +1,4 @@
-"""Tokens of other swarms' mailboxes: their queue, and how long it holds each of them back."""
+"""Tokens of other swarms' mailboxes and of parked turns: their queue, and how long it holds each of them back."""
 
 import json
 import time
@@ -51,6 +51,21 @@ async def test_they_are_held_back_until_it_is_time_and_never_come_before(
     await queue.publish([token("b", not_before)])
     ((entry,),) = [request["Entries"] for request in requests]
     assert entry["DelaySeconds"] == delay
+
+
+async def test_the_wake_up_of_a_parked_turn_waits_there_and_is_sent_on(
+    sqs: SQSQueueAdapter, requests: list[dict[str, Any]]
+) -> None:
+    queue = SQSQueue(sqs.client, sqs.urls, sqs.outbound_url, clock=lambda: NOW)
+    await queue.publish([WakeUp(KEY, "b", Tier.PERSON, "lease/parked", not_before=NOW + 0.5, seq=7)])
+    assert await drain(sqs) == []
+    (request,) = requests
+    assert (request["QueueUrl"], request["Entries"][0]["DelaySeconds"]) == (sqs.outbound_url, 1)
+    delayed = queue.read(request["Entries"][0]["MessageBody"])
+    assert (delayed.key, delayed.mailbox, delayed.seq, delayed.tier) == (KEY, "b", 7, Tier.PERSON)
+    await queue.forward(delayed, Tier.PERSON)
+    assert requests[1]["QueueUrl"] == sqs.urls[Tier.PERSON - 1]
+    assert await drain(sqs) == [(KEY, "b")]
 
 
 async def test_one_that_rests_keeps_no_other_waiting(sqs: SQSQueueAdapter) -> None:

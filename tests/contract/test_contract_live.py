@@ -104,7 +104,7 @@ class Stage:
         return asyncio.create_task(self.turns.run_turn(KEY, "supervisor"))
 
     def watch(self, **options: Any) -> Any:
-        return aclosing(self.watcher.watch(KEY, live=True, heartbeat=0.05, **options))
+        return aclosing(self.watcher.with_live(KEY, self.watcher.watch(KEY, heartbeat=0.05), **options))
 
 
 @pytest.fixture(params=sorted(LINKS))

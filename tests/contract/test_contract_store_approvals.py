@@ -173,19 +173,19 @@ async def test_the_approvals_of_a_paused_task_expire(adapter: StoreAdapter) -> N
     server = Server(adapter.store, FakeClock(), timeout=60.0)
     await server.pause()
     server.clock.advance(59)
-    assert await server.store.list_overdue(server.clock.now().timestamp()) == []
+    assert await server.store.list_due(server.clock.now().timestamp()) == []
     server.clock.advance(2)
-    assert await server.store.list_overdue(server.clock.now().timestamp()) == [KEY]
+    assert await server.store.list_due(server.clock.now().timestamp()) == [KEY]
     await server.runtime.expire_overdue()
     await server.work()
     assert server.ran == []
     expired = "ERROR: it was not run: nobody approved it within 60 seconds"
     assert await server.answer(2) == f"{expired} | {expired}"
-    assert await server.store.list_overdue(1e11) == []
+    assert await server.store.list_due(1e11) == []
 
 
 async def test_a_paused_task_that_a_person_ends_no_longer_expires(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock(), timeout=60.0)
     await server.pause()
     await server.runtime.cancel(ANN, "task-1")
-    assert await server.store.list_overdue(1e11) == []
+    assert await server.store.list_due(1e11) == []

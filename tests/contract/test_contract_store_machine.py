@@ -353,7 +353,7 @@ class StoreMachine(RuleBasedStateMachine):
             for mailbox in AGENTS
             if (head := model.head(mailbox)) is not None
         }
-        overdue = await store.list_overdue(self.now)
+        overdue = await store.list_due(self.now)
         assert sorted(overdue) == sorted(
             key for key, model in running.items() if model.task.is_overdue(self.now)
         )

@@ -46,7 +46,8 @@ async def live_deltas(rig: Rig) -> list[tuple[str, str | None, str]]:
     """Return the agent, the recipient and the text of each piece that the models write."""
     submitted = await rig.submit("Greet me.")
     deltas = []
-    watching = rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True, deltas=True)
+    events = rig.runtime.watch(submitted.key, answer_to=submitted.seq)
+    watching = rig.runtime.with_live(submitted.key, events, deltas=True)
     async with aclosing(watching) as batches:
         async for batch in batches:
             deltas += [

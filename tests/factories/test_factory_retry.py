@@ -36,9 +36,12 @@ from support.services.llm_stub import (
 )
 
 from mail import Agent, Swarm
+from mail.core.task.costs import Usage
 from mail.core.task.events import EventKind
+from mail.core.task.leases import Park
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.turns.context import TURN, TurnContext
+from mail.core.turns.usage import UsageMeter
 from mail.errors import (
     AgentUnavailable,
     ContextWindowExceeded,
@@ -417,6 +420,44 @@ async def test_a_turn_that_runs_out_of_time_says_why(stub: LLMStub) -> None:
     assert "openai/gpt-5-mini did not answer in time" in outcome.answer
 
 
+async def test_a_long_wait_is_outside_of_the_turn(stub: LLMStub) -> None:
+    """A short one isn't. Attempts are counted across both, and what the provider asks for may take hours."""
+    done = reply(call("task_complete", finish_message="42"))
+    stub.script(rate_limited(7200), server_error(503), rate_limited(20), done)
+    async with Rig(swarm_of(CHAT[0])) as rig:
+        submitted = await rig.submit("What is the weather?")
+        for seconds, attempts in ((7200, 1), (20, 3)):
+            lease = await rig.parked(submitted.key, "supervisor")
+            assert lease.park is not None
+            assert (lease.park.on, lease.park.attempts, lease.park.urgent) == ("openai", attempts, None)
+            left = lease.expires - rig.runtime.now()
+            assert seconds <= left <= seconds * 1.1
+            assert len(stub.requests) == attempts
+            await rig.pass_time(left + 1)
+        await rig.outcome(submitted)
+    assert len(stub.requests) == 4
+
+
+async def test_the_attempts_end_across_all_waits(stub: LLMStub) -> None:
+    stub.script(rate_limited(60))
+    TURN.set(TurnContext(meter=UsageMeter(), may_park=True, parked=Park(on="openai", since=0.0, attempts=7)))
+    with pytest.raises(ModelUnavailable, match="on all 8 attempts"):
+        await supervisor(CHAT[0])([prompt()])
+
+
+async def test_a_call_that_would_repeat_others_waits_in_its_turn(stub: LLMStub) -> None:
+    """It stands in an action, or after a call that is paid for."""
+    paid = UsageMeter()
+    paid.add(Usage(calls=1))
+    for turn in (
+        TurnContext(meter=UsageMeter(), may_park=True, call_place="called 0"),
+        TurnContext(meter=paid, may_park=True),
+    ):
+        stub.script(rate_limited(2.5), FINE)
+        TURN.set(turn)
+        await supervisor(CHAT[0])([prompt()])
+
+
 def test_errors_that_are_told_are_of_one_kind() -> None:
     for kind in (ContextWindowExceeded, ModelAccessDenied, ModelRefusal, ModelUnavailable, ModelError):
         assert issubclass(kind, AgentUnavailable)
@@ -445,7 +486,8 @@ async def test_who_watches_sees_the_retry_and_the_text_of_a_model_that_does_not_
     live: list[LiveEvent] = []
     async with Rig(swarm_of(dialect)) as rig:
         submitted = await rig.submit("What is the weather?")
-        batches = rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True, deltas=True)
+        events = rig.runtime.watch(submitted.key, answer_to=submitted.seq)
+        batches = rig.runtime.with_live(submitted.key, events, deltas=True)
         async with aclosing(batches):
             async for batch in batches:
                 live += [event for event in batch if isinstance(event, LiveEvent)]

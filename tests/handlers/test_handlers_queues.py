@@ -23,6 +23,7 @@ from mail.adapters.aws.queue import decode_wake_up
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
+from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskStatus
 from mail.testing.agents import build_swarm, turns
@@ -290,6 +291,17 @@ def test_a_turn_that_no_function_has_begun_is_no_dead_letter(stage: Stage) -> No
     assert stage.load("throttled").generation.turns == 0
     assert stage.work_off() >= 1
     assert stage.load("throttled").status is TaskStatus.COMPLETED
+
+
+def test_the_wake_up_of_a_parked_turn_is_sent_to_the_function_that_runs_it(stage: Stage) -> None:
+    ask(stage, "parked")
+    record = take(stage)
+    stage.delete(record)
+    delayed = json.dumps({**json.loads(record["body"]), "tier": Tier.PERSON})
+    assert stage.invoke("outbound", {"Records": [{**record, "body": delayed}]}) == NOTHING_FAILED
+    assert stage.load("parked").generation.turns == 0
+    assert stage.work_off() >= 1
+    assert stage.load("parked").status is TaskStatus.COMPLETED
 
 
 def test_a_dead_letter_ends_the_turn_and_whoever_asked_is_told(stage: Stage) -> None:

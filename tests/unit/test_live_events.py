@@ -75,7 +75,8 @@ async def test_a_hub_forgets_tasks_that_nobody_watches() -> None:
     swarm = build_swarm({"supervisor": lambda view: [complete("done")]})
     async with Rig(swarm) as rig:
         submitted = await rig.runtime.submit(rig.user, Submission(body="hello", task_id="t"))
-        async with aclosing(rig.runtime.watch(submitted.key, answer_to=submitted.seq, live=True)) as batches:
+        events = rig.runtime.watch(submitted.key, answer_to=submitted.seq)
+        async with aclosing(rig.runtime.with_live(submitted.key, events)) as batches:
             async for _ in batches:
                 assert submitted.key in rig.runtime.turns.live.watched
         assert not rig.runtime.turns.live.watched

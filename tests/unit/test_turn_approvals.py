@@ -295,7 +295,7 @@ async def test_after_the_timeout_the_call_counts_as_rejected() -> None:
         response = await rig.store.wait_for_response(paused.key, 2, seconds=20)
         assert response is not None
         assert response.message.body == "ERROR: it was not run: nobody approved it within 60 seconds"
-        assert await rig.store.list_overdue(1e12) == []
+        assert await rig.store.list_due(1e12) == []
     assert bank.paid == []
 
 

@@ -343,18 +343,10 @@ class MAILRuntime(EmbeddedSwarm):
 
         With `live`, live events are among them, also the pieces of models' replies. Ends early after `timeout` seconds.
         """
-        engine = self.engine
+        key = submitted.key
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        async with aclosing(
-            engine.watch(
-                submitted.key,
-                after=submitted.after,
-                answer_to=submitted.seq,
-                heartbeat=heartbeat,
-                live=live,
-                deltas=live,
-            )
-        ) as watch:
+        batches = self.engine.watch(key, after=submitted.after, answer_to=submitted.seq, heartbeat=heartbeat)
+        async with aclosing(self.engine.with_live(key, batches, deltas=True) if live else batches) as watch:
             while True:
                 try:
                     async with asyncio.timeout_at(end):

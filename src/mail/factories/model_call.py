@@ -10,12 +10,14 @@ from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.costs import Usage
 from mail.core.turns.activity import ModelCall
 from mail.core.turns.context import TURN, model_call
+from mail.errors import LONGEST_PARK, ProviderBusy
 from mail.factories.answer import AnswerReader
 from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
 from mail.factories.items import MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
 from mail.factories.ports import Port, port_for
+from mail.factories.providers import provider_of
 from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.factories.table import Tokens
 
@@ -26,6 +28,9 @@ ATTEMPT_SECONDS = 600.0
 
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
+
+SHORT_WAIT = 2.0
+"""Seconds that a call waits in its turn; a turn that would wait longer is parked, so that no worker waits for it."""
 
 SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
@@ -38,13 +43,19 @@ async def call_model(
 ) -> tuple[str | None, list[AgentToolCall]]:
     """Call a model and return the text and the tool calls of its reply.
 
-    Ends before the deadline of the turn, and reports the usage. Raises ModelError.
+    Ends before the deadline of the turn, and reports the usage. Raises ModelError; and ProviderBusy if the next attempt
+    is to be made later, and the turn can be parked. The turn that continues then knows how many have failed.
     """
     port = port_for(request.llm, is_proxy=request.api_base is not None)
     await port.open()
     until = _deadline()
     begin = asyncio.get_running_loop().time()
+    may_park, parked = _may_park(), TURN.get().parked
     attempt, kinds = 1, set[tuple[Cause, int | None]]()
+    if may_park and parked is not None:
+        attempt += parked.attempts
+    if may_park:
+        policy = replace(policy, patience=LONGEST_PARK)
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
@@ -63,7 +74,11 @@ async def call_model(
                 if failure is None:
                     raise
                 kinds.add((failure.cause, failure.status))
-                decision = policy.decide(failure, attempt, _left(until), random.random())  # noqa: S311
+                waits_outside = (
+                    may_park and failure.cause is not Cause.TIMEOUT
+                )  # which may be that of the turn
+                left = None if waits_outside else _left(until)
+                decision = policy.decide(failure, attempt, left, random.random())  # noqa: S311
                 _log(request, failure, error, attempt, policy, decision)
                 if not isinstance(decision, Retry):
                     seconds = asyncio.get_running_loop().time() - begin
@@ -72,6 +87,10 @@ async def call_model(
                     ) from error
             status = f" (HTTP {failure.status})" if failure.status else ""
             call.retry(f"{failure.cause}{status}", decision.after)
+            if may_park and (
+                decision.after > SHORT_WAIT or decision.after + policy.least > (_left(until) or 0.0)
+            ):
+                raise ProviderBusy(decision.after, provider_of(request.llm) or request.llm, attempt)
             await asyncio.sleep(decision.after)
             attempt += 1
 
@@ -131,6 +150,12 @@ def read_usage(llm: str, tokens: Tokens | None) -> Usage:
         cost=cost or 0.0,
         unpriced_calls=int(cost is None),
     )
+
+
+def _may_park() -> bool:
+    """Return whether the turn may be parked for the call: if it would repeat no other call, and no action."""
+    turn = TURN.get()
+    return turn.may_park and not turn.call_place and turn.meter is not None and not turn.meter.models
 
 
 def _deadline() -> float | None:

@@ -128,9 +128,8 @@ async def _frames(
     reader: Conversation | None = None
 
     def watch(after: int) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-        return runtime.watch(
-            key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, live=live, deltas=deltas
-        )
+        events = runtime.watch(key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat)
+        return runtime.with_live(key, events, deltas=deltas) if live else events
 
     bearer = find_bearer(request.headers)
     async with (

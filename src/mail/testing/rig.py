@@ -18,6 +18,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event, EventKind
+from mail.core.task.leases import Lease
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.testing.clock import FakeClock
@@ -133,6 +134,21 @@ class Rig:
         key, mailbox = await self.queue.take()
         await self.runtime.run_turn(key, mailbox)
         return mailbox
+
+    async def parked(self, key: TaskKey, agent: str) -> Lease:
+        """Wait until a turn of an agent is parked; return its park. Fail if it takes too long."""
+        async with asyncio.timeout(TIMEOUT):
+            while True:
+                lease = (await self.store.read_leases(key, now=self.runtime.now())).get(agent)
+                if lease is not None and lease.park is not None:
+                    return lease
+                await asyncio.sleep(0.001)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass by a `FakeClock`, and do what is due then."""
+        assert isinstance(self.clock, FakeClock)
+        self.clock.advance(seconds)
+        await self.runtime.expire_overdue()
 
     async def restart(self) -> None:
         """Stop, and start again on the same file; what was only in memory is lost."""

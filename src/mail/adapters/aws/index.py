@@ -113,16 +113,16 @@ class TaskIndex:
             for task, item in tasks
             if quiet_since is None or task.updated < quiet_since
             for wake_up in wake_ups(task)
-            if not _is_leased(item, wake_up.mailbox, now)
+            if not _is_leased(task, item, wake_up.mailbox, now)
         ]
 
-    async def overdue(self, now: float) -> tuple[list[TaskKey], list[str]]:
-        """Return the running tasks whose deadline has passed, and the partitions of those not deleted as a whole."""
+    async def due(self, now: float) -> tuple[list[TaskKey], list[str]]:
+        """Return the tasks with work that are due, and the partitions of those not deleted as a whole."""
         found = await self._running_partitions(now)
         items = await self._table.get_many((name, META) for name in found)
         tasks = await self._read(item for item in items if not self._reader.is_gone(item))
-        overdue = [task.key for task, _ in tasks if task.deadline is not None and task.deadline <= now]
-        return overdue, [item["PK"]["S"] for item in items if DELETING in item]
+        due = [task.key for task, item in tasks if float(item["due"]["N"]) <= now]
+        return due, [item["PK"]["S"] for item in items if DELETING in item]
 
     async def stored_bytes(self, instance: str) -> int:
         """Return the bytes of an instance's tasks when they last began or stopped, by the index."""
@@ -231,9 +231,9 @@ class TaskIndex:
         return {item["PK"]["S"]: item for item in items if not self._reader.is_gone(item)}
 
 
-def _is_leased(item: Item, mailbox: str, now: float) -> bool:
+def _is_leased(task: Task, item: Item, mailbox: str, now: float) -> bool:
     lease = decode_leases(item).get(mailbox)
-    return lease is not None and lease.expires > now
+    return lease is not None and lease.expires > now and not lease.is_over(task, mailbox)
 
 
 def _make_cursor(listed: str | None, task: Task) -> str:

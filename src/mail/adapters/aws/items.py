@@ -30,7 +30,7 @@ from mail.adapters.aws.compression import compress, decompress
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry
 from mail.core.task.leases import Lease
-from mail.core.task.stored import task_from, write_task
+from mail.core.task.stored import read_park, task_from, write_park, write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest
 
@@ -379,7 +379,8 @@ ZERO, ONE = {"N": "0"}, {"N": "1"}
 def encode_lease(lease: Lease) -> Value:
     attempt = {} if lease.attempt == 1 else {"attempt": number(lease.attempt)}
     seq = {"seq": number(lease.seq)} if lease.seq else {}
-    return {"M": {"token": string(lease.token), "expires": number(lease.expires), **attempt, **seq}}
+    park = {} if lease.park is None else {"park": string(write_park(lease))}
+    return {"M": {"token": string(lease.token), "expires": number(lease.expires), **attempt, **seq, **park}}
 
 
 def decode_leases(item: Item) -> dict[str, Lease]:
@@ -390,6 +391,7 @@ def decode_leases(item: Item) -> dict[str, Lease]:
             float(lease["M"]["expires"]["N"]),
             int(lease["M"].get("attempt", ONE)["N"]),
             int(lease["M"].get("seq", ZERO)["N"]),
+            read_park(lease["M"]["park"]["S"]).park if "park" in lease["M"] else None,
         )
         for mailbox, lease in item["leases"]["M"].items()
     }

@@ -29,6 +29,7 @@ from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, LEASE_BYTES, Text, may_be_task_mail
 from mail.adapters.aws.items import (
     META,
+    NEVER,
     Item,
     blob_name,
     blob_of,
@@ -52,7 +53,7 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim, due_of
 from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.stored import read_checkpoint, write_checkpoint
@@ -64,9 +65,9 @@ MAY_CLAIM = (
     "attribute_exists(#running)"
     " AND (attribute_not_exists(#expires_at) OR #expires_at > :present)"
     " AND (attribute_not_exists(#leases.#mailbox) OR #leases.#mailbox.#expires <= :now"
-    " OR #leases.#mailbox.#token = :token)"
+    " OR #leases.#mailbox.#token = :token OR #leases.#mailbox.#token = :over)"
 )
-"""The last condition is for a repeated request, which finds its own lease."""
+"""The third condition is for a repeated request, which finds its own lease, the last for a park that mail has ended."""
 
 AND_HAS_MAIL = " AND attribute_exists(#pending.#mailbox)"
 """For turns; the mail of webhooks is not in the inbox."""
@@ -75,6 +76,9 @@ AND_RUNS = " AND #status = :status"
 """For agents; outbound mail is delivered even after the task has stopped."""
 
 IS_OURS = "#leases.#mailbox.#token = :token"
+
+IS_OURS_OR_PARKED = f"({IS_OURS} OR #leases.#mailbox.#token = :parked)"
+"""For a request that parks a turn; the last condition is for a repeated one."""
 
 IS_LAST_SAVE = (
     f"{IS_OURS} AND (attribute_not_exists(#leases.#mailbox.#saves) OR #leases.#mailbox.#saves <= :saves)"
@@ -166,15 +170,15 @@ class Leases:
                 await self.release(key, mailbox, lease)
             raise
 
-    async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint.
+    async def save(self, turn: Turn, checkpoint: Checkpoint, parked: Lease | None = None) -> None:
+        """Store a checkpoint, and with a park replace the lease by it.
 
         Raises LeaseLost, and PayloadTooLarge if it doesn't fit into the table and there is no bucket.
         """
         save_id = self._clock.new_id()
         text = await self._spill(turn, write_checkpoint(checkpoint), save_id)
         try:
-            await self._save(turn, text, save_id)
+            await self._save(turn, text, save_id, parked)
         except ConditionFailed as refusal:
             await self._discard(text.blob)
             raise LeaseLost from refusal
@@ -182,7 +186,49 @@ class Leases:
         if text.blob is not None:
             self._spilled[turn.lease.token] = text.blob
 
-    async def _save(self, turn: Turn, text: Text, save_id: str) -> None:
+    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
+        """Replace the lease of a turn by a park. Raises as `save`.
+
+        The task is then due at its end, as far as this worker knows: a commit of another agent may change that. So its
+        own message in the queue wakes the turn first, and last the search for mail that waits (`TaskIndex.ready`).
+        """
+        if checkpoint is not None:
+            await self.save(turn, checkpoint, parked)
+        else:
+            change, values = _lease_change(turn, parked)
+            try:
+                await self._table.update(
+                    (partition(turn.task.key), META),
+                    f"SET {change}",
+                    IS_OURS_OR_PARKED,
+                    values,
+                    mailbox=turn.mailbox,
+                )
+            except ConditionFailed as refusal:
+                raise LeaseLost from refusal
+        self._forget(turn.lease)
+
+    async def end_parks(self, task: Task, now: float) -> list[str]:
+        """End the parks of a task whose time has come, and return their mailboxes, each to one caller only."""
+        leases = await self.leases(task.key, 0.0)
+        over = [
+            ExpiredLease(task, mailbox, lease)
+            for mailbox, lease in leases.items()
+            if lease.park is not None and lease.expires <= now
+        ]
+        ended = await self._end(over, now)
+        later = [lease for lease in leases.values() if lease.expires > now]
+        due = due_of(task, later)
+        with suppress(ConditionFailed):  # another commit has set it
+            await self._table.update(
+                (partition(task.key), META),
+                "SET #due = :due",
+                "#version = :version AND attribute_exists(#running)",
+                {":due": number(NEVER if due is None else due), ":version": number(task.version)},
+            )
+        return [each.mailbox for each in ended]
+
+    async def _save(self, turn: Turn, text: Text, save_id: str, parked: Lease | None) -> None:
         """Store a checkpoint in the item of the task, which takes no transaction, or else with its message."""
         opened = self._open_turns.get(turn.lease.token, NOT_REMEMBERED)
         opened = replace(opened, saves=opened.saves + 1)
@@ -190,18 +236,15 @@ class Leases:
         item = pack({name: text.attribute})
         if opened.size is None or opened.size + item_size(item) > TASK_CHECKPOINT_BYTES:
             self._open_turns[turn.lease.token] = replace(opened, in_task=None)
-            await self._table.transact(self._saving(turn, text, opened.saves), save_id)
+            await self._table.transact(self._saving(turn, text, opened.saves, parked), save_id)
             return
         self._open_turns[turn.lease.token] = opened
+        change, values = _lease_change(turn, parked, opened.saves)
         await self._table.update(
             (partition(turn.task.key), META),
-            "SET #checkpoint = :checkpoint, #leases.#mailbox.#saves = :saves",
-            IS_LAST_SAVE,
-            {
-                ":checkpoint": item[name],
-                ":saves": number(opened.saves),
-                ":token": string(turn.lease.token),
-            },
+            f"SET #checkpoint = :checkpoint, {change}",
+            IS_LAST_SAVE if parked is None else IS_OURS_OR_PARKED,
+            {":checkpoint": item[name], **values},
             mailbox=turn.mailbox,
             checkpoint=name,
         )
@@ -223,8 +266,12 @@ class Leases:
             ExpiredLease(task, mailbox, lease)
             for task, item in tasks
             for mailbox, lease in decode_leases(item).items()
-            if 0.0 < lease.expires <= now
+            if 0.0 < lease.expires <= now and lease.park is None
         ]
+        return await self._end(expired, now)
+
+    async def _end(self, expired: Sequence[ExpiredLease], now: float) -> list[ExpiredLease]:
+        """End leases, and return those that nobody else has ended."""
         condition = f"{IS_OURS} AND #leases.#mailbox.#expires <= :now AND #leases.#mailbox.#expires > :ended"
         taken = await asyncio.gather(*(self._set_expiry(each, 0.0, condition, now) for each in expired))
         return [each for each, is_taken in zip(expired, taken, strict=True) if is_taken]
@@ -294,10 +341,14 @@ class Leases:
     async def _open(
         self, key: TaskKey, mailbox: str, lease: Lease, now: float, history_after: int
     ) -> Turn | Busy | Idle:
+        over = ""
         for _ in range(OPENINGS):
             try:
-                item = await self._take(key, mailbox, lease, now)
+                item = await self._take(key, mailbox, lease, now, over)
             except ConditionFailed as refusal:
+                over = await self._find_over(refusal.item, mailbox, now)
+                if over:
+                    continue
                 return await self._why_not(refusal.item, mailbox, now)
             task = await self._reader.task(item)
             mail = await self._reader.next_mail(task, item, mailbox, history_after)
@@ -314,13 +365,23 @@ class Leases:
                 return Idle(await self._reader.load(key))
         raise StoreUnavailable
 
-    async def _take(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Item:
-        """Lease a mailbox; return the item of its task as it was before."""
+    async def _find_over(self, item: Item | None, mailbox: str, now: float) -> str:
+        """Return the token of the park that keeps a mailbox closed, if mail has ended it; else an empty text."""
+        if item is None or self._reader.is_gone(item):
+            return ""
+        lease = decode_leases(item).get(mailbox)
+        if lease is None or lease.park is None or lease.expires <= now:
+            return ""
+        return lease.token if lease.is_over(await self._reader.task(item), mailbox) else ""
+
+    async def _take(self, key: TaskKey, mailbox: str, lease: Lease, now: float, over: str = "") -> Item:
+        """Lease a mailbox; return the item of its task as it was before. A park with the token `over` doesn't count."""
         condition = MAY_CLAIM if hook_of(mailbox) is not None else MAY_CLAIM + AND_HAS_MAIL
         values = {
             ":lease": encode_lease(lease),
             ":now": number(now),
             ":token": string(lease.token),
+            ":over": string(over or lease.token),
             ":present": number(self._reader.now()),
         }
         if not goes_out(mailbox):
@@ -417,13 +478,15 @@ class Leases:
             )
         return text
 
-    def _saving(self, turn: Turn, text: Text, saves: int) -> list[dict[str, Any]]:
+    def _saving(self, turn: Turn, text: Text, saves: int, parked: Lease | None) -> list[dict[str, Any]]:
         """Return the actions that store a checkpoint with its message, unless the lease is lost and it may be consumed.
 
         What the item of the task has of them leaves it.
         """
         name = partition(turn.task.key)
-        leave_task = "SET #leases.#mailbox.#saves = :saves REMOVE #mail, #checkpoint"
+        change, compared = _lease_change(turn, parked, saves)
+        condition = IS_LAST_SAVE if parked is None else IS_OURS_OR_PARKED
+        leave_task = f"SET {change} REMOVE #mail, #checkpoint"
         given = {
             "mailbox": turn.mailbox,
             "mail": task_mail_name(turn.entry),
@@ -432,9 +495,9 @@ class Leases:
         leave = {
             "Key": key_of((name, META)),
             "UpdateExpression": leave_task,
-            "ConditionExpression": IS_LAST_SAVE,
-            "ExpressionAttributeNames": names(leave_task + IS_LAST_SAVE, **given),
-            "ExpressionAttributeValues": {":token": string(turn.lease.token), ":saves": number(saves)},
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": names(leave_task + condition, **given),
+            "ExpressionAttributeValues": compared,
         }
         values = {"checkpoint": text.attribute}
         message = Text(turn.entry.message.model_dump_json())
@@ -452,6 +515,16 @@ class Leases:
     async def _discard(self, blob: str | None) -> None:
         if blob is not None and self._blobs is not None:
             await self._blobs.discard([blob])
+
+
+def _lease_change(turn: Turn, parked: Lease | None, saves: int = 0) -> tuple[str, Item]:
+    """Return the change of a turn's lease: it counts a save, or a park replaces it; with the values of the request."""
+    values = {":token": string(turn.lease.token)}
+    if parked is None:
+        return "#leases.#mailbox.#saves = :saves", {**values, ":saves": number(saves)}
+    due = due_of(turn.task, [parked])
+    values |= {":park": encode_lease(parked), ":parked": string(parked.token)}
+    return "#leases.#mailbox = :park, #due = :due", {**values, ":due": number(NEVER if due is None else due)}
 
 
 def _replaced(item: Item, mailbox: str, lease: Lease) -> Lease | None:

@@ -164,7 +164,7 @@ class DynamoDBLive:
         return {
             agent: lease
             for agent, lease in decode_leases(task).items()
-            if lease.expires > now and not goes_out(agent)
+            if lease.expires > now and lease.park is None and not goes_out(agent)
         }
 
     def take(

@@ -3,8 +3,9 @@
 A message of SQS is a wake-up. Those of one mailbox are one message group, so that they arrive one at a time, except
 those of the sweeper: a message that a dead worker has taken hides the rest of its group. Which turns
 there are, and in which order, depends on the mailbox alone. Outbound mail has a standard queue, as only such a queue
-can delay single messages for retries. Requests are always small enough: a batch of ten wake-ups, with names as long
-as the table allows, takes a sixth of the limit.
+can delay single messages for retries. It also holds the wake-ups of parked turns until their time, for `LONGEST_DELAY`
+at most, and its function then sends them to the queue of their tier (`SQSQueue.forward`). Requests are always small
+enough: a batch of ten wake-ups, with names as long as the table allows, takes a sixth of the limit.
 """
 
 import asyncio
@@ -59,6 +60,7 @@ class _Body(Value):
     task_id: str
     mailbox: str
     seq: int
+    tier: Tier | None = None
 
 
 @value
@@ -67,23 +69,26 @@ class Received:
 
     Attributes:
         seq: the task's seq when it was sent.
+        tier: the tier of an agent's mail, in a message that was delayed; else None.
     """
 
     key: TaskKey
     mailbox: str
     seq: int
+    tier: Tier | None = None
 
 
 def encode_wake_up(wake_up: WakeUp) -> str:
     """Encode the body of a message. All ASCII: SQS refuses some characters that JSON and names may contain."""
-    return json.dumps(
-        {
-            "instance": wake_up.key.instance,
-            "task_id": wake_up.key.task_id,
-            "mailbox": wake_up.mailbox,
-            "seq": wake_up.seq,
-        }
-    )
+    body = {
+        "instance": wake_up.key.instance,
+        "task_id": wake_up.key.task_id,
+        "mailbox": wake_up.mailbox,
+        "seq": wake_up.seq,
+    }
+    if wake_up.not_before and not goes_out(wake_up.mailbox):
+        body["tier"] = wake_up.tier
+    return json.dumps(body)
 
 
 def decode_wake_up(body: str) -> Received:
@@ -94,7 +99,7 @@ def decode_wake_up(body: str) -> Received:
         raise BadRequest(
             f"a wake-up is an object of instance, task_id, mailbox and seq, but this is {body[:200]!r}"
         ) from error
-    return Received(TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq)
+    return Received(TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq, fields.tier)
 
 
 class SQSQueue:
@@ -127,8 +132,9 @@ class SQSQueue:
         """Send wake-ups. Raises StoreUnavailable if some may not have arrived; it is safe to send them again."""
         if wake_ups and not self._urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
-        outbound = [each for each in wake_ups if goes_out(each.mailbox)]
-        turns = [each for each in wake_ups if not goes_out(each.mailbox)]
+        now = self._clock()
+        outbound = [each for each in wake_ups if goes_out(each.mailbox) or each.not_before > now]
+        turns = [each for each in wake_ups if not goes_out(each.mailbox) and each.not_before <= now]
         tiers = {each.tier for each in turns}
         sent = await asyncio.gather(
             *(self._send_turns(tier, [each for each in turns if each.tier is tier]) for tier in tiers),
@@ -138,6 +144,13 @@ class SQSQueue:
         for error in sent:
             if error is not None:
                 raise error
+
+    async def forward(self, delayed: Received, tier: Tier) -> None:
+        """Send a wake-up that was delayed to the queue of its tier. Raises StoreUnavailable.
+
+        If its turn is parked for longer than SQS can delay a message, the sweep sends the one that begins it.
+        """
+        await self.publish([WakeUp(delayed.key, delayed.mailbox, tier, seq=delayed.seq)])
 
     async def retry_soon(self, record: Mapping[str, Any]) -> None:
         """Retry a message whose turn has failed before its visibility timeout, later after each failure.

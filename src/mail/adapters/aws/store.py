@@ -136,6 +136,12 @@ class DynamoDBStore:
         tasks = await self._index.with_leases(swarm)
         return await self._turns.take_expired(tasks, now)
 
+    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
+        await self._turns.park(turn, parked, checkpoint)
+
+    async def end_parks(self, task: Task, *, now: float) -> list[str]:
+        return await self._turns.end_parks(task, now)
+
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         await self._turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
 
@@ -200,11 +206,11 @@ class DynamoDBStore:
                     break
         return max(after, seq)
 
-    async def list_overdue(self, now: float) -> list[TaskKey]:
-        overdue, half_deleted = await self._index.overdue(now)
+    async def list_due(self, now: float) -> list[TaskKey]:
+        due, half_deleted = await self._index.due(now)
         for name in half_deleted:
             await self._delete_items(name)
-        return overdue
+        return due
 
     async def delete(self, task: Task) -> None:
         name, condition = partition(task.key), f"#version = :version AND attribute_not_exists(#{DELETING})"

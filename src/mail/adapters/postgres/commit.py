@@ -12,7 +12,7 @@ from typing import Any, LiteralString
 from pydantic_core import to_json
 
 from mail.adapters.postgres.ahead import Opening
-from mail.adapters.postgres.leases import NOW, encode_lease
+from mail.adapters.postgres.leases import NEXT_PARK, NOW, encode_lease
 from mail.adapters.postgres.pool import Row
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
@@ -36,11 +36,11 @@ WITH moved AS (
     ) AS inherited_row
 )"""
 
-_MOVE: LiteralString = """
+_MOVE: LiteralString = f"""
 WITH moved AS (
-    UPDATE mail.tasks SET status = %(status)s, due = %(deadline)s, delivering = %(delivering)s, dead = %(dead)s,
-        updated = %(updated)s, seq = %(seq)s, version = %(version)s, bytes = %(bytes)s,
-        state = %(state)s
+    UPDATE mail.tasks SET status = %(status)s, due = least(%(deadline)s, {NEXT_PARK}),
+        delivering = %(delivering)s, dead = %(dead)s, updated = %(updated)s, seq = %(seq)s,
+        version = %(version)s, bytes = %(bytes)s, state = %(state)s
     WHERE id = %(task)s AND version = %(expected)s AND (%(token)s::text IS NULL OR EXISTS (
         SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text AND token = %(token)s::text
     ))
@@ -170,6 +170,7 @@ def commit_values(
         "dead": bool(task.dead_letters),
         "updated": task.updated,
         "seq": task.seq,
+        "clock": now,
         "version": task.version,
         "bytes": task.stored_bytes,
         "expected": change.expected_version,

@@ -8,7 +8,7 @@ replaced between the check and the write.
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import LiteralString
+from typing import Any, LiteralString
 
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
@@ -18,8 +18,8 @@ from mail.core.task.change import InboxEntry, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Busy, Idle
-from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint
-from mail.core.task.task import TaskKey
+from mail.core.task.stored import read_checkpoint, read_park, read_task, write_checkpoint, write_park
+from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable
 
@@ -34,10 +34,16 @@ LOCK_TASK_LIGHTLY: LiteralString = (
     "%(task)s FOR NO KEY UPDATE"
 )
 
-# The last condition is for a repeated statement, which finds its own lease.
+PARK_IS_OVER: LiteralString = """
+(held.park::json #>> '{park,urgent}')::integer
+    < (SELECT count(*) FROM mail.inbox WHERE task = held.task AND mailbox = held.mailbox AND tier <= 3)
+"""
+"""Whether mail that came later has ended a park; NULL for the lease of a worker, and a park that only time ends."""
+
+# The condition on the token is for a repeated statement, which finds its own lease.
 TAKE_LEASE: LiteralString = f"""
 WITH replaced AS (
-    SELECT token, expires FROM mail.leases
+    SELECT token, expires, park FROM mail.leases
     WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
 )
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
@@ -45,24 +51,24 @@ SELECT id, %(mailbox)s, %(token)s, {NOW} + %(expires)s, %(owner)s FROM mail.task
 WHERE id = %(task)s AND (status = 'running' OR %(is_delivery)s)
     AND EXISTS (SELECT FROM mail.inbox WHERE task = %(task)s AND mailbox = %(mailbox)s)
 ON CONFLICT (task, mailbox) DO UPDATE
-SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
-WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token
-RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced)
+SET token = excluded.token, expires = excluded.expires, owner = excluded.owner, park = NULL
+WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token OR {PARK_IS_OVER}
+RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced), (SELECT park FROM replaced)
 """
 
 # The mail of such a mailbox is in the state of the task, where it is checked after the claim.
 CLAIM: LiteralString = f"""
 WITH replaced AS (
-    SELECT token, expires FROM mail.leases
+    SELECT token, expires, park FROM mail.leases
     WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
 )
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
 SELECT id, %(mailbox)s, %(token)s, {NOW} + %(expires)s, %(owner)s FROM mail.tasks
 WHERE id = %(task)s AND (status = 'running' OR delivering)
 ON CONFLICT (task, mailbox) DO UPDATE
-SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
+SET token = excluded.token, expires = excluded.expires, owner = excluded.owner, park = NULL
 WHERE held.expires <= {NOW} + %(now)s OR held.token = excluded.token
-RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced)
+RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced), (SELECT park FROM replaced)
 """
 
 LOOK_AT_CLAIM: LiteralString = f"""
@@ -106,8 +112,36 @@ RELEASE: LiteralString = (
 )
 
 LEAVE: LiteralString = """
-UPDATE mail.leases SET token = %(left)s, expires = 0
+UPDATE mail.leases SET token = %(left)s, expires = 0, park = %(park)s
 WHERE task = %(task)s AND mailbox = %(mailbox)s AND token = %(token)s
+"""
+
+# The last condition on the token is for a repeated statement.
+PARK: LiteralString = f"""
+WITH parked AS (
+    UPDATE mail.leases SET token = %(left)s, expires = {NOW} + %(expires)s, owner = NULL, park = %(park)s
+    WHERE task = %(task)s AND mailbox = %(mailbox)s AND token IN (%(token)s, %(left)s)
+    RETURNING task
+), kept AS (
+    UPDATE mail.inbox SET checkpoint = coalesce(%(checkpoint)s::text, checkpoint) FROM parked
+    WHERE inbox.task = parked.task AND mailbox = %(mailbox)s AND tier = %(tier)s AND seq = %(seq)s
+)
+UPDATE mail.tasks SET due = least(due, %(until)s) FROM parked WHERE id = parked.task
+"""
+
+NEXT_PARK: LiteralString = f"""
+(SELECT min(expires) - {NOW} + %(clock)s FROM mail.leases WHERE task = %(task)s AND park IS NOT NULL AND expires > 0)
+"""
+"""When the first park of a task ends, by this server's clock."""
+
+END_PARKS: LiteralString = f"""
+UPDATE mail.leases SET expires = 0
+WHERE task = %(task)s AND park IS NOT NULL AND expires > 0 AND expires <= {NOW} + %(now)s
+RETURNING mailbox
+"""
+
+SET_DUE: LiteralString = f"""
+UPDATE mail.tasks SET due = least(%(deadline)s, {NEXT_PARK}) WHERE id = %(task)s AND version = %(version)s
 """
 
 RENEW: LiteralString = f"""
@@ -121,7 +155,8 @@ RETURNING leases.token
 TAKE_EXPIRED: LiteralString = f"""
 WITH expired AS (
     SELECT leases.task, mailbox, token, expires, state FROM mail.leases JOIN mail.tasks ON tasks.id = leases.task
-    WHERE expires > 0 AND expires <= {NOW} + %(now)s AND right(instance, length(%(end)s::text)) = %(end)s::text
+    WHERE park IS NULL AND expires > 0 AND expires <= {NOW} + %(now)s
+        AND right(instance, length(%(end)s::text)) = %(end)s::text
     FOR UPDATE OF leases SKIP LOCKED
 )
 UPDATE mail.leases SET expires = 0 FROM expired
@@ -190,13 +225,7 @@ class Leases:
             "checkpoint": write_checkpoint(checkpoint),
         }
 
-        async def work(connection: Connection, _: bool) -> int:
-            async with transaction(connection):
-                await connection.execute(LOCK_TASK, values)
-                saved = await connection.execute(SAVE_CHECKPOINT, values)
-            return saved.rowcount
-
-        if not await self._sql.run(work):
+        if not await self._change_locked(SAVE_CHECKPOINT, values):
             self.held.discard(encode_lease(turn.lease))
             raise LeaseLost
 
@@ -218,7 +247,7 @@ class Leases:
         """End the expired leases of a swarm, and return them; each to one server only."""
         rows = await self._sql.fetch(TAKE_EXPIRED, {"now": self.from_now(now), "end": f"@{swarm}"})
         return [
-            ExpiredLease(read_task(state), mailbox, decode_lease(token, expires))
+            ExpiredLease(read_task(state), mailbox, decode_lease(token, expires, None))
             for state, mailbox, token, expires in rows
         ]
 
@@ -230,7 +259,56 @@ class Leases:
         if left is None:
             await self._sql.fetch(RELEASE, values)
         else:
-            await self._sql.fetch(LEAVE, {**values, "left": encode_lease(left)})
+            await self._sql.fetch(LEAVE, {**values, "left": encode_lease(left), "park": _write_park(left)})
+
+    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
+        """Replace the lease of a turn by a park. Raises LeaseLost."""
+        token = encode_lease(turn.lease)
+        values = {
+            "task": task_number(turn.task.key),
+            "mailbox": turn.mailbox,
+            "token": token,
+            "left": encode_lease(parked),
+            "expires": self.from_now(parked.expires),
+            "until": parked.expires,
+            "park": _write_park(parked),
+            "tier": turn.entry.tier,
+            "seq": turn.entry.seq,
+            "checkpoint": None if checkpoint is None else write_checkpoint(checkpoint),
+        }
+        self.held.discard(token)
+        if not await self._change_locked(PARK, values):
+            raise LeaseLost
+
+    async def end_parks(self, task: Task, now: float) -> list[str]:
+        """End the parks of a task whose time has come, and return their mailboxes."""
+        values = {
+            "task": task_number(task.key),
+            "now": self.from_now(now),
+            "clock": self.clock(),
+            "deadline": task.deadline,
+            "version": task.version,
+        }
+
+        async def work(connection: Connection, _: bool) -> list[str]:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK_LIGHTLY, values)
+                ended = await connection.execute(END_PARKS, values)
+                await connection.execute(SET_DUE, values)
+            return [mailbox for (mailbox,) in await ended.fetchall()]
+
+        return await self._sql.run(work)
+
+    async def _change_locked(self, statement: LiteralString, values: dict[str, Any]) -> int:
+        """Execute a statement while the task is locked; return how many rows it has changed."""
+
+        async def work(connection: Connection, _: bool) -> int:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK, values)
+                changed = await connection.execute(statement, values)
+            return changed.rowcount
+
+        return await self._sql.run(work)
 
     def from_now(self, time: float) -> float:
         """Return a time of this server's clock as seconds from now, which mean the same by any clock."""
@@ -272,10 +350,17 @@ def encode_lease(lease: Lease) -> str:
     return lease.token if is_usual else f"{lease.token}#{lease.attempt}#{lease.seq}"
 
 
-def decode_lease(stored: str, expires: float) -> Lease:
+def _write_park(lease: Lease) -> str | None:
+    """Return the lease's value in the column `park`."""
+    return None if lease.park is None else write_park(lease)
+
+
+def decode_lease(stored: str, expires: float, park: str | None) -> Lease:
     """Return the lease that its columns describe."""
-    token, *counts = stored.split("#")
-    return Lease(token, expires, *map(int, counts))
+    if park is not None:
+        return replace(read_park(park), expires=expires)
+    token, attempt, seq = stored.split("#") if "#" in stored else (stored, "1", "0")
+    return Lease(token, expires, int(attempt), int(seq))
 
 
 def _replaced(row: Row | None) -> Lease | None:

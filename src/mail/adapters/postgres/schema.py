@@ -22,12 +22,13 @@ LOCK = 0x6D61696C
 
 # A task's row is its lock: every change of a task locks that row first, and reads the rest afterwards. Each commit
 # writes it, and it is short (because of `fillfactor`, a new row stays on the page of the old one). `born` numbers
-# tasks in the order in which they began, and `due` is the deadline. A waiting message is a row of `inbox`, with the
-# checkpoint of the turn that reads it. A commit is a row of `commits`, which only a commit without events amends: its
-# events, what it adds to a history, its response, the task's state after it, and which mail it delivered
-# (`delivered`) and consumed (`read`), so that a task can be read as it was after any commit
-# (`mail.adapters.shared.snapshots`). `owner` is the server that has a lease. `wake_ups` is the queue: it has hints,
-# so that it is not logged, and empty after a crash of PostgreSQL. Its `round` is what makes callers take turns.
+# tasks in the order in which they began, and `due` is the first of a task's deadline and the ends of its parks. A
+# waiting message is a row of `inbox`, with the checkpoint of the turn that reads it. A commit is a row of `commits`,
+# which only a commit without events amends: its events, what it adds to a history, its response, the task's state
+# after it, and which mail it delivered (`delivered`) and consumed (`read`), so that a task can be read as it was after
+# any commit (`mail.adapters.shared.snapshots`). `owner` is the server that has a lease; one with a `park` belongs to
+# nobody. `wake_ups` is the queue: it has hints, so that it is not logged, and empty after a crash of PostgreSQL. Its
+# `round` is what makes callers take turns.
 SCHEMA: LiteralString = """
 CREATE SCHEMA IF NOT EXISTS mail;
 CREATE TABLE mail.settings (
@@ -71,6 +72,7 @@ CREATE TABLE mail.leases (
     token text NOT NULL,
     expires double precision NOT NULL,
     owner integer,
+    park text,
     PRIMARY KEY (task, mailbox)
 );
 CREATE INDEX leases_of_servers ON mail.leases (owner);

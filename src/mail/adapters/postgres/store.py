@@ -26,7 +26,7 @@ from mail.adapters.postgres.commit import (
     commit_values,
     refusal,
 )
-from mail.adapters.postgres.leases import LOCK_TASK, NOW, Leases, decode_lease, encode_lease
+from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, decode_lease, encode_lease
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
@@ -113,16 +113,23 @@ class PostgresStore:
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         rows = await self._sql.fetch(
-            f"SELECT mailbox, token, expires - {NOW} FROM mail.leases WHERE task = %s AND expires > {NOW} + %s",
+            f"SELECT mailbox, token, expires - {NOW}, park FROM mail.leases WHERE task = %s AND expires > {NOW} + %s",
             (task_number(key), self.turns.from_now(now)),
         )
-        return {mailbox: decode_lease(token, self.turns.clock() + left) for mailbox, token, left in rows}
+        clock = self.turns.clock()
+        return {mailbox: decode_lease(token, clock + left, park) for mailbox, token, left, park in rows}
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return await self.turns.renew(turns, expires)
 
     async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
         return await self.turns.take_expired(swarm, now)
+
+    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
+        await self.turns.park(turn, parked, checkpoint)
+
+    async def end_parks(self, task: Task, *, now: float) -> list[str]:
+        return await self.turns.end_parks(task, now)
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         await self.turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
@@ -362,7 +369,8 @@ class PostgresStore:
 
     async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = await self._sql.fetch(
-            f"SELECT state, ARRAY(SELECT mailbox FROM mail.leases WHERE task = id AND expires > {NOW} + %(now)s)"
+            f"SELECT state, ARRAY(SELECT mailbox FROM mail.leases AS held WHERE task = id"
+            f"  AND expires > {NOW} + %(now)s AND ({PARK_IS_OVER}) IS NOT TRUE)"
             " FROM mail.tasks"
             " WHERE (status = 'running' OR delivering)"
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
@@ -376,7 +384,7 @@ class PostgresStore:
             if wake_up.mailbox not in leased
         ]
 
-    async def list_overdue(self, now: float) -> list[TaskKey]:
+    async def list_due(self, now: float) -> list[TaskKey]:
         rows = await self._sql.fetch(
             "SELECT instance, task_id FROM mail.tasks WHERE status = 'running' AND due <= %s"
             " UNION ALL SELECT instance, task_id FROM mail.tasks WHERE status = 'paused' AND due <= %s",

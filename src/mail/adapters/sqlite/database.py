@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only an imported task, with the histories of several agents, has a row for each, with the first
 # events; and a fork has a row, with a negative seq, for each portion of a history that it has inherited. `tasks` has
-# only the columns that tasks are looked up by; it changes when a task starts, stops or gets another deadline.
+# only the columns that tasks are looked up by; it changes when a task starts, stops or is due at another time.
 # `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq` the mail
 # that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if several
 # messages were consumed; one of another mailbox follows that mailbox's name. `delivering` is 1 while outbound mail
@@ -33,15 +33,15 @@ CREATE TABLE tasks (
     instance TEXT NOT NULL,
     task_id TEXT NOT NULL,
     status TEXT NOT NULL,
-    deadline REAL,
+    due REAL,
     delivering INTEGER NOT NULL DEFAULT 0,
     dead INTEGER NOT NULL DEFAULT 0,
     bytes INTEGER NOT NULL DEFAULT 0,
     UNIQUE (instance, task_id)
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
-CREATE INDEX running_tasks_with_deadline ON tasks (deadline) WHERE status = 'running' AND deadline IS NOT NULL;
-CREATE INDEX paused_tasks_with_deadline ON tasks (deadline) WHERE status = 'paused' AND deadline IS NOT NULL;
+CREATE INDEX running_tasks_due ON tasks (due) WHERE status = 'running' AND due IS NOT NULL;
+CREATE INDEX paused_tasks_due ON tasks (due) WHERE status = 'paused' AND due IS NOT NULL;
 CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
@@ -62,7 +62,8 @@ CREATE TABLE checkpoints (
     task INTEGER NOT NULL REFERENCES tasks,
     mailbox TEXT NOT NULL,
     seq INTEGER NOT NULL,
-    checkpoint TEXT NOT NULL,
+    checkpoint TEXT,
+    park TEXT,
     PRIMARY KEY (task, mailbox, seq)
 );
 CREATE TABLE contents (

@@ -12,7 +12,7 @@ import asyncio
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -52,9 +52,16 @@ from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, Tas
 from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim, due_of
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
-from mail.core.task.stored import TaskEncoder, read_checkpoint, read_task, write_checkpoint
+from mail.core.task.stored import (
+    TaskEncoder,
+    read_checkpoint,
+    read_park,
+    read_task,
+    write_checkpoint,
+    write_park,
+)
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
@@ -181,11 +188,77 @@ class SQLiteStore:
             ExpiredLease(cached.task, mailbox, lease)
             for cached in self._cache.values()
             for mailbox, lease in cached.leases.items()
-            if 0.0 < lease.expires <= now and cached.task.instance.endswith(f"@{swarm}")
+            if 0.0 < lease.expires <= now
+            and lease.park is None
+            and cached.task.instance.endswith(f"@{swarm}")
         ]
         for each in expired:
             self._set_expiry(each, 0.0)
         return expired
+
+    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
+        def write() -> None:
+            cached, seq = self._leased_task(turn), turn.entry.seq
+            leases = {**cached.leases, turn.mailbox: parked}
+            text = None if checkpoint is None else write_checkpoint(checkpoint)
+            self._set_due(
+                cached,
+                leases,
+                "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint, park) VALUES (?, ?, ?, ?, ?)",
+                [(cached.row, turn.mailbox, seq, text, write_park(parked))],
+            )
+            self._open_turns.end(cached, turn.mailbox)
+            cached.leases = leases
+            before = cached.size
+            if checkpoint is None:
+                cached.checkpoints[turn.mailbox, seq] = None
+            else:
+                cached.keep_checkpoint(turn.mailbox, seq, checkpoint)
+            self._cached_bytes += cached.size - before
+
+        await self._database.write(write, lock_timeout=TURN_LOCK_TIMEOUT)
+
+    async def end_parks(self, task: Task, *, now: float) -> list[str]:
+        def write() -> list[str]:
+            cached = self._find(task.key)
+            if cached is None:
+                return []
+            ended = {
+                mailbox: replace(lease, expires=0.0)
+                for mailbox, lease in cached.leases.items()
+                if lease.park is not None and 0.0 < lease.expires <= now
+            }
+            rows = [(write_park(lease), cached.row, mailbox, lease.seq) for mailbox, lease in ended.items()]
+            self._set_due(
+                cached,
+                cached.leases | ended,
+                "UPDATE checkpoints SET park = ? WHERE task = ? AND mailbox = ? AND seq = ?",
+                rows,
+            )
+            cached.leases |= ended
+            return list(ended)
+
+        return await self._database.write(write)
+
+    def _set_due(
+        self,
+        cached: CachedTask,
+        leases: Mapping[str, Lease],
+        statement: str = "",
+        rows: Sequence[tuple[object, ...]] = (),
+    ) -> None:
+        """Write parks, and when the task is due with these leases, at once."""
+        columns = index_columns(cached.task, leases.values())
+        try:
+            self._sql.execute("BEGIN IMMEDIATE")
+            if rows:
+                self._sql.executemany(statement, rows)
+            self._sql.execute("UPDATE tasks SET due = ? WHERE id = ?", (columns[1], cached.row))
+            self._sql.execute("COMMIT")
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        cached.columns = columns
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         cached = self._find(turn.task.key)
@@ -281,7 +354,7 @@ class SQLiteStore:
         )
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
-        cached, columns = self._target(change), index_columns(change.task)
+        cached, columns = self._target_columns(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
         try:
             row = self._write(self._sql, change, cached, columns, encoder, reserved)
@@ -292,7 +365,7 @@ class SQLiteStore:
 
     async def _commit_in_thread(self, change: TaskChange) -> None:
         """Commit a change in a thread."""
-        cached, columns = self._target(change), index_columns(change.task)
+        cached, columns = self._target_columns(change)
         encoder = TaskEncoder() if cached is None else cached.encoder
         writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns, encoder))
         if cached is not None:
@@ -304,6 +377,11 @@ class SQLiteStore:
             self._apply(change, cached, columns, encoder, writing.result())
 
         await _until_done(writing, apply)
+
+    def _target_columns(self, change: TaskChange) -> tuple[CachedTask | None, IndexColumns]:
+        """Return the task that a change is for, and what its row says after it; raises as `_target`."""
+        cached = self._target(change)
+        return cached, index_columns(change.task, () if cached is None else cached.leases.values())
 
     def _target(self, change: TaskChange) -> CachedTask | None:
         """Return the task that a change is for; None for a new one. Raises LeaseLost and VersionConflict."""
@@ -468,10 +546,10 @@ class SQLiteStore:
             if task.key not in self._cache or not self._cache[task.key].is_leased(wake_up.mailbox, now)
         ]
 
-    async def list_overdue(self, now: float) -> list[TaskKey]:
+    async def list_due(self, now: float) -> list[TaskKey]:
         rows = self._read(
-            "SELECT instance, task_id FROM tasks WHERE status = 'running' AND deadline <= ?"
-            " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'paused' AND deadline <= ?",
+            "SELECT instance, task_id FROM tasks WHERE status = 'running' AND due <= ?"
+            " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'paused' AND due <= ?",
             (now, now),
         )
         return [TaskKey(instance, task_id) for instance, task_id in rows]
@@ -581,18 +659,30 @@ class SQLiteStore:
         return found[0][0] if found else None
 
     def _read_task(self, row: int) -> Generator[None, None, CachedTask]:
-        """Read a task from the file, with its mail and checkpoints, in slices."""
+        """Read a task from the file, with its mail, checkpoints and parks, in slices."""
         ((state,),) = self._newest_state(row)
         cached = CachedTask(row, read_task(state), TaskEncoder())
         waiting = yield from self._waiting(row, cached.task)
         for (mailbox, seq), tier in waiting.items():
             cached.place((tier, seq, mailbox))
-        for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
+        for mailbox, seq, park in self._read(
+            "SELECT mailbox, seq, park FROM checkpoints WHERE task = ?", (row,)
+        ):
             cached.checkpoints[mailbox, seq] = None
+            if park is not None:
+                cached.leases[mailbox] = read_park(park)
         return cached
 
     def _admit(self, read: CachedTask) -> CachedTask:
         """Cache a task that was read."""
+        if read.leases:
+            read.columns = index_columns(read.task, read.leases.values())
+            ((due,),) = self._read("SELECT due FROM tasks WHERE id = ?", (read.row,))
+            if due != due_of(read.task, read.leases.values()):
+                with suppress(
+                    StoreUnavailable
+                ):  # a park that mail had ended counts again: its turn had not begun
+                    self._set_due(read, read.leases)
         self._open_turns.restore(read)
         return self._remember(read)
 
@@ -612,7 +702,7 @@ class SQLiteStore:
             "SELECT checkpoint FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?",
             (cached.row, mailbox, seq),
         )
-        return read_checkpoint(text)
+        return None if text is None else read_checkpoint(text)
 
     def _waiting(self, row: int, task: Task) -> Generator[None, None, Waiting]:
         """Find the mail that waited when a task was in this state: from its last commit back, in slices."""
@@ -682,7 +772,7 @@ class SQLiteStore:
         self._cache[cached.task.key] = cached
         excess = min(len(self._cache) - CACHED_TASKS, EVICTED_AT_ONCE)
         for key in list(islice(self._cache, max(0, excess))):
-            if self._cache[key].leases or self._cache[key].committing:
+            if self._cache[key].is_in_use:
                 self._cache.move_to_end(key)  # thousands may be leased, and are not to be looked at each time
             else:
                 self._cached_bytes -= self._cache.pop(key).size
@@ -761,7 +851,7 @@ class SQLiteStore:
         if cached is None and reserved is not None:
             row = reserved
             updated = sql.execute(
-                "UPDATE OR IGNORE tasks SET instance = ?, task_id = ?, status = ?, deadline = ?, delivering = ?,"
+                "UPDATE OR IGNORE tasks SET instance = ?, task_id = ?, status = ?, due = ?, delivering = ?,"
                 " dead = ?, bytes = ? WHERE id = ?",
                 (*change.key, *columns, change.task.stored_bytes, row),
             )
@@ -770,7 +860,7 @@ class SQLiteStore:
                 return None
         elif cached is None:
             inserted = sql.execute(
-                "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead, bytes)"
+                "INSERT INTO tasks (instance, task_id, status, due, delivering, dead, bytes)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (*change.key, *columns, change.task.stored_bytes),
             )
@@ -782,7 +872,7 @@ class SQLiteStore:
         else:
             row = cached.row
             sql.execute(
-                "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ?, bytes = ? WHERE id = ?",
+                "UPDATE tasks SET status = ?, due = ?, delivering = ?, dead = ?, bytes = ? WHERE id = ?",
                 (*columns, change.task.stored_bytes, row),
             )
         if finished is not None:

@@ -2,10 +2,11 @@
 
 from bisect import insort
 from collections import defaultdict
+from collections.abc import Iterable
 
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, TaskChange
-from mail.core.task.leases import Claim, Lease
+from mail.core.task.leases import Claim, Lease, due_of
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.stored import TaskEncoder
@@ -17,12 +18,12 @@ Position = tuple[Tier, int, str]
 
 
 IndexColumns = tuple[TaskStatus, float | None, bool, bool]
-"""The columns of a task's row that tasks are looked up by: status, deadline, delivering and dead."""
+"""The columns of a task's row that tasks are looked up by: status, due, delivering and dead."""
 
 
-def index_columns(task: Task) -> IndexColumns:
-    """Return what the row of a task has in these columns."""
-    return task.status, task.deadline, task.has_outbound_mail, bool(task.dead_letters)
+def index_columns(task: Task, leases: Iterable[Lease] = ()) -> IndexColumns:
+    """Return what the row of a task with these leases has in these columns."""
+    return task.status, due_of(task, leases), task.has_outbound_mail, bool(task.dead_letters)
 
 
 class CachedTask:
@@ -34,7 +35,7 @@ class CachedTask:
         row: the task's row in the file.
         columns: what that row says.
         encoder: encodes the states of the task for the file.
-        leases: the leases of running turns, by mailbox.
+        leases: the leases of running turns, and parks, by mailbox.
         open_turns: the places of turns in the file of open turns, by mailbox (`mail.adapters.sqlite.open_turns`).
         answer: the last generation that has ended while the task was cached, and its finishing message, if it is kept.
         checkpoints: the mailbox and seq of each message with an unfinished turn, and its checkpoint, if it is kept.
@@ -57,9 +58,14 @@ class CachedTask:
         self._entries: dict[Position, InboxEntry] = {}
 
     def is_leased(self, mailbox: str, now: float) -> bool:
-        """Return whether the mailbox has a lease that has not expired, or whose turn is being committed."""
+        """Return whether the mailbox has a lease that has not expired, or whose turn is being committed.
+
+        A park counts until it is over.
+        """
         lease = self.leases.get(mailbox)
-        return lease is not None and (lease.expires > now or self._is_committing(mailbox))
+        if lease is None or lease.is_over(self.task, mailbox):
+            return False
+        return lease.expires > now or self._is_committing(mailbox)
 
     def has_lease(self, turn: Claim) -> bool:
         """Return whether the mailbox of a turn is still leased to it, or was last."""
@@ -69,6 +75,11 @@ class CachedTask:
     def count_leases(self, now: float) -> int:
         """Return the number of leased mailboxes of agents."""
         return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a turn runs or a thread writes, so that the task must stay in memory; parks are in the file."""
+        return self.committing is not None or any(lease.park is None for lease in self.leases.values())
 
     def head(self, mailbox: str) -> Position | None:
         """Return where the next message of a mailbox is."""

@@ -16,7 +16,7 @@ from mail.core.task.costs import Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.extras import Extra
-from mail.core.task.leases import Claim, Lease
+from mail.core.task.leases import Claim, Lease, held
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Cancellation, Task, TaskStatus, Transition
@@ -67,7 +67,7 @@ def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, clock: 
 def still_running(task: Task, leases: Mapping[str, Lease]) -> StillRunning:
     """Return the agents and swarms of a cancelled task that have not stopped yet; `leases` are by mailbox."""
     return StillRunning(
-        agents=tuple(sorted(mailbox for mailbox in leases if not goes_out(mailbox))),
+        agents=tuple(sorted(mailbox for mailbox in held(leases) if not goes_out(mailbox))),
         swarms=tuple(swarm for swarm, peer in task.peers.items() if peer.end_message),
     )
 

@@ -11,13 +11,14 @@ from typing import Protocol
 from mail.core.decisions.backoff import delay_after
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.values import value
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.turns.activity import ActionRun, TurnActivity, shortened
 from mail.core.turns.context import TURN, begin_call, idempotency_key, lend_time_limit
 from mail.core.turns.usage import UsageMeter
-from mail.errors import StoreError, StoreUnavailable, TaskFull, ToolCallFault
+from mail.errors import RetryLater, StoreError, StoreUnavailable, TaskFull, ToolCallFault
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,22 @@ class Keep(Protocol):
     ) -> Coroutine[None, None, None]: ...
 
 
+@value
+class Parking:
+    """Why a turn can't run now.
+
+    Attributes:
+        later: says when it can.
+        on: the action or the agent that raised it.
+        checkpoint: how far the turn has come, without receipts of the calls that are to be made again; None if it has
+            made none.
+    """
+
+    later: RetryLater
+    on: str
+    checkpoint: Checkpoint | None = None
+
+
 class ActionRunner:
     """Runs the actions that an agent has called in a turn; those that need approval get a receipt that says so.
 
@@ -58,6 +75,7 @@ class ActionRunner:
         mode: whether actions that are not read-only run, wait for approval, or are refused.
         shorten: returns a receipt with as much of its result as the agent sees at once.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
+        may_park: whether calls may be put off; if not, RetryLater is a failure as any other.
     """
 
     def __init__(
@@ -69,6 +87,7 @@ class ActionRunner:
         mode: ForkActions,
         shorten: Callable[[AgentToolCall, Receipt], Awaitable[Receipt]] | None = None,
         has_person: bool,
+        may_park: bool,
         meter: UsageMeter,
         tracer: Tracer,
         activity: TurnActivity,
@@ -79,14 +98,17 @@ class ActionRunner:
         self._mode = mode
         self._shorten = shorten
         self._has_person = has_person
+        self._may_park = may_park
+        self._parking: Parking | None = None
         self._meter = meter
         self._tracer = tracer
         self._activity = activity
 
-    async def run(self, checkpoint: Checkpoint) -> Checkpoint:
+    async def run(self, checkpoint: Checkpoint) -> Checkpoint | Parking:
         """Run the calls that are actions, at the same time; a receipt of each is stored before it and after it.
 
-        A sequential one runs alone: after the calls before it, and before those after it.
+        A sequential one runs alone: after the calls before it, and before those after it. If one raises RetryLater, the
+        calls that have begun end, no further one begins, and the turn is to be parked.
         """
         is_changed = False
         group: list[tuple[int, ActionCore]] = []
@@ -105,18 +127,29 @@ class ActionRunner:
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
                 checkpoint = self._with(checkpoint, index, unknown)
             elif self._sequential or action.sequential:
-                checkpoint = await self._run_together(group, checkpoint)
-                checkpoint = await self._run_together([(index, action)], checkpoint)
+                for each in (group, [(index, action)]):
+                    checkpoint = await self._run_together(each, checkpoint)
+                    if self._parking is not None:
+                        return replace(self._parking, checkpoint=checkpoint)
                 group = []
             else:
                 group.append((index, action))
         checkpoint = await self._run_together(group, checkpoint)
+        if self._parking is not None:
+            return replace(self._parking, checkpoint=checkpoint)
         if is_changed:
             await self._keep(checkpoint)
         return checkpoint
 
-    def _with(self, checkpoint: Checkpoint, index: int, receipt: Receipt) -> Checkpoint:
-        """Return the checkpoint with the receipt of a call, and with what the turn has cost so far."""
+    def _with(self, checkpoint: Checkpoint, index: int, receipt: Receipt | Parking | None) -> Checkpoint:
+        """Return the checkpoint with the receipt of a call, and with what the turn has cost so far.
+
+        The receipt of a call that is to be made again is taken back. If there are several, the last one's time counts.
+        """
+        if isinstance(receipt, Parking):
+            if self._parking is None or receipt.later.retry_after > self._parking.later.retry_after:
+                self._parking = receipt
+            return self._with(checkpoint, index, None)
         spent, models = self._meter.spent, self._meter.spent_by_model
         return replace(checkpoint.with_receipt(index, receipt), usage=spent, models=models)
 
@@ -173,22 +206,27 @@ class ActionRunner:
             await asyncio.gather(*running, return_exceptions=True)
         return checkpoint
 
-    async def _run_action(self, action: ActionCore, checkpoint: Checkpoint, index: int) -> Receipt:
+    async def _run_action(self, action: ActionCore, checkpoint: Checkpoint, index: int) -> Receipt | Parking:
         call = checkpoint.calls[index]
         begin_call(call.tool_call_id, f"{'approved' if checkpoint.approved else 'called'} {index}")
         with ActionRun(self._activity, call) as run:
             receipt = await self._call(action, call, run)
+            if isinstance(receipt, Parking):
+                run.fail(receipt.later.detail)
+                return receipt
             if receipt.state is Receipt.State.FAILED:
                 run.fail(receipt.content)
         if self._shorten is not None:
             receipt = await self._shorten(call, receipt)
         return self._activity.timed(receipt, run)
 
-    async def _call(self, action: ActionCore, call: AgentToolCall, run: ActionRun) -> Receipt:
+    async def _call(self, action: ActionCore, call: AgentToolCall, run: ActionRun) -> Receipt | Parking:
         try:
             with self._tracer.action(call):
                 content = await _attempt_all(action, call, run)
         except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
+            if isinstance(error, RetryLater) and self._may_park:
+                return Parking(error, action.name)
             logger.info("action %s failed: %s", action.name, type(error).__name__)
             logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
             tries = f" (on the last of {run.attempts} attempts)" if run.attempts > 1 else ""
@@ -206,8 +244,8 @@ async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) 
     while True:
         try:
             return await _attempt(action, call)
-        except ToolCallFault:
-            raise  # the arguments stay as they are
+        except (ToolCallFault, RetryLater):
+            raise  # the arguments stay as they are; and the call says when to make it again
         except Exception as error:
             # the key of the call is a random number that every process knows
             after = delay_after(run.attempts, int(idempotency_key()[:8] or "0", 16) / 2**32)

@@ -28,6 +28,7 @@ from mail.core.protocol.values import value
 from mail.core.task.change import Inheritance, TaskChange
 from mail.core.task.extras import ForkExtra
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
+from mail.core.task.leases import held
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.ports import wake_ups
 from mail.core.task.task import ForkActions, Task, TaskKey
@@ -242,7 +243,7 @@ class Admission:
         CURRENT_TASK.set(key.task_id)
         while True:
             task = await load_task(wiring.store, key)
-            check_deletable(task, await wiring.store.read_leases(key, now=wiring.now()))
+            check_deletable(task, held(await wiring.store.read_leases(key, now=wiring.now())))
             with suppress(VersionConflict):
                 await wiring.store.delete(task)
                 self._limit_guard.freed(key.instance)

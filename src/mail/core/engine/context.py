@@ -48,7 +48,7 @@ from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, Wind
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Receipt
 from mail.core.turns.context import NOTHING_PROVIDED, TURN
-from mail.errors import StoreError, ToolCallFault
+from mail.errors import RetryLater, StoreError, ToolCallFault
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class AgentWindow:
             so_far = f"The summary so far:\n{begun.summary}\n\nWhat came after it:\n" if begun.summary else ""
             try:
                 summary = await function.summarize(so_far + piece, self._settings.model)
-            except StoreError:
+            except (StoreError, RetryLater):
                 raise
             except Exception:  # an agent function is foreign code
                 logger.warning(

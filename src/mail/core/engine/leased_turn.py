@@ -11,7 +11,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_USAGE, Usage
-from mail.core.task.leases import WebhookClaim
+from mail.core.task.leases import Lease, WebhookClaim
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
@@ -42,13 +42,14 @@ class TurnReport:
     """
 
     class Outcome(StrEnum):
-        """BUSY and IDLE: there was no turn to run; LOST: another worker took the turn over.
+        """BUSY and IDLE: there was no turn to run; LOST: another worker took the turn over; PARKED: it continues later.
 
         FAILED: an error of the engine ended the turn; it is raised, so that only live events report it.
         """
 
         COMMITTED = "committed"
         HANDED_BACK = "handed_back"
+        PARKED = "parked"
         BUSY = "busy"
         IDLE = "idle"
         LOST = "lost"
@@ -81,8 +82,8 @@ class LeasedTurn(ABC):
         self._committer = Committer(store)
 
     @abstractmethod
-    async def run(self, seconds: float) -> TaskChange | None:
-        """Run the turn, for `seconds` at most, and commit it; None if it may not run."""
+    async def run(self, seconds: float) -> TaskChange | Lease | None:
+        """Run the turn, for `seconds` at most, and commit it, or park it; None if it may not run."""
 
     @abstractmethod
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:

@@ -15,6 +15,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Context
+from mail.core.task.leases import Lease
 from mail.core.task.swarm import AgentFunction, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -158,7 +159,7 @@ class ManualMode:
         return AgentTurn(turn, known, *engine, policy, tracer=self._wiring.tracer, live=self._turns.live)
 
     async def _execute(
-        self, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | None]
+        self, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | Lease | None]
     ) -> None:
         report = await self._turns.execute(leased, work)
         if report.outcome is not TurnReport.Outcome.COMMITTED:

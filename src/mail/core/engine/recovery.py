@@ -61,20 +61,24 @@ class Recovery:
         return len(woken)
 
     async def expire_overdue(self) -> None:
-        """End the running tasks whose deadline has passed."""
+        """Do what is due: end the running tasks whose deadline has passed, and wake turns whose park is over."""
         wiring = self._wiring
-        for key in filter(wiring.serves, await wiring.store.list_overdue(wiring.now())):
+        for key in filter(wiring.serves, await wiring.store.list_due(wiring.now())):
             CURRENT_TASK.set(key.task_id)
             try:
                 await self._expire(key)
             except MAILError:  # the failure of one task must not prevent that of the rest
-                logger.exception("task %s is overdue and could not be ended", key.task_id)
+                logger.exception("task %s is due, and could not be ended or woken", key.task_id)
 
     async def _expire(self, key: TaskKey) -> None:
-        wiring = self._wiring
+        wiring, now = self._wiring, self._wiring.now()
+        task = await load_task(wiring.store, key)
         change = await self._committer.commit(
-            lambda task: expire(task, wiring.swarm, None, wiring.clock), await load_task(wiring.store, key)
+            lambda task: expire(task, wiring.swarm, None, wiring.clock), task
         )
-        if change is not None:
+        if change is None:
+            ended = await wiring.store.end_parks(task, now=now)
+            await publish(wiring.queue, [replace(each, cause="") for each in wake_ups(task, ended)])
+        else:
             wiring.observe(change)
             await publish(wiring.queue, wake_ups(change.task))  # all, as the task may have resumed

@@ -19,6 +19,7 @@ from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
+from mail.core.task.leases import held
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import Working, describe
@@ -44,7 +45,8 @@ class Runtime(Wiring):
         recovery = Recovery(self, self.turns)
         self.submit, self.receive = self.admission.submit, self.admission.receive
         self.fork, self.remove_webhook = self.admission.fork, self.admission.remove_webhook
-        self.find, self.wait, self.watch = watch.find, watch.wait, watch.watch
+        self.find, self.wait = watch.find, watch.wait
+        self.watch, self.with_live = watch.watch, watch.with_live
         self.new_lease, self.rename = self.turns.new_lease, self.turns.rename
         self.take_over, self.recover = recovery.take_over, recovery.recover
         self.expire_overdue = recovery.expire_overdue
@@ -76,7 +78,7 @@ class Runtime(Wiring):
         """Return which agents take a turn in a task, since when, and on what, as far as this process knows."""
         if not task.is_running:
             return []
-        leases = await self.store.read_leases(task.key, now=self.now())
+        leases = held(await self.store.read_leases(task.key, now=self.now()))
         here = {activity.agent: activity for activity in self.turns.activities(task.key)}
         return [
             describe(mailbox, lease, here.get(mailbox))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from mail.core.decisions.approvals import approved_checkpoint, is_progress, settle_approved
 from mail.core.decisions.cancel import is_discarded
+from mail.core.decisions.park import may_park, park, parked_before
 from mail.core.decisions.turn import (
     AgentFailure,
     TurnOutput,
@@ -19,7 +20,8 @@ from mail.core.decisions.turn import (
     settle,
     text_recipient,
 )
-from mail.core.engine.actions import ActionRunner
+from mail.core.engine.actions import ActionRunner, Parking
+from mail.core.engine.attempts import counted_attempts
 from mail.core.engine.context import AgentWindow, transcript_room
 from mail.core.engine.histories import CachedHistory, HistoryCache
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
@@ -34,6 +36,7 @@ from mail.core.protocol.values import value
 from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
+from mail.core.task.leases import Lease
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import (
@@ -51,7 +54,7 @@ from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
 from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
 from mail.core.turns.usage import UsageMeter
-from mail.errors import AgentUnavailable, ContextWindowExceeded, StoreError, TaskFull
+from mail.errors import AgentUnavailable, ContextWindowExceeded, RetryLater, StoreError, TaskFull
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +69,7 @@ class TurnPolicy[T: Turn]:
         tool_choice: returns which tools the agent must call.
         settle: decides what the turn's output does to the task.
         text_recipient: returns who receives text without a tool call, for live events; None if that is not known.
+        parks: whether turns may be parked; if not, somebody waits for them.
     """
 
     find_used_up: Callable[[Task, SwarmCore, T, float], str | None]
@@ -75,6 +79,7 @@ class TurnPolicy[T: Turn]:
         [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
     ]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
+    parks: bool = False
 
 
 def _require_tools(turn: Turn) -> ToolChoice:
@@ -105,7 +110,9 @@ def before_results(history: History, prompts: History) -> History:
     return [*history[:begin], *prompts, *history[begin:]]
 
 
-AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle, text_recipient)
+AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(
+    find_used_up, _messages, _require_tools, settle, text_recipient, parks=True
+)
 """The rules if mail wakes the agents: limits apply, and every turn must call a tool."""
 
 
@@ -123,7 +130,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     _agent_seconds = 0.0
     _calls = 1
     _problem = ""
-    _work_task: asyncio.Task[TurnOutput] | None = None
+    _work_task: asyncio.Task[TurnOutput | Parking] | None = None
     _is_interrupted = False
     _stopped_by: StoreError | None = None
 
@@ -203,8 +210,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             self._problem,
         )
 
-    async def run(self, seconds: float) -> TaskChange | None:
-        """Run the turn, for `seconds` at most, and commit it; None if it may not run.
+    async def run(self, seconds: float) -> TaskChange | Lease | None:
+        """Run the turn, for `seconds` at most, and commit it, or park it; None if it may not run.
 
         If calls of the agent have been approved, only they run: in a turn without a model call that leaves its message.
         """
@@ -241,6 +248,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             await self._pacer.pause(size)
         try:
             output = await self._run(history, seconds)
+            if isinstance(output, Parking):
+                return await self._park(output)
             if is_large:
                 await self._pacer.pause(size)
             change = await self._settle(output)
@@ -267,6 +276,13 @@ class AgentTurn[T: Turn](LeasedTurn):
                 if context.tokens
                 else history.measured.after(new.n, len(new.encoded) - json_size(self.turn.prompts))
             )
+
+    async def _park(self, parking: Parking) -> Lease:
+        checkpoint = None if parking.checkpoint is None else self._fitting(parking.checkpoint)
+        failed = counted_attempts(self.turn)
+        parked = park(self.turn, parking.later, parking.on, failed, self._clock)
+        await self._store.park(self.turn, parked, checkpoint)
+        return parked
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed, without running it; None if its message is newer than `upto`."""
@@ -322,7 +338,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         events = await self._store.read_events(self.turn.task.key)
         return [event.message for event in events if event.message is not None and not event.is_redrive]
 
-    async def _run(self, history: CachedHistory, seconds: float) -> TurnOutput:
+    async def _run(self, history: CachedHistory, seconds: float) -> TurnOutput | Parking:
         """Call the agent and its actions, or resume an interrupted run of this turn at its checkpoint."""
         task, mailbox = self.turn.task, self.turn.mailbox
         TURN.set(
@@ -335,6 +351,8 @@ class AgentTurn[T: Turn](LeasedTurn):
                 tools=task.turn_tools(mailbox),
                 meter=self._meter,
                 activity=self.activity,
+                may_park=self._policy.parks and may_park(self.turn, self._clock),
+                parked=parked_before(self.turn),
             )
         )
         if self._stopped_by is not None:
@@ -343,7 +361,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         if work.done():  # it never waited, so no timer is needed
             return work.result()
         self._work_task = work
-        output: TurnOutput
+        output: TurnOutput | Parking
         try:
             async with asyncio.timeout(seconds):
                 output = await work
@@ -357,17 +375,17 @@ class AgentTurn[T: Turn](LeasedTurn):
             raise self._stopped_by
         return output
 
-    async def _work(self, history: CachedHistory) -> TurnOutput:
+    async def _work(self, history: CachedHistory) -> TurnOutput | Parking:
         agent = self._agent
         if agent.tool_source is not None:
             self._provided = await self._provide(agent.tool_source)
-        output: TurnOutput
+        output: TurnOutput | Parking
         if self._approved is not None:
             output = self._kept or approved_checkpoint(self._approved)
         else:
             kept = self._kept
             output = kept if kept is not None and kept.is_called else await self._call(agent, history)
-        if isinstance(output, AgentFailure) or not (
+        if not isinstance(output, Checkpoint) or not (
             agent.actions or self._builtins or agent.tool_source or self._window
         ):
             return output
@@ -379,6 +397,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             shorten=None if self._window is None else self._shorten,
             has_person=self.turn.task.parent_swarm is None,
+            may_park=TURN.get().may_park,
             meter=self._meter,
             tracer=self._tracer,
             activity=self.activity,
@@ -395,7 +414,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         TURN.set(replace(TURN.get(), provided=provided))
         return provided
 
-    async def _call(self, agent: AgentCore, history: CachedHistory) -> Checkpoint | AgentFailure:
+    async def _call(self, agent: AgentCore, history: CachedHistory) -> TurnOutput | Parking:
         turn, window = self.turn, self._window
         monotonic = self.activity.time
         begin = monotonic()
@@ -416,8 +435,12 @@ class AgentTurn[T: Turn](LeasedTurn):
                 messages, (text, calls) = await self._step(agent, history, prepared)
             if window is not None:
                 prepared = await window.counted(history, prepared, self._meter.last.input_tokens)
-        except StoreError:  # a summary could not be stored
+        except (StoreError, TaskFull):  # a summary could not be stored
             raise
+        except RetryLater as later:
+            if TURN.get().may_park:
+                return Parking(later, turn.mailbox)
+            return replace(self._failure(later.detail), preparation=prepared)
         except AgentUnavailable as error:
             if turn.mailbox == turn.task.entrypoint:  # the caller gets it as the task's error
                 self._problem = error.detail
@@ -490,6 +513,12 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _keep(self, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""
+        checkpoint = self._fitting(checkpoint)
+        await self._store.save_checkpoint(self.turn, checkpoint, on_disk=on_disk)
+        self._kept = checkpoint
+
+    def _fitting(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Return a checkpoint as it is stored, with the attempt that it belongs to. Raises TaskFull."""
         results = sum(
             text_size(receipt.content) + receipt.apart
             for receipt in checkpoint.receipts
@@ -501,8 +530,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         if attempt > 1:
             is_progress = checkpoint.ended > (0 if kept is None else kept.ended)
             checkpoint = replace(checkpoint, attempt=attempt if is_progress or kept is None else kept.attempt)
-        await self._store.save_checkpoint(self.turn, checkpoint, on_disk=on_disk)
-        self._kept = checkpoint
+        return checkpoint
 
 
 def _only(tool: str) -> ToolChoice:

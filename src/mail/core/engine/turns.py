@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import count
 
 from mail.core.decisions.cancel import is_discarded
@@ -34,9 +35,9 @@ from mail.core.engine.wake_ups import after_turn, of_idle, publish
 from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Claim, ExpiredLease, Lease, Park, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
-from mail.core.task.ports import Busy, Idle, WakeUp
+from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
 from mail.core.turns.context import CURRENT_TASK, TURN, TurnContext
@@ -157,7 +158,7 @@ class Turns:
 
     def _note_replaced(self, claim: Turn | WebhookClaim, replaced: Lease) -> None:
         """Note the worker whose lease a claim has replaced, if it was not known to be gone."""
-        if replaced.expires:
+        if replaced.expires and replaced.park is None:
             self.note_taken_over([ExpiredLease(claim.task, claim.mailbox, replaced)])
 
     def note_taken_over(self, expired: Sequence[ExpiredLease]) -> None:
@@ -261,7 +262,11 @@ class Turns:
         if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
         match opened.turn:
-            case Turn(replaced=None, checkpoint=None) | WebhookClaim(replaced=None):
+            case (
+                Turn(replaced=None, checkpoint=None)
+                | Turn(replaced=Lease(park=Park(), attempt=0))
+                | WebhookClaim(replaced=None)
+            ):
                 return await self.execute(opened, _nothing())
         return await self.execute(opened, opened.fail(reason, upto, attempts))
 
@@ -305,7 +310,7 @@ class Turns:
     def execute(
         self,
         leased: LeasedTurn,
-        work: Coroutine[None, None, TaskChange | None],
+        work: Coroutine[None, None, TaskChange | Lease | None],
         seconds: float | None = None,
         on_renewal: OnRenewal | None = None,
     ) -> Coroutine[None, None, TurnReport]:
@@ -320,7 +325,7 @@ class Turns:
     async def _observe_execution(
         self,
         leased: LeasedTurn,
-        work: Coroutine[None, None, TaskChange | None],
+        work: Coroutine[None, None, TaskChange | Lease | None],
         seconds: float | None,
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
@@ -346,7 +351,7 @@ class Turns:
     async def _execute(
         self,
         leased: LeasedTurn,
-        work: Coroutine[None, None, TaskChange | None],
+        work: Coroutine[None, None, TaskChange | Lease | None],
         seconds: float | None,
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
@@ -357,9 +362,10 @@ class Turns:
         running = self._running[key]
         running.add(leased)
         self._heartbeat.begin(leased, wiring.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
+        done: TaskChange | Lease | None
         try:
-            change = await work
-            outcome = TurnReport.Outcome.HANDED_BACK if change is None else TurnReport.Outcome.COMMITTED
+            done = await work
+            outcome = _outcome(done)
         except LeaseLost:
             outcome = TurnReport.Outcome.LOST
             logger.warning(
@@ -367,8 +373,8 @@ class Turns:
             )
             return leased.report(outcome)
         except BaseException as error:
-            change = await abandon_last(leased, error)
-            if change is None:
+            done = await abandon_last(leased, error)
+            if done is None:
                 with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
                     await wiring.store.release(turn, left=left_by(turn, error))
                 raise
@@ -382,13 +388,30 @@ class Turns:
             if activity is not None and self.live.watched and activity.is_watched:
                 activity.end(outcome)
                 await self.live.flush(key)
-        if change is None:
-            await self._release(turn)
-        else:
-            if wiring.observers:
-                wiring.observe(change)
-            await publish(wiring.queue, after_turn(change))
+        match done:
+            case None:
+                await self._release(turn)
+            case Lease():
+                await self._wake_later(turn, done)
+            case _:
+                if wiring.observers:
+                    wiring.observe(done)
+                await publish(wiring.queue, after_turn(done))
         return leased.report(outcome)
+
+    async def _wake_later(self, turn: Claim, parked: Lease) -> None:
+        """Publish the wake-up of a parked turn, or one for mail that ended its park before it began."""
+        wiring, task, not_before = self._wiring, turn.task, parked.expires
+        if parked.park is not None and parked.park.urgent is not None:
+            task = await load_task(wiring.store, task.key)
+            not_before = 0.0 if parked.is_over(task, turn.mailbox) else not_before
+        await publish(
+            wiring.queue,
+            [
+                replace(wake_up, cause=parked.token, not_before=not_before)
+                for wake_up in wake_ups(task, (turn.mailbox,))
+            ],
+        )
 
     async def _release(self, turn: Claim) -> None:
         """Release a turn that may not run, and wake its mailbox again: the lease has suppressed other wake-ups."""
@@ -405,6 +428,16 @@ class Turns:
                 wiring.queue,
                 [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, not_before)],
             )
+
+
+def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
+    match done:
+        case None:
+            return TurnReport.Outcome.HANDED_BACK
+        case Lease():
+            return TurnReport.Outcome.PARKED
+        case _:
+            return TurnReport.Outcome.COMMITTED
 
 
 async def _nothing() -> None:

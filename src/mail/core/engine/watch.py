@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Literal, overload
 
 from mail.core.engine.commit import load_task
 from mail.core.engine.live import LiveHub
@@ -137,56 +136,14 @@ class Watch:
                 return event
         raise AssertionError("a generation with a response has a terminal event")
 
-    @overload
-    def watch(
-        self,
-        key: TaskKey,
-        *,
-        after: int = 0,
-        answer_to: int | None = None,
-        heartbeat: float = 15.0,
-        live: Literal[False] = False,
-        deltas: Literal[False] = False,
-    ) -> AsyncGenerator[list[Event]]: ...
-
-    @overload
-    def watch(
-        self,
-        key: TaskKey,
-        *,
-        after: int = 0,
-        answer_to: int | None = None,
-        heartbeat: float = 15.0,
-        live: bool,
-        deltas: bool = False,
-    ) -> AsyncGenerator[list[Event] | list[LiveEvent]]: ...
-
-    def watch(
-        self,
-        key: TaskKey,
-        *,
-        after: int = 0,
-        answer_to: int | None = None,
-        heartbeat: float = 15.0,
-        live: bool = False,
-        deltas: bool = False,
-    ) -> AsyncGenerator[list[Event]] | AsyncGenerator[list[Event] | list[LiveEvent]]:
+    async def watch(
+        self, key: TaskKey, *, after: int = 0, answer_to: int | None = None, heartbeat: float = 15.0
+    ) -> AsyncGenerator[list[Event]]:
         """Yield the task's events past `after` in batches, and an empty batch after `heartbeat` quiet seconds.
 
         Ends with the event that answers the message with the seq `answer_to`; without one, after the last event of
         a stopped task. Raises TaskNotFound.
-
-        Args:
-            live: whether to yield live events, too, in batches of their own: what running turns do, at once. They may
-                be lost, and a turn that is killed leaves some without an end.
-            deltas: whether they include the pieces of models' replies; lets models stream their replies.
         """
-        events = self._batches(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
-        return self._with_live(key, events, deltas=deltas) if live else events
-
-    async def _batches(
-        self, key: TaskKey, *, after: int, answer_to: int | None, heartbeat: float
-    ) -> AsyncGenerator[list[Event]]:
         while True:
             task = await load_task(self._store, key)
             events = await self._store.read_events(key, after=after, max_bytes=SLICE_BYTES)
@@ -206,10 +163,14 @@ class Watch:
             if await self._store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []
 
-    async def _with_live(
-        self, key: TaskKey, events: AsyncGenerator[list[Event]], *, deltas: bool
+    async def with_live(
+        self, key: TaskKey, events: AsyncGenerator[list[Event]], *, deltas: bool = False
     ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
-        """Yield the batches of a watch, and batches of live events between them."""
+        """Yield the batches of a watch, and between them batches of live events: what running turns do, at once.
+
+        Live events may be lost, and a turn that is killed leaves some without an end. With `deltas`, they include the
+        pieces of models' replies, which lets models stream their replies.
+        """
         async with aclosing(events), self._live.subscribe(key, deltas=deltas) as subscription:
             while True:
                 following = asyncio.ensure_future(anext(events, None))

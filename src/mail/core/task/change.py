@@ -65,7 +65,7 @@ class Turn:
         checkpoint: the progress of an earlier, interrupted attempt at this turn.
         running_turns: how many other mailboxes of the task were leased when the turn was opened.
         also_read: other mail of the mailbox that is read in the same turn; only in manual mode.
-        replaced: the lease of an earlier attempt, which ended without a commit or a release.
+        replaced: the lease of an earlier attempt, which ended without a commit or a release, or with a park.
         mailbox: the mailbox of its message.
         is_resumption: whether its message resumes the agent at a breakpoint, whose results are the end of its history.
     """

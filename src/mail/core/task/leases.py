@@ -1,28 +1,51 @@
 """Leases: a worker's right to run the turns of a mailbox, and what it has leased."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from mail.core.protocol.message import Tier
 from mail.core.protocol.values import value
 from mail.core.task.task import Task
 
 
+@value(kw_only=True)
+class Park:
+    """Why nobody runs the next turn of a mailbox before a time.
+
+    Attributes:
+        on: what the turn waits for: a provider of models, or the action or agent that raised RetryLater.
+        since: when the turn was parked first, in seconds since the epoch.
+        urgent: how many messages of tiers 1 to 3 the mailbox had when the turn began, of which more end the park; None
+            if only its time ends it.
+        attempts: how many attempts at the model call have failed.
+    """
+
+    on: str
+    since: float
+    urgent: int | None = None
+    attempts: int = 0
+
+
 @value
 class Lease:
-    """The right to run the turns of one mailbox.
+    """The right to run the turns of one mailbox; or, with a park, that nobody has it until the lease expires.
 
     Attributes:
         token: identifies it: the name of its worker, a number, and when it began, with slashes between them.
         expires: until when, in seconds since the epoch; 0 if it has ended without a commit, and that is known already.
         attempt: how many attempts at the turn have failed if the lease ends without a commit or a release: 1 for a
             first attempt, and 0 if its end says nothing about the turn, which has not begun or only sends mail.
-        seq: the seq of the message whose attempts are counted; 0 for that at the head of the mailbox.
+        seq: the seq of the message whose attempts are counted, or whose turn is parked; 0 for that at the head of the
+            mailbox.
+        park: why the turn of that message can't run now; None for the lease of a worker.
     """
 
     token: str
     expires: float
     attempt: int = 1
     seq: int = 0
+    park: Park | None = None
 
     @property
     def worker(self) -> str:
@@ -32,7 +55,7 @@ class Lease:
     @property
     def since(self) -> float | None:
         """When it began, in seconds since the epoch; None if its token does not have it."""
-        *_, began = self.token.split("/")[2:] or [""]
+        began, *_ = self.token.split("/")[2:] or [""]
         try:
             return float(began)
         except ValueError:
@@ -41,6 +64,33 @@ class Lease:
     def ended(self, failed: int, seq: int) -> "Lease":
         """Return the lease as it stays for the next turn: ended, after so many failed attempts at a message's turn."""
         return replace(self, expires=0.0, attempt=failed, seq=seq)
+
+    def parked(self, until: float, failed: int, seq: int, park: Park) -> "Lease":
+        """Return what takes the lease's place when its turn parks: nothing that its worker still does affects that."""
+        return Lease(f"{self.token}/parked", until, failed, seq, park)
+
+    def is_over(self, task: Task, mailbox: str) -> bool:
+        """Return whether mail that came later has ended the park of a mailbox."""
+        park = self.park
+        return park is not None and park.urgent is not None and urgent_mail(task, mailbox) > park.urgent
+
+
+def held(leases: Mapping[str, Lease]) -> dict[str, Lease]:
+    """Return the leases of workers, without parks."""
+    return {mailbox: lease for mailbox, lease in leases.items() if lease.park is None}
+
+
+def urgent_mail(task: Task, mailbox: str) -> int:
+    """Return how many messages of tiers 1 to 3 wait in a mailbox."""
+    return sum(task.pending.get(mailbox, ())[: Tier.INTERRUPT])
+
+
+def due_of(task: Task, leases: Iterable[Lease]) -> float | None:
+    """Return when a task with these leases is due: at its deadline or at the end of a park, whichever is first."""
+    ends = [lease.expires for lease in leases if lease.park is not None and lease.expires]
+    if (deadline := task.deadline) is not None:
+        ends.append(deadline)
+    return min(ends, default=None)
 
 
 class Claim(Protocol):

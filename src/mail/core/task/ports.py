@@ -61,7 +61,7 @@ class TurnQueue(Protocol):
 
 @value
 class Busy:
-    """The mailbox is leased to another worker, whose commit will see its mail."""
+    """The mailbox is leased to another worker, whose commit will see its mail, or its turn is parked."""
 
 
 @value
@@ -121,7 +121,8 @@ class Store(Contents, Protocol):
         """Lease a mailbox that may be opened (`Task.lets_open`), and read what its next turn needs.
 
         `history_after` is the number of history portions that the caller already has. Portions that the agent no longer
-        reads (`mail.core.task.context.Cut`) are left out. Leases that have expired at `now` don't count.
+        reads (`mail.core.task.context.Cut`) are left out. Leases that have expired at `now` don't count, nor does a
+        park that is over (`Lease.is_over`).
         """
         ...
 
@@ -142,7 +143,7 @@ class Store(Contents, Protocol):
         ...
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
-        """Return the leases of a task that have not expired at `now`, by mailbox."""
+        """Return the leases of a task that have not expired at `now`, parks included, by mailbox."""
         ...
 
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
@@ -156,7 +157,21 @@ class Store(Contents, Protocol):
         """End the leases of a swarm's tasks that have expired at `now`, and return each to one caller only.
 
         An ended lease stays until its mailbox is opened, with 0 for `expires`. A store may leave out the leases of
-        tasks without work.
+        tasks without work. Parks are not among them.
+        """
+        ...
+
+    async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
+        """Replace the lease of a turn by a park, and store its checkpoint, if it has one; see `list_due`.
+
+        Raises LeaseLost if another worker has its lease; then nothing is written.
+        """
+        ...
+
+    async def end_parks(self, task: Task, *, now: float) -> list[str]:
+        """End the parks of a task whose time has come at `now`, and return each mailbox to one caller only.
+
+        An ended park stays until its mailbox is opened, as a lease does.
         """
         ...
 
@@ -258,12 +273,15 @@ class Store(Contents, Protocol):
         """Return wake-ups for all mailboxes of all tasks with mail to process; a restart or sweep publishes them.
 
         With `quiet_since`, a time as in `Task.updated`, return those of tasks not changed since. Leave out mailboxes
-        with a lease that has not expired at `now`; by default none.
+        with a lease that has not expired at `now`, or a park that is not over; by default none.
         """
         ...
 
-    async def list_overdue(self, now: float) -> list[TaskKey]:
-        """Return the running and paused tasks whose deadline (`Task.deadline`) has passed."""
+    async def list_due(self, now: float) -> list[TaskKey]:
+        """Return the running and paused tasks that are due (`mail.core.task.leases.due_of`).
+
+        A store may leave out parks of tasks that have been committed meanwhile, if it finds them otherwise.
+        """
         ...
 
     async def list_dead(
@@ -290,7 +308,7 @@ class Store(Contents, Protocol):
     async def delete(self, task: Task) -> None:
         """Delete a task, with everything that it stores, unless it has changed: it is gone as a whole.
 
-        A process that dies meanwhile may leave invisible parts, which `list_overdue` deletes. Raises VersionConflict.
+        A process that dies meanwhile may leave invisible parts, which `list_due` deletes. Raises VersionConflict.
         """
         ...
 

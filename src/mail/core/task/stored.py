@@ -18,6 +18,7 @@ from mail.core.protocol.values import value
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.interswarm import OpenRequest
+from mail.core.task.leases import Lease
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 
@@ -132,7 +133,11 @@ type _Checkpoint = _StoredCheckpoint
 
 _CHECKPOINT: TypeAdapter[_StoredCheckpoint] = TypeAdapter(_Checkpoint, config=ConfigDict(defer_build=True))
 
-STORED_TYPES: tuple[TypeAdapter[Any], ...] = (_TASK, _GENERATION, _REQUEST, _CHECKPOINT)
+type _StoredLease = Lease
+
+_LEASE: TypeAdapter[Lease] = TypeAdapter(_StoredLease, config=_CONFIG)
+
+STORED_TYPES: tuple[TypeAdapter[Any], ...] = (_TASK, _GENERATION, _REQUEST, _CHECKPOINT, _LEASE)
 """All types that are stored here, built on first use: most functions never store one."""
 
 _REPLY = {"completion", "responses"}
@@ -207,3 +212,16 @@ def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:
     return AgentToolCall.model_validate(
         {**stored, "completion" if isinstance(reply, dict) else "responses": reply}, extra="ignore"
     )
+
+
+# ----------------------------------------------------------------------------------------------------- parks
+
+
+def write_park(lease: Lease) -> str:
+    """Return the stored JSON of a lease with a park; other leases are stored by their attributes."""
+    return _LEASE.dump_json(lease, exclude_defaults=True).decode()
+
+
+def read_park(text: str | bytes) -> Lease:
+    """Return the lease that stored JSON describes. Raises ValueError if it describes none."""
+    return _LEASE.validate_json(text, extra="ignore")

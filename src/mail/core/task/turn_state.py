@@ -126,8 +126,8 @@ class Checkpoint:
             for receipt in self.receipts
         )
 
-    def with_receipt(self, index: int, receipt: Receipt) -> "Checkpoint":
-        """Return the checkpoint with the receipt of the call at `index`."""
+    def with_receipt(self, index: int, receipt: Receipt | None) -> "Checkpoint":
+        """Return the checkpoint with the receipt of the call at `index`; None takes it back."""
         return replace(self, receipts=(*self.receipts[:index], receipt, *self.receipts[index + 1 :]))
 
 

@@ -166,7 +166,7 @@ class TurnActivity:
         """Publish the start of the turn, and before it the end of an earlier attempt, whose worker is gone."""
         if not self.is_watched:
             return
-        if self._replaced is not None:
+        if self._replaced is not None and self._replaced.park is None:
             text = f"the turn of agent {self.agent} was interrupted; it is run again"
             extra = {"agent": self.agent, "outcome": "taken_over"}
             now = self.iso(self.time())

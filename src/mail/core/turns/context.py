@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
+from mail.core.task.leases import Park
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
@@ -56,6 +57,8 @@ class TurnContext:
         is_cut: whether the agent's context was cut harder, as the model has refused it as too long. If it is refused
             again, only a model with a larger window helps.
         is_private: whether nobody sees what models write, as it is not what the agent says.
+        may_park: whether the turn can wait outside of the process, by raising RetryLater.
+        parked: the park that it comes from, if it has been parked.
     """
 
     agent: str = ""
@@ -73,6 +76,8 @@ class TurnContext:
     time_limit: TimeLimit | None = None
     is_cut: bool = False
     is_private: bool = False
+    may_park: bool = False
+    parked: Park | None = None
 
 
 NO_TURN = TurnContext()

@@ -2,20 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from mail.startup import lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.examples.analyst_dummy.agent import LiteLLMAnalystFunction as LiteLLMAnalystFunction
     from mail.examples.analyst_dummy.agent import analyst_agent_params as analyst_agent_params
     from mail.examples.analyst_dummy.prompts import SYSPROMPT as ANALYST_SYSPROMPT  # noqa: F401
 
-_PACKAGE = "mail.examples.analyst_dummy"
+_HOMES = homes_of({f"{__name__}.agent": "LiteLLMAnalystFunction analyst_agent_params factory_analyst_dummy"})
 __getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "ANALYST_SYSPROMPT": f"{_PACKAGE}.prompts:SYSPROMPT",
-        "LiteLLMAnalystFunction": f"{_PACKAGE}.agent",
-        "factory_analyst_dummy": f"{_PACKAGE}.agent",
-        "analyst_agent_params": f"{_PACKAGE}.agent",
-    },
+    __name__, {**_HOMES, "ANALYST_SYSPROMPT": f"{__name__}.prompts:SYSPROMPT"}
 )

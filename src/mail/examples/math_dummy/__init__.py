@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mail.startup import lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.examples.math_dummy.actions import calculate_expression as calculate_expression
@@ -11,15 +11,11 @@ if TYPE_CHECKING:
     from mail.examples.math_dummy.template import action_calculate_expression as action_calculate_expression
     from mail.examples.math_dummy.template import math_agent_params as math_agent_params
 
-_PACKAGE = "mail.examples.math_dummy"
-__getattr__, __dir__ = lazy_exports(
-    __name__,
+_HOMES = homes_of(
     {
-        "MATH_SYSPROMPT": f"{_PACKAGE}.prompts:SYSPROMPT",
-        "LiteLLMMathFunction": f"{_PACKAGE}.agent",
-        "action_calculate_expression": f"{_PACKAGE}.template",
-        "factory_math_dummy": f"{_PACKAGE}.agent",
-        "calculate_expression": f"{_PACKAGE}.actions",
-        "math_agent_params": f"{_PACKAGE}.template",
-    },
+        f"{__name__}.actions": "calculate_expression",
+        f"{__name__}.agent": "LiteLLMMathFunction factory_math_dummy",
+        f"{__name__}.template": "action_calculate_expression math_agent_params",
+    }
 )
+__getattr__, __dir__ = lazy_exports(__name__, {**_HOMES, "MATH_SYSPROMPT": f"{__name__}.prompts:SYSPROMPT"})

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mail.startup import lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.examples.supervisor.agent import TEMPLATE as TEMPLATE
@@ -10,14 +10,9 @@ if TYPE_CHECKING:
     from mail.examples.supervisor.agent import supervisor_agent_params as supervisor_agent_params
     from mail.examples.supervisor.prompts import SYSPROMPT as SUPERVISOR_SYSPROMPT  # noqa: F401
 
-_AGENT = "mail.examples.supervisor.agent"
+_HOMES = homes_of(
+    {f"{__name__}.agent": "LiteLLMSupervisorFunction TEMPLATE supervisor_agent_params supervisor_factory"}
+)
 __getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "LiteLLMSupervisorFunction": _AGENT,
-        "SUPERVISOR_SYSPROMPT": "mail.examples.supervisor.prompts:SYSPROMPT",
-        "TEMPLATE": _AGENT,
-        "supervisor_agent_params": _AGENT,
-        "supervisor_factory": _AGENT,
-    },
+    __name__, {**_HOMES, "SUPERVISOR_SYSPROMPT": f"{__name__}.prompts:SYSPROMPT"}
 )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mail.startup import lazy_exports
+from mail.startup import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from mail.examples.weather_dummy.actions import get_weather_forecast as get_weather_forecast
@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     )
     from mail.examples.weather_dummy.template import weather_agent_params as weather_agent_params
 
-_PACKAGE = "mail.examples.weather_dummy"
-__getattr__, __dir__ = lazy_exports(
-    __name__,
+_HOMES = homes_of(
     {
-        "WEATHER_SYSPROMPT": f"{_PACKAGE}.prompts:SYSPROMPT",
-        "LiteLLMWeatherFunction": f"{_PACKAGE}.agent",
-        "action_get_weather_forecast": f"{_PACKAGE}.template",
-        "factory_weather_dummy": f"{_PACKAGE}.agent",
-        "get_weather_forecast": f"{_PACKAGE}.actions",
-        "weather_agent_params": f"{_PACKAGE}.template",
-    },
+        f"{__name__}.actions": "get_weather_forecast",
+        f"{__name__}.agent": "LiteLLMWeatherFunction factory_weather_dummy",
+        f"{__name__}.template": "action_get_weather_forecast weather_agent_params",
+    }
+)
+__getattr__, __dir__ = lazy_exports(
+    __name__, {**_HOMES, "WEATHER_SYSPROMPT": f"{__name__}.prompts:SYSPROMPT"}
 )

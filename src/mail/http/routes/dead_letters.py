@@ -13,13 +13,13 @@ from mail.core.engine.dead_letters import ListedDeadLetter, Sweep
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import TaskId
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import BadRequest, TaskNotFound
-from mail.http.access import AdminOrUser, chosen_instance
+from mail.errors import BadRequest
+from mail.http.access import AdminOrUser, chosen_instance, named_instance
 from mail.http.audit import Act, audited
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
-from mail.http.task_json import page_headers
+from mail.http.task_json import load_task, page_headers
 
 MAX_PAGE = 1000
 
@@ -155,18 +155,16 @@ async def get_dead_letters(
     ] = None,
 ) -> JSON:
     """Return the open dead letters of the caller's tasks; for admins, those of all tasks."""
-    runtime = service_of(request).runtime
-    swarm = runtime.swarm.name
-    instance = chosen_instance(caller, of, swarm)
+    service = service_of(request)
+    runtime, swarm = service.runtime, service.runtime.swarm.name
     if task_id is not None:
-        key = TaskKey(instance or str(caller.principal(swarm)), task_id)
-        with audited(request, caller, Act.LIST_DEAD_LETTERS, task_id, owner=key.instance):
-            task = await runtime.store.load(key)
-            if task is None:
-                owner = "you have" if of is None else f"{of} has"
-                raise TaskNotFound(f"{owner} no task {task_id!r}")
+        with audited(
+            request, caller, Act.LIST_DEAD_LETTERS, task_id, owner=named_instance(caller, of, swarm)
+        ):
+            task = await load_task(service, caller, task_id, of)
             found = [_line(listed) for listed in await runtime.dead_letters.of(task)]
         return JSON({"dead_letters": found, "next_cursor": None})
+    instance = chosen_instance(caller, of, swarm)
     with audited(request, caller, Act.LIST_DEAD_LETTERS, owner=instance):
         page = await runtime.dead_letters.page(instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from os import urandom
 
 import pytest
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Inheritance, Turn
 from mail.core.task.context import AgentContext, Cut
-from mail.core.task.leases import Lease
+from mail.core.task.leases import Lease, Park, urgent_mail
 from mail.core.task.ports import Busy, Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
@@ -484,6 +485,141 @@ class TestCheckpoint:
         store = await durable.reopen()
         urgent = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         assert (urgent.entry.message.message.body, urgent.checkpoint) == ("urgent", None)
+
+
+def parked(turn: Turn, until: float, *, ended_by_mail: bool) -> Lease:
+    """Return what a turn leaves that waits until a time."""
+    urgent = urgent_mail(turn.task, turn.mailbox) if ended_by_mail else None
+    return turn.lease.parked(until, 0, turn.entry.seq, Park(on="weather", since=NOW, urgent=urgent))
+
+
+async def begin_parked(store: Store, make: Maker, until: float, *, ended_by_mail: bool = False) -> Turn:
+    """Begin a task, and park its turn; return the turn."""
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha", body="second")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    await store.park(turn, parked(turn, until, ended_by_mail=ended_by_mail), None)
+    return turn
+
+
+class TestPark:
+    """A turn that can't run now, and that no worker holds."""
+
+    async def test_its_mailbox_opens_when_its_time_has_come(self, store: Store, make: Maker) -> None:
+        turn = await begin_parked(store, make, NOW + 300)
+        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
+        assert await store.list_ready(now=NOW + 299) == []
+        again = await open_turn(store, KEY, "alpha", make, now=NOW + 300)
+        assert again.entry == turn.entry
+        assert again.replaced is not None
+        assert again.replaced.park == Park(on="weather", since=NOW)
+        assert (again.replaced.attempt, again.replaced.seq) == (0, turn.entry.seq)
+        await store.commit(make.change(again.task, turn=again))
+        assert (await open_turn(store, KEY, "alpha", make)).replaced is None
+
+    async def test_it_is_read_with_the_leases_and_taken_over_by_nobody(
+        self, store: Store, make: Maker
+    ) -> None:
+        await begin_parked(store, make, NOW + 300)
+        (lease,) = (await store.read_leases(KEY, now=NOW)).values()
+        assert lease.park == Park(on="weather", since=NOW)
+        assert lease.expires == pytest.approx(NOW + 300, abs=5)
+        assert await store.take_expired(NAME, now=NOW + 301) == []
+        assert await store.read_leases(KEY, now=NOW + 301) == {}
+
+    async def test_its_end_is_handed_out_once(self, store: Store, make: Maker) -> None:
+        turn = await begin_parked(store, make, NOW + 300)
+        assert await store.list_due(NOW + 290) == []
+        assert await store.list_due(NOW + 310) == [KEY]
+        assert await store.end_parks(turn.task, now=NOW + 290) == []
+        ended = await asyncio.gather(*(store.end_parks(turn.task, now=NOW + 310) for _ in range(3)))
+        assert sorted(ended) == [[], [], ["alpha"]]
+        assert await store.list_due(NOW + 310) == []
+        assert (await open_turn(store, KEY, "alpha", make)).entry == turn.entry
+
+    async def test_the_first_of_several_is_due_first(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), deadline=NOW + 900))
+        for name, until in (("alpha", NOW + 600), ("beta", NOW + 300)):
+            turn = await open_turn(store, KEY, name, make)
+            await store.park(turn, parked(turn, until, ended_by_mail=False), None)
+        assert await store.list_due(NOW + 310) == [KEY]
+        assert await store.end_parks(turn.task, now=NOW + 310) == ["beta"]
+        assert await store.list_due(NOW + 590) == []
+        assert await store.list_due(NOW + 610) == [KEY]
+        assert await store.end_parks(turn.task, now=NOW + 610) == ["alpha"]
+        assert await store.list_due(NOW + 890) == []
+        assert await store.list_due(NOW + 900) == [KEY]
+
+    async def test_mail_of_a_person_that_comes_later_ends_only_some(self, store: Store, make: Maker) -> None:
+        for ended_by_mail, key in ((True, KEY), (False, TaskKey(ANN, "task-2"))):
+            await store.commit(make.begin(key, Mail("alpha", Tier.PERSON), Mail("alpha", Tier.PERSON)))
+            turn = await open_turn(store, key, "alpha", make)
+            await store.park(turn, parked(turn, NOW + 300, ended_by_mail=ended_by_mail), None)
+            chatter = make.change(turn.task, Mail("alpha", Tier.AGENT), Mail("alpha", Tier.BROADCAST))
+            await store.commit(chatter)
+            assert await store.open_turn(key, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
+            assert await store.list_ready(now=NOW) == []
+            await store.commit(make.change(chatter.task, Mail("alpha", Tier.PERSON)))
+            ready = [each.key for each in await store.list_ready(now=NOW)]
+            opened = await store.open_turn(key, "alpha", make.lease(), now=NOW, history_after=0)
+            if ended_by_mail:
+                assert ready == [key]
+                assert isinstance(opened, Turn)
+                assert await store.open_turn(key, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
+            else:
+                assert ready == []
+                assert opened == Busy()
+
+    @pytest.mark.parametrize("size", [10, 5_000])
+    async def test_it_keeps_how_far_its_turn_has_come(self, store: Store, make: Maker, size: int) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        started = checkpoint(urandom(size).hex(), "b").with_receipt(1, Receipt(state=Receipt.State.STARTED))
+        await store.save_checkpoint(turn, started)
+        taken_back = started.with_receipt(1, None)
+        await store.park(turn, parked(turn, NOW + 300, ended_by_mail=True), taken_back)
+        again = await open_turn(store, KEY, "alpha", make, now=NOW + 301)
+        assert (again.entry, again.checkpoint) == (turn.entry, taken_back)
+        await store.commit(make.change(again.task, turn=again))
+        assert await store.read_inbox(KEY) == []
+
+    async def test_what_its_worker_still_does_has_no_effect(self, store: Store, make: Maker) -> None:
+        turn = await begin_parked(store, make, NOW + 300)
+        assert await store.renew([turn], expires=NOW + 900) == {turn.lease.token}
+        await store.release(turn)
+        with pytest.raises(LeaseLost):
+            await store.commit(make.change(turn.task, turn=turn))
+        with pytest.raises(LeaseLost):
+            await store.save_checkpoint(turn, checkpoint("late"))
+        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
+        await open_turn(store, KEY, "alpha", make, now=NOW + 301)
+
+    async def test_a_turn_that_has_lost_its_lease_can_not_park(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(store, KEY, "alpha", make)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        for late in (None, checkpoint("late")):
+            with pytest.raises(LeaseLost):
+                await store.park(slow, parked(slow, NOW + 900, ended_by_mail=False), late)
+        await store.commit(make.change(new_holder.task, turn=new_holder))
+
+    async def test_commits_of_others_leave_it(self, store: Store, make: Maker) -> None:
+        turn = await begin_parked(store, make, NOW + 300)
+        change = make.change(turn.task, Mail("beta"))
+        await store.commit(change)
+        beta = await open_turn(store, KEY, "beta", make)
+        await store.commit(make.change(beta.task, turn=beta))
+        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
+        assert (await open_turn(store, KEY, "alpha", make, now=NOW + 301)).entry == turn.entry
+
+    async def test_it_outlives_its_process(self, durable: StoreAdapter, make: Maker) -> None:
+        turn = await begin_parked(durable.store, make, NOW + 300)
+        store = await durable.reopen()
+        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
+        assert await store.list_due(NOW + 310) == [KEY]
+        assert await store.end_parks(turn.task, now=NOW + 310) == ["alpha"]
+        again = await open_turn(store, KEY, "alpha", make)
+        assert again.replaced is not None
+        assert again.replaced.park == Park(on="weather", since=NOW)
 
 
 async def test_a_lease_dies_with_the_process_that_keeps_it_in_memory(
