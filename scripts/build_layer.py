@@ -12,6 +12,7 @@ again. The same input gives the same bytes, so that a layer that didn't change i
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -35,9 +36,12 @@ from mail.cli.project.layers import (  # noqa: E402
 )
 
 SWARM_PACKAGES = "swarm.txt"
+WITHOUT_LITELLM = bool(os.environ.get("MAIL_WITHOUT_LITELLM"))
+"""Whether the agents reach their models without litellm, as those of Bedrock do."""
+
 PACKAGES: dict[str, str | None] = {
     "ApiLayer": "lambda-api.txt",
-    "TurnLayer": "lambda-turn.txt",
+    "TurnLayer": "lambda-light.txt" if WITHOUT_LITELLM else "lambda-turn.txt",
     "CodeLayer": None,
 }
 """From each layer to its pins in requirements/, to which come those of the agents."""

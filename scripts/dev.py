@@ -47,7 +47,7 @@ NAME = "mail-serverless"
 REQUIREMENTS = {"run": ROOT / "requirements" / "run.txt", "dev": ROOT / "requirements" / "dev.txt"}
 LOWEST_REQUIREMENTS = ROOT / "requirements" / "lowest.txt"
 BUILD_REQUIREMENTS = ROOT / "requirements" / "build.txt"
-EXTRAS = ("aws", "llm", "mcp", "metrics", "otel", "postgres")
+EXTRAS = ("aws", "bedrock", "llm", "mcp", "metrics", "openai", "otel", "postgres")
 EXTRA_REQUIREMENTS = {name: ROOT / "requirements" / f"extra-{name}.txt" for name in EXTRAS}
 """What the image installs for each of the package's extras."""
 
@@ -89,7 +89,7 @@ LOWEST_SAMPLE = (
 """What runs with the lowest allowed versions: at least one file for each package that an extra brings."""
 SLOW_IN_SAMPLE = ("built", "ministack", "dynoxide", "dynamodb-local", "is_killed")
 
-LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "turn")]
+LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "light", "turn")]
 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),

@@ -164,13 +164,24 @@ def test_models(tmp_path: Path) -> None:
         "lost": "antropic/claude-sonnet-4-5",
         "typo": "anthropic/claude-sonet-4-5",
         "newer": "anthropic/claude-sonnet-4-9",
+        "sdk": "sdk/openrouter/qwen/qwen3",
+        "cloud": "bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0",
     }
     agents = [agent(name=name, factory=LLM, agent_params={"llm": llm}) for name, llm in models.items()]
     (tmp_path / "swarms.json").write_text(swarm(*agents, entrypoint="home"), encoding="utf-8")
-    env = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "k"}
+    env = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "k", "OPENROUTER_API_KEY": ""}
+    env |= {"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_CONFIG_FILE": str(tmp_path / "none")}
     done = run_mail("check", "--swarm-name", "shop", "--json", cwd=tmp_path, env=env)
     assert done.returncode == 1
-    problems = {each["name"]: "; ".join(each["problems"]) for each in json.loads(done.stdout)["agents"]}
+    checked = json.loads(done.stdout)["agents"]
+    problems = {each["name"]: "; ".join(each["problems"]) for each in checked}
+    assert {each["name"]: each["way"] for each in checked} == {
+        **dict.fromkeys(models, "litellm"),
+        "sdk": "openai",
+        "cloud": "bedrock",
+    }
+    assert "has no API key: set OPENROUTER_API_KEY" in problems["sdk"]
+    assert "needs a region of AWS: set AWS_REGION" in problems["cloud"]
     assert problems["home"] == problems["vllm"] == problems["newer"] == ""
     assert "openai/gpt-5-mini has no API key: set OPENAI_API_KEY" in problems["keyless"]
     assert "Did you mean 'anthropic/claude-sonnet-4-5'?" in problems["lost"]

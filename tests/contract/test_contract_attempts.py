@@ -58,7 +58,7 @@ async def test_a_worker_that_freezes_while_a_suspect_waits_is_noticed(
 
     async def attempt() -> int | None:
         lease = (await store.read_leases(KEY, now=clock.now().timestamp())).get("supervisor")
-        return lease and lease.attempt
+        return None if lease is None else lease.attempt
 
     for task_id in (KEY.task_id, "other"):
         await worker().submit(ANN, Submission(body=task_id, task_id=task_id))

@@ -74,6 +74,16 @@ def test_no_function_but_that_of_turns_carries_litellm(built: Path) -> None:
     assert not {"litellm", "openai"} & (packages(built / "ApiLayer") | packages(built / "CodeLayer"))
 
 
+def test_turns_can_be_built_without_litellm(tmp_path: Path) -> None:
+    """As the models of Bedrock need no more than botocore."""
+    command = [sys.executable, str(ROOT / "scripts" / "build_layer.py"), "TurnLayer", "x86_64", str(tmp_path)]
+    environment = {**os.environ, "MAIL_WITHOUT_LITELLM": "1"}
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    assert {"botocore", "httpx2"} <= packages(tmp_path)
+    assert not {"litellm", "openai", "boto3"} & packages(tmp_path)
+    assert size(tmp_path) <= API_BUDGET
+
+
 def test_turns_do_without_fastapi(built: Path) -> None:
     assert not {"fastapi", "mangum"} & packages(built / "TurnLayer")
 
@@ -98,7 +108,7 @@ def test_what_is_locked_is_what_is_built(built: Path, name: str) -> None:
 def test_what_is_built_is_what_is_tested() -> None:
     tested = set((ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").split())
     names = {pin.split("==")[0] for pin in tested if "==" in pin}
-    for lock in ("lambda-api.txt", "lambda-turn.txt"):
+    for lock in ("lambda-api.txt", "lambda-light.txt", "lambda-turn.txt"):
         for pin in (ROOT / "requirements" / lock).read_text(encoding="utf-8").split():
             assert "==" not in pin or pin.split("==")[0] not in names or pin in tested, pin
 

@@ -1,6 +1,7 @@
 """template.yaml of the projects that `mail init` creates, and the bundle that `mail build` makes of them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,28 @@ def test_only_code_and_layers_differ_from_ours(tmp_path: Path, template: dict[st
     assert "LicenseUrl" not in application, "a project has no license yet"
 
 
+PROFILE, MODEL = "arn:aws:bedrock:*:*:inference-profile", "arn:aws:bedrock:*::foundation-model"
+ARN = "arn:aws:bedrock:eu-west-1:111122223333:application-inference-profile/abc"
+BEDROCK = {
+    "bedrock/amazon.nova-pro-v1:0": f"{MODEL}/amazon.nova-pro-v1:0",
+    "bedrock/eu-west-1/amazon.nova-pro-v1:0": f"{MODEL}/amazon.nova-pro-v1:0",
+    "bedrock/eu.amazon.nova-pro-v1:0": f"{PROFILE}/eu.amazon.nova-pro-v1:0,{MODEL}/amazon.nova-pro-v1:0",
+    f"bedrock/{ARN}": ARN,
+}
+
+
+@pytest.mark.parametrize(("model", "arns"), BEDROCK.items())
+def test_a_project_with_bedrock_asks_for_no_key(model: str, arns: str, template: dict[str, Any]) -> None:
+    project = Project("my-swarm", model, is_python=False)
+    files = dict(project.files())
+    assert f'parameter_overrides = ["BedrockModels={arns}"]' in files["samconfig.toml"]
+    assert re.search(template["Parameters"]["BedrockModels"]["AllowedPattern"], arns)
+    assert "mail-serverless[bedrock]" in files["requirements.txt"]
+    assert "AWS_ACCESS_KEY_ID" not in str(files)
+    assert "ssm put-parameter" not in files["README.md"]
+    assert project.next_steps == ["export AWS_REGION=us-east-1", "mail server"]
+
+
 def test_a_bundle_has_what_functions_read_and_no_secret(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     for name, text in Project("my-swarm", "openai/gpt-5-mini", False).files():
@@ -60,7 +83,7 @@ def test_the_code_is_the_one_that_is_installed(tmp_path: Path) -> None:
 
 
 def test_the_variable_of_a_provider_is_that_of_the_calls() -> None:
-    assert Project("team", "bedrock/amazon.nova-lite-v1:0", is_python=False).key == ("AWS_ACCESS_KEY_ID", "")
+    assert Project("team", "gemini/gemini-2.5-pro", is_python=False).key == ("GEMINI_API_KEY", "")
 
 
 ORIGINS = [

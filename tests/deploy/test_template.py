@@ -28,6 +28,7 @@ TURN_FUNCTIONS = {"TurnFunction"}
 DEAD_LETTER_SECONDS = 90
 
 READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject"}
+CALL_MODELS = {"bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"}
 CHANGE = {
     "dynamodb:PutItem",
     "dynamodb:UpdateItem",
@@ -56,7 +57,7 @@ ALLOWED = {
     "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS,
     "InterswarmFunction": LOG | READ | CHANGE,
     "StreamFunction": LOG | READ | CHANGE | READ_TOKEN | CALL_PEERS | {"dynamodb:Scan"},
-    "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"},
+    "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"} | CALL_MODELS,
     "OutboundFunction": LOG | READ | CHANGE | TAKE | READ_TOKEN | CALL_PEERS,
     "DeadLetterFunction": LOG | READ | CHANGE | TAKE,
     "SweeperFunction": LOG | READ | CHANGE | TAKE,
@@ -443,6 +444,41 @@ def test_functions_that_call_peers_may_only_use_their_urls(template: Template) -
     assert by_url["Condition"] == {"StringEquals": {"lambda:FunctionUrlAuthType": "AWS_IAM"}}
     assert invoke["Condition"] == {"Bool": {"lambda:InvokedViaFunctionUrl": "true"}}
     assert by_url["Resource"] == invoke["Resource"] == {"Fn::Split": [",", {"Ref": "PeerFunctionArns"}]}
+
+
+ANTHROPIC = "arn:aws:bedrock:*::foundation-model/anthropic.claude-x"
+
+
+@pytest.mark.parametrize(
+    ("models", "fits"),
+    [
+        ("", True),
+        (ANTHROPIC, True),
+        (f"{ANTHROPIC},arn:aws:bedrock:*:*:inference-profile/eu.x", True),
+        ("claude", False),
+    ],
+)
+def test_models_of_bedrock_are_arns(template: Template, models: str, fits: bool) -> None:
+    pattern = template["Parameters"]["BedrockModels"]["AllowedPattern"]
+    assert (re.search(pattern, models) is not None) == fits
+
+
+def test_only_turns_may_call_models_of_bedrock(template: Template) -> None:
+    (permit,) = _values(template["Resources"], "CallsBedrock")
+    assert permit[1] == {
+        "Effect": "Allow",
+        "Action": ["bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"],
+        "Resource": {"Fn::Split": [",", {"Ref": "BedrockModels"}]},
+    }
+    assert permit in _values(template["Resources"]["TurnRole"], "CallsBedrock")
+
+
+def _values(node: Any, condition: str) -> list[Any]:
+    """The arguments of each `Fn::If` with a condition."""
+    if isinstance(node, dict):
+        found = [node["Fn::If"]] if node.get("Fn::If", [None])[0] == condition else []
+        return found + [each for value in node.values() for each in _values(value, condition)]
+    return [each for value in node for each in _values(value, condition)] if isinstance(node, list) else []
 
 
 # -------------------------------------------------------------------------------------------------------- versions

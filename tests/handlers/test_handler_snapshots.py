@@ -55,7 +55,10 @@ os._exit(0)
 class Database:
     """Answers every request with nothing, and counts its connections and requests."""
 
+    url: str
+
     def __init__(self) -> None:
+        self.url = ""
         self.connections = 0
         self.requests: list[str] = []
 

@@ -24,7 +24,6 @@ def counting(*answers: Any, **settings: Any) -> SwarmCore:
     settings = {"breakpoint_tools": frozenset({"ask"}), "actions": {"ask": never}, **settings}
     return build_swarm(
         {"supervisor": build_agent(supervisor, supervises=True, actions=["ask"])},
-        entrypoint="supervisor",
         **settings,
     )
 

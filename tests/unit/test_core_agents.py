@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], hint: str) -> None
 
 
 def test_targets_in_other_swarms_are_not_ours_to_judge() -> None:
-    build_swarm({"chief": agent(supervises=True, targets=["anybody@elsewhere"])}, entrypoint="chief")
+    build_swarm({"chief": agent(supervises=True, targets=["anybody@elsewhere"])})
 
 
 def test_who_runs_a_tool() -> None:

@@ -32,7 +32,7 @@ def asking(policy: Any, *targets: str) -> SwarmCore:
     supervisor = build_agent(
         policy, targets=targets, supervises=True, enable_interswarm=True, name="supervisor"
     )
-    return build_swarm({"supervisor": supervisor}, entrypoint="supervisor", name="a")
+    return build_swarm({"supervisor": supervisor}, name="a")
 
 
 def ask_then_tell(view: View) -> list[AgentToolCall]:

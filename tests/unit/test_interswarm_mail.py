@@ -50,7 +50,7 @@ def asking(
         enable_interswarm=True,
         name="supervisor",
     )
-    return build_swarm({"supervisor": supervisor, **(agents or {})}, entrypoint="supervisor", name=name)
+    return build_swarm({"supervisor": supervisor, **(agents or {})}, name=name)
 
 
 def answering(policy: Any, name: str = "b", **options: Any) -> SwarmCore:
@@ -59,7 +59,7 @@ def answering(policy: Any, name: str = "b", **options: Any) -> SwarmCore:
     supervisor = build_agent(
         turns([complete("never")]), targets=["worker"], supervises=True, name="supervisor"
     )
-    return build_swarm({"supervisor": supervisor, "worker": worker}, entrypoint="supervisor", name=name)
+    return build_swarm({"supervisor": supervisor, "worker": worker}, name=name)
 
 
 def echo(view: View) -> Any:
@@ -187,7 +187,7 @@ async def test_an_agent_that_notes_its_error_fails_no_task() -> None:
 
     alone = build_agent(worker, enable_entrypoint=True, name="worker")
     chief = build_agent(turns(), supervises=True, name="chief")
-    other = build_swarm({"worker": alone, "chief": chief}, entrypoint="worker", name="b")
+    other = build_swarm({"worker": alone, "chief": chief}, name="b")
     async with Federation(asking(ask_again, "worker@b"), other) as both:
         outcome = await both["a"].ask("hello")
         await both.settle()
@@ -239,11 +239,7 @@ async def test_a_chain() -> None:
 
 
 async def test_a_supervisor_that_completes_answers_the_swarm_that_asked() -> None:
-    helper = build_swarm(
-        {"boss": build_agent(turns([complete("42")]), supervises=True, name="boss")},
-        entrypoint="boss",
-        name="b",
-    )
+    helper = build_swarm({"boss": turns([complete("42")])}, name="b")
     async with Federation(asking(ask_then_tell("boss@b"), "boss@b"), helper) as both:
         outcome = await both["a"].ask("hello")
         await both.settle()
@@ -266,13 +262,7 @@ async def test_a_part_that_fails_tells_the_swarm_that_asked() -> None:
 async def test_a_part_that_stalls_tells_the_swarm_that_asked() -> None:
     """The asked agent is silent: it is reminded, and then its part ends with an error, which is an answer."""
 
-    lazy = build_swarm(
-        {
-            "boss": build_agent(lambda view: [wait()], supervises=True, name="boss"),
-        },
-        entrypoint="boss",
-        name="b",
-    )
+    lazy = build_swarm({"boss": lambda view: [wait()]}, name="b")
     async with Federation(asking(ask_then_tell("boss@b"), "boss@b"), lazy) as both:
         outcome = await both["a"].ask("hello")
     assert "boss" in outcome.answer
@@ -281,17 +271,12 @@ async def test_a_part_that_stalls_tells_the_swarm_that_asked() -> None:
 async def test_a_breakpoint_in_another_swarm_is_told_to_the_one_that_asked() -> None:
     helper = build_swarm(
         {
-            "boss": build_agent(
-                lambda view: (
-                    [call("ask_human", question="really?")]
-                    if len(view.messages) == 1
-                    else [complete(f"human says: {view.mail.body}")]
-                ),
-                supervises=True,
-                name="boss",
+            "boss": lambda view: (
+                [call("ask_human", question="really?")]
+                if len(view.messages) == 1
+                else [complete(f"human says: {view.mail.body}")]
             )
         },
-        entrypoint="boss",
         name="b",
         breakpoint_tools=frozenset({"ask_human"}),
     )
@@ -417,8 +402,7 @@ class TestTools:
             return [complete(view.mail.body)] if len(view.messages) == 3 else [wait()]
 
         def swarm(name: str) -> SwarmCore:
-            boss = build_agent(listen(name), supervises=True, name="boss")
-            return build_swarm({"boss": boss}, entrypoint="boss", name=name)
+            return build_swarm({"boss": listen(name)}, name=name)
 
         async with Federation(asking(policy), swarm("b"), swarm("c")) as all3:
             submitted = await all3["a"].submit("hello")
@@ -446,8 +430,7 @@ class TestTools:
                 return [call(tool, discovery_urls=["http://one"], subject="s", body="b")]
             return [complete(view.mail.body)]
 
-        boss = build_agent(policy, supervises=True, name="boss")
-        async with Federation(build_swarm({"boss": boss}, entrypoint="boss", name="a")) as alone:
+        async with Federation(build_swarm({"boss": policy}, name="a")) as alone:
             outcome = await alone["a"].ask("hello")
         assert outcome.answer == f"{tool} is only for supervisors that may write to other swarms"
 
@@ -488,11 +471,7 @@ class TestPeople:
             assert end.sender.model_dump() == {"address_type": "user", "address": "ann@a"}
 
     async def test_a_supervisor_that_completes(self) -> None:
-        helper = build_swarm(
-            {"boss": build_agent(turns([complete("42")]), supervises=True, name="boss")},
-            entrypoint="boss",
-            name="b",
-        )
+        helper = build_swarm({"boss": turns([complete("42")])}, name="b")
         async with Federation(asking(turns()), helper) as both:
             outcome = await both["a"].ask("hello", targets=("boss@b",))
         assert outcome.answer == "42"
@@ -563,11 +542,6 @@ class TestChaos:
 class TestManyAtOnce:
     """Several questions of one swarm to another, in one task."""
 
-    def boss(self, policy: Any) -> SwarmCore:
-        return build_swarm(
-            {"boss": build_agent(policy, supervises=True, name="boss")}, entrypoint="boss", name="b"
-        )
-
     async def test_each_is_answered_where_the_other_end_completes(self) -> None:
         """What is asked while the other end works on the first is a generation of its own there."""
 
@@ -581,7 +555,8 @@ class TestManyAtOnce:
             )
 
         async with Federation(
-            asking(policy, "boss@b"), self.boss(lambda view: [complete(f"done {view.mail.body}")])
+            asking(policy, "boss@b"),
+            build_swarm({"boss": lambda view: [complete(f"done {view.mail.body}")]}, name="b"),
         ) as both:
             outcome = await both["a"].ask("hello")
         assert sorted(outcome.answer.split(" done ")) in (["done one", "two"], ["done two", "one"])
@@ -590,7 +565,7 @@ class TestManyAtOnce:
         worker = build_agent(echo, name="worker")
         helper = build_agent(echo, name="helper")
         boss = build_agent(turns(), supervises=True, name="boss")
-        b = build_swarm({"boss": boss, "worker": worker, "helper": helper}, entrypoint="boss", name="b")
+        b = build_swarm({"boss": boss, "worker": worker, "helper": helper}, name="b")
         async with Federation(asking(turns()), b) as both:
             outcome = await both["a"].ask("hi", targets=("worker@b", "helper@b"), msg_type="broadcast")
         assert outcome.answer.count("hi, said the worker") == 2

@@ -122,16 +122,7 @@ def worker(view: View) -> Any:
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
     swarm = build_swarm(
-        {
-            "supervisor": build_agent(
-                lambda view: [complete(f"completed {view.mail.body}")],
-                targets=["worker"],
-                supervises=True,
-                name="supervisor",
-            ),
-            "worker": worker,
-        },
-        entrypoint="supervisor",
+        {"supervisor": lambda view: [complete(f"completed {view.mail.body}")], "worker": worker}
     )
     async with Rig(swarm) as rig:
         rig.runtime.peers = Swallow()
@@ -448,7 +439,7 @@ class TestAnswers:
         core = build_agent(
             boss, targets=["expert@home"], supervises=True, enable_interswarm=True, name="boss"
         )
-        async with Rig(build_swarm({"boss": core}, entrypoint="boss")) as rig:
+        async with Rig(build_swarm({"boss": core})) as rig:
             rig.runtime.peers = Swallow()
             submitted = await rig.submit("hello")
             await rig.workers.idle()

@@ -119,7 +119,7 @@ async def test_plain_text_is_for_nobody_if_the_agent_must_call_a_tool_or_waits()
     for strict in (False, True):
         recipients.clear()
         lead = build_agent(supervise, targets=["worker"], supervises=True, strict_tools=strict)
-        swarm = build_swarm({"supervisor": lead, "worker": worker}, entrypoint="supervisor")
+        swarm = build_swarm({"supervisor": lead, "worker": worker})
         events = (await ask_once(swarm)).events
         assert recipients == ([""] * 2 if strict else ["user"] * 2)
     assert {event.agent for event in events if event.message is not None} == {"", "supervisor", "worker"}

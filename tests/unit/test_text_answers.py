@@ -156,7 +156,7 @@ async def test_text_after_the_step_limit_is_the_answer() -> None:
 async def test_an_agent_that_cannot_answer_the_user_is_told_so() -> None:
     entry = build_agent(said("Hi!", [request("boss")], "Told you."), targets=["boss"], enable_entrypoint=True)
     boss = build_agent(said([complete("the boss's answer")]), targets=["entry"], supervises=True)
-    outcome = await ask_once(build_swarm({"entry": entry, "boss": boss}, entrypoint="entry"))
+    outcome = await ask_once(build_swarm({"entry": entry, "boss": boss}))
     assert outcome.answer == "the boss's answer"
     assert "text alone reaches nobody" in outcome.of(EventKind.AGENT_ERROR)[0].text
 
@@ -171,7 +171,7 @@ async def test_an_agent_that_is_asked_by_the_user_directly_answers_in_text() -> 
 
 async def test_strict_agents_must_call_a_tool() -> None:
     strict = build_agent(said("Hello!", [complete("called")]), supervises=True, strict_tools=True)
-    outcome = await ask_once(build_swarm({"supervisor": strict}, entrypoint="supervisor"))
+    outcome = await ask_once(build_swarm({"supervisor": strict}))
     assert outcome.answer == "called"
     assert not taken(outcome)
     assert "text alone reaches nobody" in outcome.of(EventKind.AGENT_ERROR)[0].text
@@ -188,7 +188,7 @@ def function_that_says(*texts: str) -> AgentCore:
 
 
 async def test_text_without_a_call_object_counts_and_is_remembered() -> None:
-    swarm: SwarmCore = build_swarm({"supervisor": function_that_says("Hello!")}, entrypoint="supervisor")
+    swarm: SwarmCore = build_swarm({"supervisor": function_that_says("Hello!")})
     async with Rig(swarm) as rig:
         outcome = await rig.ask()
         history = await rig.history("supervisor", outcome.key)
@@ -210,6 +210,6 @@ async def test_text_beside_tool_calls_stays_a_preamble(beside: Call) -> None:
     core = build_agent(supervisor, targets=["worker"], supervises=True)
     core = replace(core, function=scripted(supervisor, text="I'll ask the worker."))
     worker = said([respond("supervisor")], [respond("supervisor")])
-    outcome = await ask_once(build_swarm({"supervisor": core, "worker": worker}, entrypoint="supervisor"))
+    outcome = await ask_once(build_swarm({"supervisor": core, "worker": worker}))
     assert outcome.answer == "done"
     assert not taken(outcome)

@@ -61,7 +61,6 @@ SWARM: SwarmCore = build_swarm(
     },
     actions={"act": ActionCore("act", never_called)},
     breakpoint_tools=frozenset({"approve"}),
-    entrypoint="chief",
     task_message_limit=6,
 )
 

@@ -43,9 +43,7 @@ async def refusal(
         return [wrong] if len(view.messages) == 1 else [complete()]
 
     supervisor = build_agent(policy, targets=targets or ["worker"], supervises=True, name="supervisor")
-    swarm = build_swarm(
-        {"supervisor": supervisor, "worker": worker, "stranger": worker}, entrypoint="supervisor"
-    )
+    swarm = build_swarm({"supervisor": supervisor, "worker": worker, "stranger": worker})
     async with Rig(swarm) as rig:
         outcome = await rig.outcome(await rig.submit(caller=caller))
         inbox = await rig.inbox(outcome.key)
@@ -99,9 +97,7 @@ class TestRefusals:
 async def test_a_local_agent_may_be_written_with_its_swarm(target: str, listed: str) -> None:
     policy = turns([request(target, "ping"), wait()], [complete()])
     supervisor = build_agent(policy, targets=[listed], supervises=True, name="supervisor")
-    outcome = await ask_once(
-        build_swarm({"supervisor": supervisor, "worker": worker}, entrypoint="supervisor")
-    )
+    outcome = await ask_once(build_swarm({"supervisor": supervisor, "worker": worker}))
     assert outcome.answer == "done"
     assert outcome.of(EventKind.AGENT_ERROR) == []
     assert outcome.messages[2].message.request_id == outcome.messages[1].message.request_id
@@ -109,7 +105,7 @@ async def test_a_local_agent_may_be_written_with_its_swarm(target: str, listed: 
 
 async def test_broadcasts_are_exempt_from_comm_targets() -> None:
     lonely = build_agent(turns([broadcast(), wait()], [complete()]), supervises=True, name="supervisor")
-    outcome = await ask_once(build_swarm({"supervisor": lonely, "worker": worker}, entrypoint="supervisor"))
+    outcome = await ask_once(build_swarm({"supervisor": lonely, "worker": worker}))
     assert outcome.of(EventKind.AGENT_ERROR) == []
 
 

@@ -280,7 +280,6 @@ async def test_a_turn_that_may_not_run_hands_on_what_came_meanwhile() -> None:
     chief = build_agent(supervisor, targets=["worker", "supervisor"], supervises=True, name="supervisor")
     swarm = build_swarm(
         {"supervisor": chief, "worker": lambda view: [respond("supervisor")]},
-        entrypoint="supervisor",
         task_message_limit=1,
     )
     rig = Rig(swarm)

@@ -296,7 +296,7 @@ async def test_other_swarms_that_cannot_be_reached_are_told_to_the_agent(tool: s
         enable_interswarm=True,
         name="supervisor",
     )
-    outcome = await ask_once(build_swarm({"supervisor": reaching}, entrypoint="supervisor"))
+    outcome = await ask_once(build_swarm({"supervisor": reaching}))
     assert outcome.kinds.count(EventKind.INTERSWARM_MESSAGE_ERROR) == 1
     assert outcome.answer.startswith("::")
 
@@ -351,10 +351,7 @@ def test_unknown_arguments_are_let_through() -> None:
 
 
 def test_an_excluded_tool_does_not_exist() -> None:
-    silent = build_swarm(
-        {"alpha": build_agent(turns(), supervises=True, exclude_tools=frozenset({"help"}))},
-        entrypoint="alpha",
-    )
+    silent = build_swarm({"alpha": build_agent(turns(), supervises=True, exclude_tools=frozenset({"help"}))})
     change = change_of(BEGUN, call("help"), swarm=silent)
     assert change == Change(("ERROR: there is no tool 'help'",), (("alpha", "::action_error::"),))
 
@@ -367,7 +364,7 @@ async def test_an_action_of_others_does_not_exist_for_an_agent_without_it() -> N
         return "acted"
 
     bare = build_agent(turns([call("act")], [complete()]), supervises=True, name="supervisor")
-    swarm = build_swarm({"supervisor": bare}, actions={"act": act}, entrypoint="supervisor")
+    swarm = build_swarm({"supervisor": bare}, actions={"act": act})
     async with Rig(swarm) as rig:
         outcome = await rig.ask()
         results = View(await rig.history("supervisor", outcome.key), "").results
@@ -435,7 +432,7 @@ async def test_text_of_an_agent_stays_in_its_history() -> None:
 
     core = build_agent(policy, supervises=True)
     core = type(core)(scripted(policy, text="Hello!"), enable_entrypoint=True, can_complete_tasks=True)
-    async with Rig(build_swarm({"supervisor": core}, entrypoint="supervisor")) as rig:
+    async with Rig(build_swarm({"supervisor": core})) as rig:
         outcome = await rig.ask()
         history = await rig.history("supervisor", outcome.key)
     assert history[1]["role"] == "assistant"

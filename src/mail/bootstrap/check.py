@@ -1,7 +1,6 @@
 """What would keep the agents of a swarm from working: missing packages, keys and variables, and unknown models.
 
-Nothing is called over the network. The first agent with a language model makes this import litellm, which takes
-seconds.
+Nothing is called over the network. An agent makes this import what calls its model; litellm takes seconds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,12 +22,14 @@ class CheckedAgent:
 
     Attributes:
         model: its language model; None for an agent without one.
+        way: the way to the model, by the extra that installs it.
         tools: the names of its actions.
         problems: one line each, with the remedy.
     """
 
     name: str
     model: str | None
+    way: str | None
     tools: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -47,7 +48,8 @@ def check_agents(swarm: SwarmCore, entry: SwarmSpec | None = None) -> Iterator[C
         if isinstance(agent.tool_source, MCPTools):
             problems += agent.tool_source.problems()
         model = getattr(agent.function, "llm", None)
-        yield CheckedAgent(name, model or None, tuple(agent.actions), tuple(problems))
+        way = getattr(agent.function, "way", None)
+        yield CheckedAgent(name, model or None, way, tuple(agent.actions), tuple(problems))
 
 
 def _missing_packages(entry: SwarmSpec) -> dict[str, str]:

@@ -67,7 +67,8 @@ def show(swarm: str, checked: Sequence["CheckedAgent"], output: Output) -> None:
     for agent in checked:
         tools = f"; tools: {', '.join(agent.tools)}" if agent.tools else ""
         mark = "✗" if agent.problems else "✓"
-        output.text(f"{mark} {agent.name}: {agent.model or 'no language model'}{tools}")
+        model = f"{agent.model} (by {agent.way})" if agent.way else agent.model or "no language model"
+        output.text(f"{mark} {agent.name}: {model}{tools}")
         for problem in agent.problems:
             output.text(f"  {problem}")
     if not any(agent.problems for agent in checked):

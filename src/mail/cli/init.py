@@ -25,16 +25,16 @@ DEFAULT_MODEL = "openai/gpt-5-mini"
 )
 @click.option("--no-model", is_flag=True, help="Create agents that follow rules.")
 @click.option("--python", is_flag=True, help="Define the swarm in Python, not in swarms.json.")
-@click.option("--force", is_flag=True, help="Accept a model that litellm doesn't know.")
+@click.option("--force", is_flag=True, help="Accept a model that is not known.")
 @as_json
 def init(folder: Path, model: str | None, no_model: bool, python: bool, force: bool, as_json: bool) -> None:
     """Create a project with a swarm of your own.
 
     It has a swarm, its configuration, a test, and a template for AWS. No file is ever overwritten.
     """
-    from importlib.util import find_spec
-
     from mail.cli.project.scaffold import Project
+    from mail.core.protocol.error_text import distribution_of
+    from mail.factories.ports import is_installed, way_to
 
     if model is not None and (no_model or not model.strip()):
         raise click.BadParameter("give either --model MODEL or --no-model")
@@ -48,7 +48,9 @@ def init(folder: Path, model: str | None, no_model: bool, python: bool, force: b
     contents = dict(project.files())
     if existing := [name for name in contents if (folder / name).exists()]:
         raise ConfigurationError(f"{folder} already has {', '.join(existing)}; nothing was written")
-    if model is not None and not force and find_spec("litellm") is not None:
+    package = None if model is None else way_to(model).package
+    is_missing = package is not None and not is_installed(package)
+    if model is not None and not force and not is_missing:
         _question(model, is_terminal=is_terminal)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,8 +62,8 @@ def init(folder: Path, model: str | None, no_model: bool, python: bool, force: b
     steps = project.next_steps
     if folder.resolve() != Path.cwd():
         steps = [f"cd {shlex.quote(str(folder))}", *steps]
-    if model is not None and find_spec("litellm") is None:
-        install = "pip install 'litellm[mcp]'"
+    if is_missing:
+        install = f"pip install {distribution_of(package or '')}"
         steps[0] = f"{steps[0]} && {install}" if steps[0].startswith("cd ") else f"{install} && {steps[0]}"
     where = folder if folder.name == project.name else folder.resolve()
     output = Output(sys.stdout, as_json)
@@ -80,7 +82,7 @@ def init(folder: Path, model: str | None, no_model: bool, python: bool, force: b
 
 
 def _question(model: str, *, is_terminal: bool) -> None:
-    """Ask on a terminal whether to use a model that litellm doesn't know. Raises ConfigurationError elsewhere."""
+    """Ask on a terminal whether to use a model that is not known. Raises ConfigurationError elsewhere."""
     from mail.factories.ports import find_problems
 
     problems = find_problems(model, has_key=True)

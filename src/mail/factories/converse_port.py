@@ -173,7 +173,8 @@ class Converse:
             return [error.detail]
         problems = _refuse_options(options)
         try:
-            _region(llm, options)
+            if not has_key:
+                _region(llm, options)
         except AgentUnavailable as error:
             problems.append(error.detail)
         similar = similar_model(llm)

@@ -14,11 +14,13 @@ from mail.errors import LONGEST_PARK, ProviderBusy
 from mail.factories.answer import AnswerReader
 from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
-from mail.factories.items import MalformedReply, assemble
+from mail.factories.fallback import SwitchingPolicy
+from mail.factories.history import WRITTEN_BY
+from mail.factories.items import Entry, MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
 from mail.factories.ports import Port, port_for
 from mail.factories.providers import provider_of
-from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop, error_for
+from mail.factories.retry import SHORT_WAIT, Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.factories.table import Tokens
 
 logger = logging.getLogger(__name__)
@@ -29,9 +31,6 @@ ATTEMPT_SECONDS = 600.0
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
 
-SHORT_WAIT = 2.0
-"""Seconds that a call waits in its turn; a turn that would wait longer is parked, so that no worker waits for it."""
-
 SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
 
@@ -39,7 +38,7 @@ _prefixes = Prefixes()
 
 
 async def call_model(
-    request: ModelRequest, policy: RetryPolicy, on_piece: OnPiece
+    request: ModelRequest, policy: RetryPolicy | SwitchingPolicy, on_piece: OnPiece
 ) -> tuple[str | None, list[AgentToolCall]]:
     """Call a model and return the text and the tool calls of its reply.
 
@@ -55,7 +54,7 @@ async def call_model(
     if may_park and parked is not None:
         attempt += parked.attempts
     if may_park:
-        policy = replace(policy, patience=LONGEST_PARK)
+        policy = policy.with_patience(LONGEST_PARK)
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
@@ -111,7 +110,7 @@ async def _attempt(
         now = asyncio.get_running_loop().time()
         _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
     try:
-        text, calls = assemble(reply.entries, request.tool_format)
+        text, calls = assemble(_signed(reply.entries, request.signature), request.tool_format)
     except MalformedReply as error:
         if reply.finish == "length":
             raise CallFailed(Cause.TRUNCATED) from error
@@ -119,6 +118,10 @@ async def _attempt(
     if reply.finish == "filter" and all(each.tool_name == TEXT_OUTPUT for each in calls):
         raise CallFailed(Cause.FILTERED)
     return text, calls
+
+
+def _signed(entries: list[Entry], signature: str) -> list[Entry]:
+    return [{**entry, WRITTEN_BY: signature} for entry in entries] if signature else entries
 
 
 def _report_break(request: ModelRequest, usage: Usage, changes: Sequence[str], call: ModelCall) -> None:
@@ -185,7 +188,7 @@ def _log(
     failure: Failure,
     error: Exception,
     attempt: int,
-    policy: RetryPolicy,
+    policy: RetryPolicy | SwitchingPolicy,
     decision: Retry | Stop,
 ) -> None:
     """Log a retry, or at the end what the provider said, which is nowhere else."""

@@ -30,11 +30,16 @@ _MODEL_OF_BEDROCK = re.compile(r"bedrock/(converse/|[a-z]{2}(-[a-z]+)+-\d/|[^/]*
 
 
 class Way(StrEnum):
-    """The ways to a model, by what must be installed."""
+    """The ways to a model, by the extras that install what they need."""
 
     LITELLM = "litellm"
     SDK = "openai"
-    CONVERSE = "botocore"
+    CONVERSE = "bedrock"
+
+    @property
+    def package(self) -> str:
+        """The package that must be installed."""
+        return "botocore" if self is Way.CONVERSE else self.value
 
 
 class Port(Protocol):

@@ -3,25 +3,36 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.util import find_spec
 from string import Template
+from types import MappingProxyType
 from typing import Any
 
 import mail
 from mail.cli.project.bundle import DISTRIBUTION
 from mail.errors import ConfigurationError
 from mail.factories.models import is_claude
+from mail.factories.ports import Way, way_to
 from mail.factories.providers import credentials_of
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
-LOCAL_MODELS = ("ollama", "ollama_chat")
-OLLAMA_URL = "http://localhost:11434"
+SETTINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "ollama": ("OLLAMA_API_BASE", "http://localhost:11434"),
+        "ollama_chat": ("OLLAMA_API_BASE", "http://localhost:11434"),
+        "hosted_vllm": ("HOSTED_VLLM_API_BASE", "http://localhost:8000/v1"),
+        "bedrock": ("AWS_REGION", "us-east-1"),
+    }
+)
+"""The variables of providers that need no key, with values to begin with."""
+
+_GROUP_OF_REGIONS = re.compile(r"(us|us-gov|eu|apac|jp|au|ca|global)\.")
 
 QUESTION, DATE_ANSWER = "What day is it?", "It is a fine day."
 SHOUTED = "hello"
@@ -72,9 +83,22 @@ class Project:
         provider, slash, _ = self.model.partition("/")
         if not slash:
             provider = "anthropic" if is_claude(self.model) else "openai"
-        if provider in LOCAL_MODELS:
-            return "OLLAMA_API_BASE", OLLAMA_URL
-        return credentials_of(provider)[0], ""
+        return SETTINGS.get(provider) or (credentials_of(provider)[0], "")
+
+    @property
+    def bedrock_models(self) -> str:
+        """The ARNs of its model, for the template's `BedrockModels`; "" for a model that Bedrock doesn't have."""
+        if self.model is None or way_to(self.model) is not Way.CONVERSE:
+            return ""
+        name = self.model.partition("/")[2].removeprefix("converse/")
+        if name.startswith("arn:"):
+            return name
+        model = name.rpartition("/")[2]
+        base = _GROUP_OF_REGIONS.sub("", model, count=1)
+        found = [f"arn:aws:bedrock:*::foundation-model/{base}"]
+        return ",".join(
+            [f"arn:aws:bedrock:*:*:inference-profile/{model}", *found] if base != model else found
+        )
 
     @property
     def next_steps(self) -> list[str]:
@@ -106,10 +130,15 @@ class Project:
             if value or not key
             else (f'aws ssm put-parameter --type SecureString --name /{self.name}/{key} --value "${key}"')
         )
-        parameters = f'parameter_overrides = ["SecretsPath=/{self.name}"]' if key and not value else ""
+        override = f"SecretsPath=/{self.name}" if key and not value else ""
+        if models := self.bedrock_models:
+            override = f"BedrockModels={models}"
+        parameters = f'parameter_overrides = ["{override}"]' if override else ""
         about = (
             f"Its agents use the language model `{self.model}`." if self.model else "Its agents follow rules."
         )
+        if self.bedrock_models:
+            about += " Bedrock knows them by your AWS credentials and, on AWS, by the role of turns."
         code = "its agents" if self.is_python or not self.model else "the actions of its agents"
         table = f"| `{self.module}.py` | {code} |"
         if not self.is_python:
@@ -123,7 +152,7 @@ class Project:
             "variables": f"{key}={value}"
             if key
             else "# The agents of this swarm follow rules and need no key.",
-            "requirement": requirement("[llm]" if self.model else ""),
+            "requirement": requirement(self._extra),
             "requirement_for_aws": requirement("[aws]"),
             "about": f"A swarm of agents that work by sending each other mail. {about}",
             "table": table,
@@ -136,6 +165,12 @@ class Project:
             "assistant_prompt": ASSISTANT_PROMPT,
             "options": "" if self._tool_format is None else f'\n    tool_format="{self._tool_format}",',
         }
+
+    @property
+    def _extra(self) -> str:
+        if self.model is None:
+            return ""
+        return "[bedrock]" if self.bedrock_models else "[llm]"
 
     @property
     def _tool_format(self) -> str | None:

@@ -108,6 +108,7 @@ def _begin(
             pins={agent: pins for agent, pins in task.generation.pins.items() if agent in swarm.agents},
         ),
         contexts={agent: each for agent, each in task.contexts.items() if agent in swarm.agents},
+        switches={agent: switch for agent, switch in task.switches.items() if agent in swarm.agents},
         manual=task.manual,
         actions=task.actions,
         cancellation=cancelled and replace(cancelled, seq=0),

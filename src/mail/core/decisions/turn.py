@@ -39,8 +39,10 @@ from mail.core.task.extras import (
     Extra,
     MessageExtra,
     PauseExtra,
+    SwitchExtra,
     TextExtra,
 )
+from mail.core.task.fallback import Switch, SwitchCause
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.size import json_size
 from mail.core.task.swarm import (
@@ -490,6 +492,8 @@ class Settlement:
                 self._dead_letter(reason, attempts)
                 self._policy.agent_failed(self, reason)
             case Checkpoint():
+                if output.switch is not None:
+                    self._switch(output.switch)
                 self._process(output)
         if output.preparation is not None:
             self._prepare(output.preparation)
@@ -526,6 +530,22 @@ class Settlement:
         if n and n not in pins and n > self.task.histories.get(self.name, 0):
             pins = (*pins[:1], *pins[1:][-MOST_PINS + 2 :], n)
             draft.generation = replace(draft.generation, pins={**draft.generation.pins, self.name: pins})
+
+    def _switch(self, switch: Switch) -> None:
+        """Store to which model the agent's calls go from now on, and announce it unless it only lasts longer."""
+        before = self.task.switches.get(self.name)
+        others = {agent: each for agent, each in self.task.switches.items() if agent != self.name}
+        is_over = switch.cause is SwitchCause.RECOVERED
+        self.draft.switches = others if is_over else {**others, self.name: switch}
+        if before is None or before.model != switch.model:
+            extra = SwitchExtra(
+                **self._of_turn(),
+                model=switch.model,
+                previous=switch.previous,
+                cause=switch.cause,
+                until=switch.until,
+            )
+            self.draft.emit(EventKind.MODEL_SWITCHED, f"agent {self.name} {switch.text}", extra)
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""

@@ -351,6 +351,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 tools=task.turn_tools(mailbox),
                 meter=self._meter,
                 activity=self.activity,
+                switch=task.switches.get(mailbox) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
             )
@@ -460,6 +461,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             usage=self._meter.spent,
             models=self._meter.spent_by_model,
             timing=self.activity.timing() if self.activity.spans else None,
+            switch=self.activity.switch,
             preparation=prepared,
         )
 

@@ -102,4 +102,9 @@ def missing_package(error: ImportError) -> str:
     """Return the name of the module that can't be imported, and the command that installs it."""
     module = error.name or str(error)
     package = module.partition(".")[0]
-    return f"{module}: pip install {_DISTRIBUTIONS.get(package, package)}"
+    return f"{module}: pip install {distribution_of(package)}"
+
+
+def distribution_of(package: str) -> str:
+    """Return what pip installs for a package."""
+    return _DISTRIBUTIONS.get(package, package)

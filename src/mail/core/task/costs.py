@@ -21,7 +21,7 @@ class Usage:
         input_tokens: all tokens read, including the `cached_tokens` from the provider's cache, and the
             `cache_write_tokens` that the call has added to it.
         output_tokens: all tokens written, including the `reasoning_tokens`.
-        cost: in US dollars, by litellm's price table; calls of models missing there add nothing.
+        cost: in US dollars, by the table of models; calls of models missing there add nothing.
         unpriced_calls: the number of calls of such models.
     """
 

@@ -15,6 +15,7 @@ from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.costs import Usage
+from mail.core.task.fallback import Switch
 from mail.core.task.leases import Lease
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
@@ -62,8 +63,10 @@ class TurnActivity:
         time: the clock that measures durations, in seconds.
         begin: when this attempt at the turn began, by that clock.
         spans: its model calls and actions so far.
+        switch: the switch to another model that its call has made or prolonged, if any.
     """
 
+    switch: Switch | None = None
     _n = 1  # the start of the turn
     _calls = 0
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
+from mail.core.task.fallback import Switch
 from mail.core.task.leases import Park
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import ModelCall, TurnActivity
@@ -49,6 +50,7 @@ class TurnContext:
         tools: the tools of the task's caller.
         provided: the tools that the agent gets from its `ToolSource`.
         meter: adds up the costs of models; None outside of turns.
+        switch: the model that the agent's calls go to in this task, in place of its first one; None for that.
         activity: notes the calls of models and actions; None outside of turns.
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
@@ -70,6 +72,7 @@ class TurnContext:
     provided: ProvidedTools = NOTHING_PROVIDED
     meter: UsageMeter | None = None
     activity: TurnActivity | None = None
+    switch: Switch | None = None
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
