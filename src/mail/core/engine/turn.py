@@ -351,9 +351,12 @@ class AgentTurn[T: Turn](LeasedTurn):
                 tools=task.turn_tools(mailbox),
                 meter=self._meter,
                 activity=self.activity,
+                tracer=None if self._tracer is NO_TRACER else self._tracer,
+                traceparent=task.traceparent,
                 switch=task.switches.get(mailbox) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
+                may_cut=self._window is not None,
             )
         )
         if self._stopped_by is not None:
@@ -429,10 +432,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             except ContextWindowExceeded:
                 if window is None:
                     raise
-                refused, prepared = prepared, await window.prepare_again(history, prepared)
-                if prepared.context.cut == (refused.context.cut if refused else prepared.before):
-                    raise
-                TURN.set(replace(TURN.get(), is_cut=True))
+                prepared = await window.prepare_again(history, prepared)
+                TURN.set(replace(TURN.get(), may_cut=False))
                 messages, (text, calls) = await self._step(agent, history, prepared)
             if window is not None:
                 prepared = await window.counted(history, prepared, self._meter.last.input_tokens)
@@ -476,7 +477,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._meter.last = NO_USAGE
         if self._tracer is NO_TRACER:
             return messages, await agent.step(messages, choice)
-        with self._tracer.agent_call(turn, self._meter):
+        with self._tracer.agent_call(turn, self._meter, self.activity):
             return messages, await agent.step(messages, choice)
 
     async def _keep_preparation(self, preparation: Preparation) -> None:
