@@ -25,7 +25,6 @@ Template = dict[str, Any]
 
 TIERS = [tier.value for tier in Tier]
 TURN_FUNCTIONS = {"TurnFunction"}
-DEAD_LETTER_SECONDS = 90
 
 READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject"}
 CALL_MODELS = {"bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"}

@@ -43,11 +43,19 @@ CAUSES = {
 }
 
 
-def test_the_sample_of_caching(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("document", ["caching.md", "fallback.md"])
+def test_the_samples_of_pages_about_models(
+    stub: LLMStub, capsys: pytest.CaptureFixture[str], document: str
+) -> None:
     stub.script(reply(call("task_complete", finish_message="Agents that send each other mail.")))
-    (_, sample), (_, printed) = blocks(DOCS / "caching.md", "python", "output")
-    exec(compile(sample, "caching.md", "exec"), {"__name__": "document"})
-    assert capsys.readouterr().out == printed
+    space: dict[str, object] = {"__name__": "document"}
+    printed = ""
+    for language, sample in blocks(DOCS / document, "python", "output"):
+        if language == "output":
+            assert printed == sample
+            continue
+        exec(compile(sample, document, "exec"), space)
+        printed = capsys.readouterr().out
     assert json.dumps(stub.requests[0].body).count("cache_control") == 2
 
 

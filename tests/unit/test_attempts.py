@@ -295,6 +295,21 @@ async def test_nobody_waits_longer_than_that_but_who_runs_beside_others_does_not
     assert suspects.running == {"next": True}
 
 
+async def test_on_a_server_that_is_never_quiet_one_after_the_other_takes_the_place_and_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempts, "PATIENCE_SECONDS", 2.0)
+    suspects = Admitted()
+    suspects.is_quiet = False
+    await suspects.begin(*NAMES, failed=3)
+    assert not suspects.running
+    for _ in NAMES:
+        await until(lambda: suspects.running)
+        ((name, counts),) = suspects.running.items()
+        assert counts
+        await suspects.end(name)
+
+
 async def test_a_turn_that_is_cancelled_while_it_waits_leaves_its_place() -> None:
     suspects = Admitted()
     await suspects.begin("first", "second", "third", failed=3)

@@ -17,7 +17,7 @@ TEXT = (
     '{"id":"7","timestamp":"2026-11-22T10:00:00+00:00","msg_type":"request","message":{"body":"hello, Zoë"}}'
 )
 
-DIGESTS = {1: "f702fc98898b8513710effcdb822b4400b18cab0a66c93374da818e87dcfc29a"}
+DIGESTS = {1: "f9729f478d33dc71905130846d8c31f7b7e8574aa1c6593fcd117734bbb72594"}
 
 
 def test_dictionaries_never_change() -> None:

@@ -49,6 +49,7 @@ from mail.errors import (
 )
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
+from mail.factories.fallback import read_fallback
 from mail.factories.options import needs_chat
 from mail.factories.ports import close_clients
 from mail.factories.prompts import system_prompt
@@ -75,7 +76,8 @@ class Agent(BaseAgent):
     Args:
         name: its address in the swarm.
         system: its system prompt; the swarm adds how to answer, and whom the agent may write to.
-        model: its language model, by its name in litellm: `openai/gpt-5-mini`.
+        model: its language model, by its name in litellm: `openai/gpt-5-mini`. Of a list, calls go to the first one
+            that can be used (docs/fallback.md).
         actions: the actions that it may call: made by `@action`, or functions that could be.
         team: the agents that it may write to, and which may write to it.
         function: an agent function, in place of a model: async, from a history and a tool choice to text and calls.
@@ -101,7 +103,7 @@ class Agent(BaseAgent):
         name: str,
         system: str = "",
         *,
-        model: str | None = None,
+        model: str | Sequence[str] | None = None,
         actions: Iterable[MAILAction | Callable[..., Any]] = (),
         team: Iterable["Agent"] = (),
         function: AgentFunction | None = None,
@@ -136,7 +138,10 @@ class Agent(BaseAgent):
         if model is not None:
             if "llm" in options:
                 raise ConfigurationError(f"agent {name!r}: 'llm' is not an option: use model")
-            check_model_options(f"agent {name!r}", model, tool_format, options)
+            first, _ = read_fallback(
+                f"agent {name!r}", model, options.get("fallback"), tool_format=tool_format
+            )
+            check_model_options(f"agent {name!r}", first, tool_format, options)
         elif function is not None and options:
             raise ConfigurationError(
                 f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"

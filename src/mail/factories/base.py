@@ -15,10 +15,11 @@ from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.core.turns.tools import caller_tools, provided_tools, task_tools
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.caching import cache_key
-from mail.factories.history import without_memory
+from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback
+from mail.factories.history import WRITTEN_BY, as_read_by, without_memory
 from mail.factories.model_call import call_model
-from mail.factories.models import ModelRequest, traits_of
-from mail.factories.options import check_options, common_options, resolve_options
+from mail.factories.models import ModelRequest, is_claude, traits_of
+from mail.factories.options import check_options, common_options, options_of_fallback, resolve_options
 from mail.factories.ports import find_problems, port_for, preload, way_to
 from mail.factories.retry import RetryPolicy, error_for
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
@@ -117,7 +118,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         name: str,
         comm_targets: Sequence[str],
         tools: Sequence[ToolLike] = (),
-        llm: str = "",
+        llm: str | Sequence[str] = "",
         system: str = "",
         user_token: str = "",
         enable_entrypoint: bool = False,
@@ -134,6 +135,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
         cache: Literal["auto", "off"] = "auto",
+        fallback: object = (),
         _debug_include_mail_tools: bool = True,
         **extra: Any,
     ) -> None:
@@ -142,7 +144,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         A subclass with its own constructor may pass more. Raises ConfigurationError for an unknown option.
 
         Args:
-            llm: the model, by its name in litellm: `openai/gpt-5-mini`.
+            llm: the model, by its name in litellm: `openai/gpt-5-mini`. Of several, the first one that can be used.
             system: the system prompt.
             user_token: the key for the proxy, by default LITELLM_PROXY_API_KEY; providers' own keys are in the
                 environment, and never sent to the proxy.
@@ -155,8 +157,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             print_llm_streams: whether to print streamed replies to the console.
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
             cache: `auto` to let the provider cache what the next call repeats, `off` to ask for nothing.
+            fallback: models for times when the first one can't be used (`mail.factories.fallback.read_fallback`).
             extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
         """
+        llm, self.fallback = read_fallback(f"agent {name!r}", llm, fallback, tool_format=tool_format)
         if type(self).__init__ is LiteLLMAgentFunction.__init__:
             self.options = extra
             check_model_options(f"agent {name!r}", llm, tool_format, extra)
@@ -206,6 +210,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         """Return a copy of the agent with another model or system prompt, for single calls, which cache nothing."""
         changed = copy(self)
         changed.cache = "off"
+        changed.fallback = None if llm else self.fallback
         changed.llm = llm or self.llm
         changed.system = self.system if system is None else system
         return changed
@@ -217,7 +222,25 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     def problems(self) -> list[str]:
         """Return what would make the first call of the model fail, with the remedies; may import litellm."""
         proxy = PROXY_VARIABLE if self.use_proxy else None
-        return find_problems(self.llm, proxy, options=self.options, has_key=self._has_own_access)
+        agents = [self] if self.fallback is None else [self._calling(each) for each in self.fallback.targets]
+        found = [
+            find_problems(each.llm, proxy, options=each.options, has_key=each._has_own_access)
+            for each in agents
+        ]
+        return list(dict.fromkeys(problem for problems in found for problem in problems))
+
+    def _calling(self, target: Target, seconds: float | None = None) -> Self:
+        """Return a copy of the agent that calls one of its models, for so many seconds at most in one attempt."""
+        changed = copy(self)
+        changed.llm = target.llm
+        if target.llm != self.llm:
+            changed.options = options_of_fallback(
+                self.options, self.llm, target.llm, self.tool_format, target.options
+            )
+        if seconds is not None:
+            longest = changed.options.get("timeout", seconds)
+            changed.options = {**changed.options, "timeout": min(longest, seconds)}
+        return changed
 
     @property
     def way(self) -> str:
@@ -230,15 +253,29 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         return not {"api_key", "api_base", "base_url"}.isdisjoint(self.options)
 
     async def _run(self, messages: History, tool_choice: ToolChoice) -> AgentOutput:
+        if self.fallback is None:
+            return await self._call(messages, tool_choice, self.retry_policy)
+        return await call_in_order(
+            self.name,
+            self.fallback,
+            self.retry_policy,
+            lambda target, policy, seconds: self._calling(target, seconds)._call(
+                messages, tool_choice, policy
+            ),
+        )
+
+    async def _call(
+        self, messages: History, tool_choice: ToolChoice, policy: RetryPolicy | SwitchingPolicy
+    ) -> AgentOutput:
         is_usual = not self.use_proxy and not self._has_own_access and "extra_headers" not in self.options
         if is_usual and (failure := port_for(self.llm).find_missing_key(self.llm)):
             raise error_for(failure, self.llm, 1)
         request = self.request(messages, tool_choice)
         if not (self.stream_tokens and self.print_llm_streams):
-            return await call_model(request, self.retry_policy, ignore)
+            return await call_model(request, policy, ignore)
         printer = StreamPrinter(self.name)
         try:
-            return await call_model(request, self.retry_policy, printer)
+            return await call_model(request, policy, printer)
         finally:
             printer.end()
 
@@ -249,6 +286,11 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         """
         history = messages if self.memory else without_memory(messages)
         turn = TURN.get()
+        first = self.llm if self.fallback is None else self.fallback.first.llm
+        if self.fallback is not None or any(WRITTEN_BY in entry for entry in history):
+            history = as_read_by(
+                history, first, lambda llm: llm == self.llm or (is_claude(llm) and is_claude(self.llm))
+            )
         return ModelRequest(
             llm=self.llm,
             traits=traits_of(self.llm),
@@ -262,6 +304,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             max_tokens=self.max_tokens,
             streams=self.stream_tokens,
             notes=turn.provided.problems,
+            signature="" if self.llm == first else self.llm,
             cache_key=cache_key(turn.caller, CURRENT_TASK.get(), self.name) if self.cache == "auto" else None,
             api_base=self._proxy() if self.use_proxy else None,
             api_key=self._proxy_key() if self.use_proxy else None,

@@ -5,7 +5,7 @@ another API, after a change of model, are rewritten from their text and tool cal
 its result, and a result without its call: the call gets a note as its result, and the result is omitted.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ from mail.factories.items import (
 )
 
 NO_RESULT = "no result was recorded"
+
+WRITTEN_BY = "written_by"
+"""Key in the entries of a reply that is not of the agent's first model: the name of its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,29 @@ def read_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> list[Se
 def without_memory(entries: Sequence[Entry]) -> list[Entry]:
     """Return the history for an agent without memory: its instructions and the newest entry."""
     return [entry for entry in entries[:-1] if entry.get("role") in ("system", "developer")] + [*entries[-1:]]
+
+
+def as_read_by(entries: Sequence[Entry], first: str, is_own: Callable[[str], bool]) -> list[Entry]:
+    """Return the history for a model of an agent that has several.
+
+    Replies that are not its own have neither thinking nor anything else that only their provider can read.
+
+    Args:
+        first: the model that has written the replies without a name (`WRITTEN_BY`).
+        is_own: returns whether a model's replies go back unchanged.
+    """
+    read: list[Entry] = []
+    for section in _sections(entries):
+        match section:
+            case Reply(written, _) if is_own(written[0].get(WRITTEN_BY, first)):
+                read += [{key: each[key] for key in each if key != WRITTEN_BY} for each in written]
+            case Reply():
+                read += _plain(section)
+            case Result(call_id, content):
+                read.append({"role": "tool", "tool_call_id": call_id, "content": content})
+            case Received(entry):
+                read.append(entry)
+    return read
 
 
 def _sections(entries: Iterable[Entry]) -> Iterator[Section]:
@@ -189,6 +215,11 @@ def _chat(reply: Reply, claude: bool) -> list[Entry]:
         return list(_messages_of_blocks(entry["content"]))
     if not has_blocks(entry) and not is_response_item(entry):
         return [entry]
+    return _plain(reply)
+
+
+def _plain(reply: Reply) -> list[Entry]:
+    """Return the text and the calls of a reply as one message, which every API takes."""
     text = "\n\n".join(item.text for item in reply.items if isinstance(item, Text))
     calls = [_tool_call(call) for call in reply.calls]
     if not text and not calls:

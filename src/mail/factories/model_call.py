@@ -5,20 +5,23 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.costs import Usage
-from mail.core.turns.activity import ModelCall
+from mail.core.turns.activity import Exchange, ModelCall
 from mail.core.turns.context import TURN, model_call
 from mail.errors import LONGEST_PARK, ProviderBusy
 from mail.factories.answer import AnswerReader
 from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
-from mail.factories.items import MalformedReply, assemble
+from mail.factories.fallback import SwitchingPolicy
+from mail.factories.history import WRITTEN_BY, read_history, to_chat
+from mail.factories.items import Entry, MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
 from mail.factories.ports import Port, port_for
 from mail.factories.providers import provider_of
-from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, Stop, error_for
+from mail.factories.retry import SHORT_WAIT, Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.factories.table import Tokens
 
 logger = logging.getLogger(__name__)
@@ -29,17 +32,16 @@ ATTEMPT_SECONDS = 600.0
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
 
-SHORT_WAIT = 2.0
-"""Seconds that a call waits in its turn; a turn that would wait longer is parked, so that no worker waits for it."""
-
 SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
+
+_FINISH = {"filter": "content_filter"}
 
 _prefixes = Prefixes()
 
 
 async def call_model(
-    request: ModelRequest, policy: RetryPolicy, on_piece: OnPiece
+    request: ModelRequest, policy: RetryPolicy | SwitchingPolicy, on_piece: OnPiece
 ) -> tuple[str | None, list[AgentToolCall]]:
     """Call a model and return the text and the tool calls of its reply.
 
@@ -55,13 +57,16 @@ async def call_model(
     if may_park and parked is not None:
         attempt += parked.attempts
     if may_park:
-        policy = replace(policy, patience=LONGEST_PARK)
+        policy = policy.with_patience(LONGEST_PARK)
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
+        if call.is_traced:
+            call.exchange = _exchange(request)
 
         def pass_on(kind: PieceKind, piece: str) -> None:
             on_piece(kind, piece)
+            call.note_chunk()
             call.delta(kind, piece)
 
         while True:
@@ -110,15 +115,42 @@ async def _attempt(
     if sent is not None and request.cache_key is not None:
         now = asyncio.get_running_loop().time()
         _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
+    call.reply = partial(_reply_as_chat, reply.entries)
+    call.finish = _FINISH.get(reply.finish, reply.finish)
     try:
-        text, calls = assemble(reply.entries, request.tool_format)
+        text, calls = assemble(_signed(reply.entries, request.signature), request.tool_format)
     except MalformedReply as error:
         if reply.finish == "length":
             raise CallFailed(Cause.TRUNCATED) from error
         raise
     if reply.finish == "filter" and all(each.tool_name == TEXT_OUTPUT for each in calls):
         raise CallFailed(Cause.FILTERED)
+    if call.finish == "stop" and any(each.tool_name != TEXT_OUTPUT for each in calls):
+        call.finish = "tool_call"
     return text, calls
+
+
+def _exchange(request: ModelRequest) -> Exchange:
+    streams = request.streams or request.traits.claude
+    return Exchange(
+        parameters={**request.options, "max_tokens": request.max_tokens, "stream": streams},
+        system=request.system,
+        tools=request.tools,
+        messages=partial(_as_chat, request.history),
+    )
+
+
+def _as_chat(entries: Sequence[Entry]) -> list[Entry]:
+    return to_chat(read_history(entries), claude=False)
+
+
+def _reply_as_chat(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the messages of a reply, without the results that its calls don't have yet."""
+    return [message for message in _as_chat(entries) if message["role"] == "assistant"]
+
+
+def _signed(entries: list[Entry], signature: str) -> list[Entry]:
+    return [{**entry, WRITTEN_BY: signature} for entry in entries] if signature else entries
 
 
 def _report_break(request: ModelRequest, usage: Usage, changes: Sequence[str], call: ModelCall) -> None:
@@ -185,7 +217,7 @@ def _log(
     failure: Failure,
     error: Exception,
     attempt: int,
-    policy: RetryPolicy,
+    policy: RetryPolicy | SwitchingPolicy,
     decision: Retry | Stop,
 ) -> None:
     """Log a retry, or at the end what the provider said, which is nowhere else."""

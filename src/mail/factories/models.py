@@ -87,6 +87,7 @@ class ModelRequest:
         tools: declared in the style of `tool_format`.
         streams: whether to stream the reply.
         notes: what only this call tells the model, behind the history.
+        signature: the name of the model, to be stored with its replies; empty for the agent's first model.
         cache_key: the key of the agent's calls in its task for the provider's cache of prompts; None to cache nothing.
         api_base, api_key: address and key of the proxy, if one is used.
         options: further options of the call, which take precedence over what is set here.
@@ -104,6 +105,7 @@ class ModelRequest:
     max_tokens: int | None = None
     streams: bool = False
     notes: Sequence[str] = ()
+    signature: str = ""
     cache_key: str | None = None
     api_base: str | None = None
     api_key: str | None = field(default=None, repr=False)

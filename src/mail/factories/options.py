@@ -235,9 +235,33 @@ def common_options(extra: Mapping[str, Any], llm: str, tool_format: ToolFormat) 
     return {name: value for name, value in extra.items() if name in known}
 
 
-def choose_connection(options: Iterable[str]) -> list[str]:
-    """Return the options that say where calls go, with which credentials, and how."""
-    return sorted(filter(is_connection, options))
+def options_of_fallback(
+    options: Mapping[str, Any], llm: str, other: str, tool_format: ToolFormat, own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options of a call of the model `other` in place of `llm`, which has options of its `own`.
+
+    Those that only the other API knows are left out. So are, at another provider, those that say where calls go, and
+    with which credentials: they would send one provider's key to another.
+    """
+    api, is_same = api_of(other, tool_format), llm.partition("/")[0] == other.partition("/")[0]
+    kept = {
+        name: value
+        for name, value in options.items()
+        if name == "timeout"
+        or (
+            is_same if is_connection(name) or _fit(name, api) is _Fit.UNKNOWN else _fit(name, api) is _Fit.YES
+        )
+    }
+    return {**kept, **own}
+
+
+def choose_connection(options: Mapping[str, Any]) -> list[str]:
+    """Return the options that say where calls go, with which credentials, and how, also those of other models."""
+    fallback = options.get("fallback")
+    by_cause = fallback.values() if isinstance(fallback, Mapping) and "llm" not in fallback else [fallback]
+    entries = [entry for each in by_cause for entry in (each if isinstance(each, list) else [each])]
+    names = {*options, *(name for entry in entries if isinstance(entry, Mapping) for name in entry)}
+    return sorted(filter(is_connection, names))
 
 
 def name_variables(options: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ error ──► Failure ──► RetryPolicy.decide ──► Retry(after) | St
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -86,6 +86,10 @@ ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
 """Maximum number of attempts by cause; other causes are permanent."""
 
 
+SHORT_WAIT = 2.0
+"""Seconds that a call waits in its turn. To wait longer, the turn is parked, or another model is called."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The retry policy for model calls.
@@ -115,6 +119,16 @@ class RetryPolicy:
         else:
             after = delay_after(attempt, chance, first=self.first, longest=self.longest)
         return Stop() if left is not None and after + self.least > left else Retry(after)
+
+    def with_patience(self, seconds: float) -> "RetryPolicy":
+        """Return the policy for calls that can wait so long."""
+        return replace(self, patience=seconds)
+
+    def decide_once(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
+        """Decide the same for a call that another model can take over: one retry, soon, and none after a timeout."""
+        decision = self.decide(failure, attempt, left, chance)
+        is_short = isinstance(decision, Retry) and decision.after <= SHORT_WAIT
+        return decision if is_short and attempt == 1 and failure.cause is not Cause.TIMEOUT else Stop()
 
 
 _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(

@@ -155,8 +155,8 @@ class AgentSpec(Spec):
     agent_params: dict[str, Any] = Field(
         default_factory=dict,
         repr=False,  # may hold keys
-        description="Further parameters of the factory, such as llm, system and temperature. Strings that begin with "
-        "python:: or url:: are replaced by what they refer to, at any depth.",
+        description="Further parameters of the factory, such as llm, fallback, system and temperature. Strings "
+        "that begin with python:: or url:: are replaced by what they refer to, at any depth.",
     )
     enable_entrypoint: bool = Field(default=False, description="Whether users may write to it.")
     enable_interswarm: bool = Field(default=False, description="Whether it may write to other swarms.")

@@ -27,3 +27,4 @@ from mail.testing.models import scripted_model as scripted_model
 from mail.testing.models import with_scripts as with_scripts
 from mail.testing.rig import Outcome as Outcome
 from mail.testing.rig import Rig as Rig
+from mail.testing.rig import ask_once as ask_once

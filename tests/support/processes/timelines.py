@@ -8,23 +8,6 @@ from itertools import groupby
 from typing import Any
 
 ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
-TWO_AGENTS_AND_AN_ACTION = [
-    "new_message",
-    "tool_call",
-    "tool_call",
-    "await_message",
-    "new_message",
-    "tool_call",
-    "action_call",
-    "action_complete",
-    "new_message",
-    "tool_call",
-    "new_message",
-    "tool_call",
-    "task_complete_call",
-    "new_message",
-    "task_complete",
-]
 
 Event = tuple[str, dict[str, Any]]
 """A kind, and the data."""

@@ -105,6 +105,7 @@ def _begin(
             notes=task.generation.notes,
             output_schema=task.generation.output_schema,
         ),
+        switches={agent: switch for agent, switch in task.switches.items() if agent in swarm.agents},
         manual=task.manual,
         actions=task.actions,
         cancellation=cancelled and replace(cancelled, seq=0),

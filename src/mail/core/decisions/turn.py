@@ -31,7 +31,16 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import ActionExtra, CallExtra, Extra, MessageExtra, PauseExtra, TextExtra
+from mail.core.task.extras import (
+    ActionExtra,
+    CallExtra,
+    Extra,
+    MessageExtra,
+    PauseExtra,
+    SwitchExtra,
+    TextExtra,
+)
+from mail.core.task.fallback import Switch, SwitchCause
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.swarm import (
     AgentCore,
@@ -445,8 +454,26 @@ class Settlement:
                 self._dead_letter(reason, attempts)
                 self._policy.agent_failed(self, reason)
             case Checkpoint():
+                if output.switch is not None:
+                    self._switch(output.switch)
                 self._process(output)
         return self.seal()
+
+    def _switch(self, switch: Switch) -> None:
+        """Store to which model the agent's calls go from now on, and announce it unless it only lasts longer."""
+        before = self.task.switches.get(self.name)
+        others = {agent: each for agent, each in self.task.switches.items() if agent != self.name}
+        is_over = switch.cause is SwitchCause.RECOVERED
+        self.draft.switches = others if is_over else {**others, self.name: switch}
+        if before is None or before.model != switch.model:
+            extra = SwitchExtra(
+                **self._of_turn(),
+                model=switch.model,
+                previous=switch.previous,
+                cause=switch.cause,
+                until=switch.until,
+            )
+            self.draft.emit(EventKind.MODEL_SWITCHED, f"agent {self.name} {switch.text}", extra)
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""

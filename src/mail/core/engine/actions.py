@@ -217,8 +217,13 @@ class ActionRunner:
 
     async def _call(self, action: ActionCore, call: AgentToolCall, run: ActionRun) -> Receipt | Parking:
         try:
-            with self._tracer.action(call):
-                content = await _attempt_all(action, call, run)
+            with self._tracer.action(call) as span:
+                try:
+                    content = await _attempt_all(action, call, run)
+                finally:
+                    if run.attempts > 1:
+                        span.note("mail.attempts", run.attempts)
+                span.note_result(content)
         except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
             if isinstance(error, RetryLater) and self._may_park:
                 return Parking(error, action.name)

@@ -116,8 +116,8 @@ class Suspects:
         It doesn't if the turn has waited for `PATIENCE_SECONDS` and others of its kind still have all places. Those
         that began last (`since`) are admitted first: the process may have ended because of them. A turn that would
         run alone also waits until its process has lived for a while and no other turn runs, so that processes which
-        end for other reasons don't count. On a busy server other turns always run: after its wait such a turn takes
-        the place beside them, and counts, or it could end the server for ever.
+        end for other reasons don't count. On a busy server other turns always run: after half of its wait such a turn
+        takes the place beside them, when it is its turn, and counts, or it could end the server for ever.
         """
         if failed < NARROWED:
             yield True
@@ -150,17 +150,20 @@ class _Lane:
     def __init__(self, size: int, may_begin: Callable[[], bool] = lambda: True) -> None:
         self._free = size
         self._may_begin = may_begin
-        self.waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.waiting: list[tuple[float, int, float, asyncio.Future[None]]] = []
         self._numbers = count()
 
     @asynccontextmanager
     async def enter(self, since: float, patience: float) -> AsyncGenerator[bool]:
-        admitted = asyncio.get_running_loop().create_future()
-        heappush(self.waiting, (-since, next(self._numbers), admitted))
+        loop = asyncio.get_running_loop()
+        admitted = loop.create_future()
+        heappush(self.waiting, (-since, next(self._numbers), loop.time() + patience / 2, admitted))
         self.admit()
         has_place = False
         try:
-            await asyncio.wait([admitted], timeout=patience)
+            await asyncio.wait([admitted], timeout=patience / 2)
+            self.admit()
+            await asyncio.wait([admitted], timeout=patience / 2)
             has_place = admitted.done() or self._free > 0
             if not admitted.done():
                 admitted.cancel()
@@ -173,8 +176,9 @@ class _Lane:
             self.admit()
 
     def admit(self) -> None:
-        """Admit those who wait, as far as there is room."""
-        while self.waiting and self._free and self._may_begin():
+        """Admit those who wait, as far as there is room; after half of its wait a turn begins in any case."""
+        now = asyncio.get_running_loop().time()
+        while self.waiting and self._free and (self._may_begin() or self.waiting[0][2] <= now):
             *_, admitted = heappop(self.waiting)
             if not admitted.done():
                 self._free -= 1

@@ -324,6 +324,9 @@ class AgentTurn[T: Turn](LeasedTurn):
                 tools=task.turn_tools(mailbox),
                 meter=self._meter,
                 activity=self.activity,
+                tracer=None if self._tracer is NO_TRACER else self._tracer,
+                traceparent=task.traceparent,
+                switch=task.switches.get(mailbox) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
             )
@@ -394,7 +397,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             if self._tracer is NO_TRACER:
                 text, calls = await agent.step(messages, choice)
             else:
-                with self._tracer.agent_call(turn, self._meter):
+                with self._tracer.agent_call(turn, self._meter, self.activity):
                     text, calls = await agent.step(messages, choice)
         except RetryLater as later:
             if TURN.get().may_park:
@@ -419,6 +422,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             usage=self._meter.spent,
             models=self._meter.spent_by_model,
             timing=self.activity.timing() if self.activity.spans else None,
+            switch=self.activity.switch,
         )
 
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:

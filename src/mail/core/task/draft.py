@@ -32,6 +32,7 @@ from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskCh
 from mail.core.task.costs import NO_USAGE, Usage, add_models
 from mail.core.task.events import Event, EventKind, encode_events
 from mail.core.task.extras import NO_EXTRA, DeadLetterExtra, EndExtra, Extra
+from mail.core.task.fallback import Switch
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS, Limits
@@ -102,6 +103,7 @@ class Draft:
     usage: dict[str, Usage]
     models: dict[str, Usage]
     prepaid: dict[str, Prepaid]
+    switches: dict[str, Switch]
     manual: bool
     cancellation: Cancellation | None
     webhooks: dict[str, TaskWebhook]

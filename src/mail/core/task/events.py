@@ -27,6 +27,7 @@ from mail.core.task.extras import (
     PauseExtra,
     RedriveExtra,
     RemovedWebhookExtra,
+    SwitchExtra,
     TextExtra,
     shape_of,
 )
@@ -50,6 +51,7 @@ class EventKind(StrEnum):
     INTERSWARM_MESSAGE_RECEIVED = "interswarm_message_received"
     INTERSWARM_MESSAGE_ERROR = "interswarm_message_error"
     AGENT_ERROR = "agent_error"
+    MODEL_SWITCHED = "model_switched"
     HELP_CALLED = "help_called"
     BROADCAST_IGNORED = "broadcast_ignored"
     TEXT_ANSWER = "text_answer"
@@ -76,6 +78,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.NEW_MESSAGE: (MessageExtra,),
     EventKind.TOOL_CALL: (CallExtra,),
     EventKind.AWAIT_MESSAGE: (AwaitExtra,),
+    EventKind.MODEL_SWITCHED: (SwitchExtra,),
     EventKind.ACTION_CALL: (ActionExtra,),
     EventKind.ACTION_COMPLETE: (ActionExtra,),
     EventKind.ACTION_ERROR: (ActionExtra,),

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from mail.core.protocol.values import value
 from mail.core.task.costs import Usage
+from mail.core.task.fallback import SwitchCause
 from mail.core.task.turn_state import TurnTiming
 
 
@@ -82,6 +83,16 @@ class AwaitExtra(Extra):
     """Of an agent that waits for mail, with the reason that it gives."""
 
     reason: str | None
+
+
+@value(kw_only=True, slots=False)
+class SwitchExtra(Extra):
+    """Of an agent whose calls go to another `model` than the `previous` one; see `mail.core.task.fallback.Switch`."""
+
+    model: str
+    previous: str
+    cause: SwitchCause
+    until: float | None = None
 
 
 @value(kw_only=True, slots=False)

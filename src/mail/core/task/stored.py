@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
 from mail.core.task.costs import NO_USAGE, Usage
+from mail.core.task.fallback import Switch
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.leases import Lease
 from mail.core.task.task import Generation, Task
@@ -123,6 +124,7 @@ class _StoredCheckpoint:
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
     timing: TurnTiming | None = None
+    switch: Switch | None = None
     approved: bool = False
     attempt: int = 1
 
@@ -158,6 +160,7 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         models=checkpoint.models,
         replies=replies,
         timing=checkpoint.timing,
+        switch=checkpoint.switch,
         approved=checkpoint.approved,
         attempt=checkpoint.attempt,
     )
@@ -165,8 +168,10 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
 
 
 def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields of timings, approvals and further attempts that a checkpoint doesn't have."""
+    """Return the fields of timings, switches, approvals and further attempts that a checkpoint doesn't have."""
     absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
+    if checkpoint.switch is None:
+        absent["switch"] = True
     if not checkpoint.approved:
         absent["approved"] = True
     if checkpoint.attempt == 1:
@@ -189,6 +194,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
         usage=stored.usage,
         models=stored.models,
         timing=stored.timing,
+        switch=stored.switch,
         approved=stored.approved,
         attempt=stored.attempt,
     )

@@ -21,6 +21,7 @@ from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.failing_calls import FailingCall
+from mail.core.task.fallback import Switch
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
@@ -212,6 +213,7 @@ class Task:
         actions: whether actions that are not read-only run, wait for a person's approval, or are refused.
         cancellation: the last cancellation, if any.
         prepaid: per agent, what has been charged already for the turn that it will repeat.
+        switches: the agents whose calls go to another model than their first one.
         submitted: submissions accepted under idempotency keys that have not expired.
         traceparent: the start of its trace (`mail.core.protocol.traceparent`); empty without one.
         webhooks: the webhooks that receive its events, by id.
@@ -248,6 +250,7 @@ class Task:
     usage: dict[str, Usage] = field(default_factory=dict)
     models: dict[str, Usage] = field(default_factory=dict)
     prepaid: dict[str, Prepaid] = field(default_factory=dict)
+    switches: dict[str, Switch] = field(default_factory=dict)
     manual: bool = False
     actions: ForkActions = ForkActions.RUN
     cancellation: Cancellation | None = None

@@ -13,6 +13,7 @@ from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.question_text import describe_question
 from mail.core.protocol.values import value
 from mail.core.task.costs import NO_USAGE, Usage
+from mail.core.task.fallback import Switch
 
 
 @value(kw_only=True)
@@ -95,6 +96,7 @@ class Checkpoint:
         receipts: one per call that runs an action, None for the rest.
         usage, models: what its models have cost so far, in total and by model; a repeated turn still reports it.
         timing: the turn's timing; None for a quick turn that calls no model and no action.
+        switch: the switch to another model that its call has made or prolonged, if any.
         approved: whether the calls are those of an earlier turn, which a person has approved (`Task.approved_calls`).
         attempt: the attempt at the turn (`Lease.attempt`) in which its last action ended.
     """
@@ -105,6 +107,7 @@ class Checkpoint:
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
     timing: TurnTiming | None = None
+    switch: Switch | None = None
     approved: bool = False
     attempt: int = 1
 

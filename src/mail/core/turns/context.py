@@ -11,9 +11,10 @@ from typing import Any, Protocol, cast
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
+from mail.core.task.fallback import Switch
 from mail.core.task.leases import Park
 from mail.core.task.swarm import ProvidedTools
-from mail.core.turns.activity import ModelCall, TurnActivity
+from mail.core.turns.activity import CallTracer, ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
 
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
@@ -49,7 +50,10 @@ class TurnContext:
         tools: the tools of the task's caller.
         provided: the tools that the agent gets from its `ToolSource`.
         meter: adds up the costs of models; None outside of turns.
+        switch: the model that the agent's calls go to in this task, in place of its first one; None for that.
         activity: notes the calls of models and actions; None outside of turns.
+        tracer: traces the calls of models; None if nothing is traced.
+        traceparent: the trace of the task; empty without one.
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
@@ -67,6 +71,9 @@ class TurnContext:
     provided: ProvidedTools = NOTHING_PROVIDED
     meter: UsageMeter | None = None
     activity: TurnActivity | None = None
+    tracer: CallTracer | None = None
+    traceparent: str = ""
+    switch: Switch | None = None
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
@@ -160,7 +167,7 @@ def report_usage(usage: Usage, model: str = "") -> None:
 def model_call(model: str) -> ModelCall:
     """Return a context manager for a call of a model, in the turn that is running, if any."""
     turn = TURN.get()
-    return ModelCall(turn.activity, model, turn.meter)
+    return ModelCall(turn.activity, model, turn.meter, turn.tracer)
 
 
 def log_fields() -> dict[str, str]:

@@ -28,6 +28,9 @@ KNOWN = (
 )
 
 
+MESSAGE = {"role", "content", "name", "refusal", "tool_calls", "tool_call_id", "reasoning_content"}
+
+
 def body(reply: Reply, request: Mapping[str, Any], issued: Issued) -> dict[str, Any]:
     message: dict[str, Any] = {
         "role": "assistant",
@@ -79,13 +82,16 @@ def error_event() -> bytes:
 
 
 def check(request: Mapping[str, Any], _headers: Mapping[str, str], _issued: Issued) -> None:
-    require_known(request, KNOWN)
+    is_strict = not request.get("model", "").startswith("deepseek")
+    require_known(request, KNOWN if is_strict else f"{KNOWN} thinking")
     messages = request.get("messages")
     require(messages, "[] is too short - 'messages'")
     assert messages is not None
     waiting: list[str] = []
     for n, message in enumerate(messages):
         role = message.get("role")
+        unknown = message.keys() - MESSAGE
+        require(not unknown, f"Unrecognized keys in messages.[{n}]: {', '.join(unknown)}")
         if role == "tool":
             require(
                 message.get("tool_call_id") in waiting,
@@ -112,7 +118,8 @@ def check(request: Mapping[str, Any], _headers: Mapping[str, str], _issued: Issu
         require(message.get("content") or calls, f"messages.[{n}].content: expected a string, got null")
         for call in calls:
             require(
-                call.keys() <= {"id", "type", "function"}, f"Unknown parameter in messages[{n}].tool_calls"
+                not is_strict or call.keys() <= {"id", "type", "function"},
+                f"Unknown parameter in messages[{n}].tool_calls",
             )
             require(isinstance(call["function"]["arguments"], str), "arguments: expected a string")
         waiting = [call["id"] for call in calls]
