@@ -100,6 +100,9 @@ class TaskMetrics(Observer):
     def turn_taken_over(self, mailbox: str) -> None:
         write_metrics({"TakenOverTurns": 1})
 
+    def spans_dropped(self, count: int) -> None:
+        write_metrics({"DroppedSpans": count})
+
 
 class TurnMetrics(TaskMetrics):
     """Measures also the turns and deliveries of a function that runs them, and the usage of models."""

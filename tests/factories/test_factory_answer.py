@@ -24,6 +24,9 @@ class Recorder:
         self.wants_deltas = wants_deltas
         self.deltas: list[str] = []
 
+    def note_chunk(self) -> None:
+        pass
+
     def delta(self, kind: str, piece: str) -> None:
         assert kind == "answer"
         self.deltas.append(piece)

@@ -155,6 +155,34 @@ def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
     assert stage.load("traced").traceparent.split("-")[1] == span.trace_id.hex()
 
 
+def test_a_turns_model_call_is_traced_before_its_invocation_ends(stage: Stage, tmp_path: Path) -> None:
+    """While the receiver is down, spans are dropped and counted, without a request for each invocation."""
+    pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
+    if stage.code == "built":
+        pytest.skip("the layers hold no OpenTelemetry")
+    from support.services.otlp import Receiver
+
+    telemetry = '[server.telemetry]\ntraces = true\ncontent = "messages"\n'
+    swarm = '[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n'
+    (tmp_path / "mail.toml").write_text(swarm + telemetry)
+    write_project(tmp_path, SWARM)
+    with LLMStub() as stub, Receiver().running() as receiver:
+        stub.script(*[reply(call("task_complete", finish_message="42"))] * 3)
+        traces = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
+        function = stage.function("turn", root=tmp_path, timeout=60)
+        with LambdaRuntime(function, {**stage.environment, **stub.environ, **traces}) as running:
+            for number, status in enumerate((200, 500, 200)):
+                receiver.status = status
+                ask(stage, f"traced-{number}")
+                for record in stage.records():
+                    assert running.invoke({"Records": [record]}) == {"batchItemFailures": []}
+                    stage.delete(record)
+            ((_, span),) = receiver.of("chat gpt-5-mini")
+            assert "42" in str(span)
+            assert receiver.requests == 2
+            assert sums(running.records)["DroppedSpans",] >= 4
+
+
 def about(records: list[dict[str, Any]], task_id: str) -> list[dict[str, Any]]:
     """The lines that `aws logs tail --filter-pattern '{ $.task_id = "…" }'` finds."""
     found = [record for record in records if record.get("task_id") == task_id]

@@ -7,9 +7,13 @@ import pytest
 from support.processes.http_server import HTTPServer
 from support.services.federation import Federation
 
+from mail.bootstrap.telemetry import Telemetry, telemetry_of_server
+from mail.config import TelemetryConfig
 from mail.core.protocol.traceparent import read_traceparent, same_trace
 from mail.core.task.task import TaskKey
 from mail.core.task.usage import Usage, report_usage
+from mail.core.turns.context import model_call
+from mail.errors import ConfigurationError
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Rig
 
@@ -126,12 +130,12 @@ class TestOneTask:
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.agent.name": "supervisor",
                 "gen_ai.conversation.id": "t",
-                "gen_ai.request.model": MODEL,
+                "gen_ai.request.model": "gpt-5-mini",
                 "gen_ai.provider.name": "openai",
                 "gen_ai.usage.input_tokens": 100,
                 "gen_ai.usage.output_tokens": 7,
                 "gen_ai.usage.cache_read.input_tokens": 40,
-                "mail.usage.cost": 0.25,
+                "gen_ai.usage.cost": 0.25,
             }
         (action,) = spans.named("execute_tool look_up")
         assert action.parent is not None
@@ -291,6 +295,67 @@ class TestWithoutATracer:
             task = await server.rig.store.load(TaskKey(str(server.rig.user), "t"))
             assert task is not None
             assert task.traceparent == ""
+
+
+class TestSending:
+    """Spans go to a receiver of OTLP, as a server sends them."""
+
+    @pytest.fixture
+    def receiver(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+        from support.services.otlp import Receiver
+
+        with Receiver().running() as receiver:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+            monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")  # nothing is sent but by a flush
+            yield receiver
+
+    async def trace(self, telemetry: Telemetry, times: int = 1) -> None:
+        async with Rig(build_swarm({"supervisor": think})) as rig:
+            rig.runtime.tracer = telemetry.tracer
+            for _ in range(times):
+                await rig.ask()
+                await rig.workers.idle()
+                telemetry.flush()
+
+    async def test_spans_and_metrics(self, receiver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Metrics are sent only if the standard variable asks for them."""
+        for asks in (False, True):
+            if asks:
+                monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
+            telemetry = telemetry_of_server(TelemetryConfig(traces=True), "office", {})
+            await self.trace(telemetry)
+            telemetry.close()
+            assert bool(receiver.metrics) is asks
+        (_, span), _ = receiver.of("chat house-model")
+        given = {each.key: each.value for each in span.attributes}
+        assert given["gen_ai.usage.output_tokens"].int_value == 7
+        names = {metric.name for metric in receiver.metrics}
+        assert names == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"}
+
+    async def test_a_receiver_that_is_down_costs_one_attempt(self, receiver: Any) -> None:
+        """What can't be sent is dropped and counted; the next attempt comes later."""
+        pytest.importorskip("prometheus_client", reason="pip install 'mail-serverless[metrics]'")
+        receiver.status = 500
+        telemetry = telemetry_of_server(TelemetryConfig(traces=True, metrics="admin"), "office", {})
+        await self.trace(telemetry, times=3)
+        telemetry.close()
+        assert receiver.requests == 1
+        assert telemetry.metrics is not None
+        assert b"mail_dropped_spans_total 12.0" in telemetry.metrics.render()
+
+    @pytest.mark.parametrize(
+        ("redact", "problem"),
+        [("python::json:nothing", "nothing"), ("python::json:__name__", "is not a function")],
+    )
+    def test_a_redactor_that_is_none(self, redact: str, problem: str) -> None:
+        with pytest.raises(ConfigurationError, match=problem):
+            telemetry_of_server(TelemetryConfig(traces=True, redact=redact), "office", {})
+
+
+def think(view: View) -> list[Call]:
+    with model_call("house-model") as thought:
+        thought.report(Usage(calls=1, input_tokens=100, output_tokens=7))
+    return [complete("done")]
 
 
 def test_opentelemetry_is_not_imported_unless_it_is_wanted() -> None:

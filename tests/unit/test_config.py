@@ -82,7 +82,13 @@ class TestDefaults:
                     "idle_seconds": 5,
                     "stall_seconds": 120.0,
                 },
-                "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
+                "telemetry": {
+                    "metrics": "off",
+                    "traces": False,
+                    "content": "off",
+                    "redact": "",
+                    "log_format": "text",
+                },
                 "storage": {"database": "auto", "synchronous": "normal"},
                 "webhooks": {"allow_private_addresses": False, "retry_seconds": list(RETRY_SECONDS)},
                 "interswarm": {

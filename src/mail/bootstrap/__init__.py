@@ -154,7 +154,7 @@ def aws(
         router=router,
         webhooks=peers.make_webhooks(documents, config.server, clock, secrets),
         auth_endpoints=read_auth_endpoints(environ),
-        telemetry=telemetry_of_function(config.server.telemetry, config.server.swarm.name),
+        telemetry=telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,
         stream_url=config.stream_url,
     )

@@ -14,6 +14,7 @@ from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer
 from mail.core.protocol.error_text import missing_package
 from mail.core.protocol.values import value
 from mail.errors import ConfigurationError
+from mail.utils.parsing import read_python_string
 
 if TYPE_CHECKING:
     from mail.adapters.telemetry.otel import OpenTelemetryTracer
@@ -58,28 +59,34 @@ class Telemetry:
             self.spans.close()
 
 
+FUNCTION_SECONDS = 2.0
+"""Time limit for sending spans from a function, which its caller pays for and may wait for."""
+
+
 def telemetry_of_server(
     config: TelemetryConfig, service: str, depths: Mapping[str, Callable[[], float]]
 ) -> Telemetry:
     """Make the telemetry of a server. Raises ConfigurationError if a library is missing."""
+    metrics = _metrics(depths) if config.metrics != "off" else None
+    observers = () if metrics is None else (metrics,)
     return Telemetry(
-        metrics=_metrics(depths) if config.metrics != "off" else None,
+        metrics=metrics,
         log=ActivityLog() if config.log_format == "json" else None,
         text_log=TextLog() if config.log_format == "text" else None,
-        spans=_spans(service) if config.traces else None,
+        spans=_spans(config, service, observers) if config.traces else None,
     )
 
 
-def telemetry_of_function(config: TelemetryConfig, service: str) -> Telemetry:
-    """Make the telemetry of a function, whose metrics go to CloudWatch and whose log is always JSON.
+def telemetry_of_function(config: TelemetryConfig, service: str, observers: Observers) -> Telemetry:
+    """Make the telemetry of a function, whose metrics go to CloudWatch, by `observers`, and whose log is always JSON.
 
     A function whose bundle lacks OpenTelemetry passes traces on without spans of its own.
     """
     spans = None
     if config.traces:
         try:
-            spans = _spans(service)
-        except ConfigurationError as error:
+            spans = _spans(config, service, observers, FUNCTION_SECONDS)
+        except _LibraryMissing as error:
             logger.warning("%s", error.detail)
     return Telemetry(log=ActivityLog(), spans=spans)
 
@@ -92,10 +99,25 @@ def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
     return PrometheusMetrics(depths)
 
 
-def _spans(service: str) -> "OpenTelemetryTracer":
+class _LibraryMissing(ConfigurationError):
+    """The libraries for traces are not installed."""
+
+
+def _spans(
+    config: TelemetryConfig, service: str, observers: Observers, seconds: float | None = None
+) -> "OpenTelemetryTracer":
+    redact = read_python_string(config.redact) if config.redact else None
+    if redact is not None and not callable(redact):
+        raise ConfigurationError(f"[server.telemetry] redact: {config.redact!r} is not a function")
+
+    def on_drop(count: int) -> None:
+        for observer in observers:
+            observer.spans_dropped(count)
+
     try:
+        from mail.adapters.telemetry.contents import Contents
         from mail.adapters.telemetry.otel import exporting_tracer
 
-        return exporting_tracer(service)
+        return exporting_tracer(service, Contents(config.content, redact), on_drop, seconds)
     except ImportError as error:
-        raise ConfigurationError(f"[server.telemetry] traces needs {missing_package(error)}") from error
+        raise _LibraryMissing(f"[server.telemetry] traces needs {missing_package(error)}") from error

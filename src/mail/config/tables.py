@@ -119,11 +119,17 @@ class TelemetryConfig(Table):
     Attributes:
         metrics: `off`, or the callers that may read `/metrics`: `admin` or `public`.
         traces: whether spans are sent by OTLP, configured by the `OTEL_*` variables.
+        content: the texts in spans: none (`off`), what models read and write (`messages`), or also the tools that they
+            have, and the arguments and results of actions (`all`).
+        redact: a Python function that gets each of these texts and returns what is sent of it, as
+            `python::package.module:name`; without it, they are sent unchanged.
         log_format: `text`, or `json` with a line for each turn and request.
     """
 
     metrics: Literal["off", "admin", "public"] = "off"
     traces: bool = False
+    content: Literal["off", "messages", "all"] = "off"
+    redact: str = ""
     log_format: Literal["text", "json"] = "text"
 
 

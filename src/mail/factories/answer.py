@@ -25,6 +25,7 @@ class AnswerReader:
 
     def add(self, call: int, name: str, piece: str) -> None:
         """Add a piece of the arguments of a call; `call` is its position in the reply. Only the first one counts."""
+        self._model_call.note_chunk()
         if name != TaskComplete.tool_name or not piece:
             return
         if self._call is None:

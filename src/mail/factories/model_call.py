@@ -5,17 +5,18 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.costs import Usage
-from mail.core.turns.activity import ModelCall
+from mail.core.turns.activity import Exchange, ModelCall
 from mail.core.turns.context import TURN, model_call
 from mail.errors import LONGEST_PARK, ProviderBusy
 from mail.factories.answer import AnswerReader
 from mail.factories.caching import Prefixes, describe
 from mail.factories.failures import CallFailed
 from mail.factories.fallback import SwitchingPolicy
-from mail.factories.history import WRITTEN_BY
+from mail.factories.history import WRITTEN_BY, read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
 from mail.factories.ports import Port, port_for
@@ -33,6 +34,8 @@ RESERVE_SECONDS = 1.0
 
 SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
+
+_FINISH = {"filter": "content_filter"}
 
 _prefixes = Prefixes()
 
@@ -58,9 +61,12 @@ async def call_model(
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
+        if call.is_traced:
+            call.exchange = _exchange(request)
 
         def pass_on(kind: PieceKind, piece: str) -> None:
             on_piece(kind, piece)
+            call.note_chunk()
             call.delta(kind, piece)
 
         while True:
@@ -109,6 +115,8 @@ async def _attempt(
     if sent is not None and request.cache_key is not None:
         now = asyncio.get_running_loop().time()
         _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
+    call.reply = partial(_reply_as_chat, reply.entries)
+    call.finish = _FINISH.get(reply.finish, reply.finish)
     try:
         text, calls = assemble(_signed(reply.entries, request.signature), request.tool_format)
     except MalformedReply as error:
@@ -117,7 +125,28 @@ async def _attempt(
         raise
     if reply.finish == "filter" and all(each.tool_name == TEXT_OUTPUT for each in calls):
         raise CallFailed(Cause.FILTERED)
+    if call.finish == "stop" and any(each.tool_name != TEXT_OUTPUT for each in calls):
+        call.finish = "tool_call"
     return text, calls
+
+
+def _exchange(request: ModelRequest) -> Exchange:
+    streams = request.streams or request.traits.claude
+    return Exchange(
+        parameters={**request.options, "max_tokens": request.max_tokens, "stream": streams},
+        system=request.system,
+        tools=request.tools,
+        messages=partial(_as_chat, request.history),
+    )
+
+
+def _as_chat(entries: Sequence[Entry]) -> list[Entry]:
+    return to_chat(read_history(entries), claude=False)
+
+
+def _reply_as_chat(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the messages of a reply, without the results that its calls don't have yet."""
+    return [message for message in _as_chat(entries) if message["role"] == "assistant"]
 
 
 def _signed(entries: list[Entry], signature: str) -> list[Entry]:

@@ -9,16 +9,18 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.protocol.values import value
+from mail.core.turns.context import TURN
 from mail.errors import ConfigurationError, MAILError
 from mail.mcp.servers import ToolServer
 from mail.utils.outcomes import ActionFailed, seconds_left
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult, Tool
+    from mcp_types import CallToolResult, RequestParamsMeta, Tool
 
 logger = logging.getLogger(__name__)
 
@@ -148,11 +150,14 @@ class Session:
         self._used = _now()
         seconds = seconds_left(self._server.settings.timeout)
         connection = await self._shared(seconds, is_tested=not idempotent)
+        # the SDK replaces it by the current span, if there is one
+        here = TURN.get().traceparent
+        meta = cast("RequestParamsMeta", {TRACEPARENT: here}) if here else None
 
         async def request() -> "CallToolResult":
             try:
                 return await self._request(
-                    connection, lambda client: client.call_tool(tool, arguments), seconds
+                    connection, lambda client: client.call_tool(tool, arguments, meta=meta), seconds
                 )
             except ServerFailed as error:
                 if isinstance(error, NoAnswer):

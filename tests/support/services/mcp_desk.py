@@ -62,6 +62,11 @@ def desk() -> MCPServer:
         """Fail for a reason."""
         raise ToolError(f"no luck: {reason}")
 
+    @server.tool(structured_output=False)
+    def trace(context: Context) -> str:
+        """Return the trace that the call belongs to."""
+        return str((context.request_context.meta or {}).get("traceparent"))
+
     @server.tool()
     async def grow(context: Context) -> str:
         """Get another tool."""

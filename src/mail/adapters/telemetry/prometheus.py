@@ -75,6 +75,7 @@ class PrometheusMetrics(Observer):
         self._taken_over = counter(
             "taken_over_turns", "Turns and deliveries taken over from workers that are gone, or hang."
         )
+        self._dropped_spans = counter("dropped_spans", "Spans of traces that could not be sent.")
         self._idle = counter("idle_wake_ups", "Wake-ups without work.")
         self._conflicts = counter(
             "conflicts", "Commits of turns that were retried after a concurrent commit."
@@ -155,6 +156,9 @@ class PrometheusMetrics(Observer):
 
     def woken_for_nothing(self, mailbox: str) -> None:
         self._idle.inc()
+
+    def spans_dropped(self, count: int) -> None:
+        self._dropped_spans.inc(count)
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an HTTP request; `route` is its pattern."""

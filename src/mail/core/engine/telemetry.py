@@ -10,6 +10,7 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Claim
 from mail.core.task.task import TaskStatus
+from mail.core.turns.activity import ModelCall, TurnActivity
 from mail.core.turns.context import CURRENT_TRACE
 from mail.core.turns.usage import UsageMeter
 
@@ -31,6 +32,9 @@ class Observer:
 
     def woken_for_nothing(self, mailbox: str) -> None:
         """Observe a wake-up of a mailbox that was leased or empty."""
+
+    def spans_dropped(self, count: int) -> None:
+        """Observe that so many spans of traces are lost, as they could not be sent. May be called in any thread."""
 
 
 Observers = Sequence[Observer]
@@ -72,10 +76,16 @@ class Span(Protocol):
     def note(self, name: str, value: str | int | float) -> None:
         """Add an attribute to the span."""
 
+    def note_result(self, text: str) -> None:
+        """Note the result of an action, which is recorded only if contents are."""
+
 
 class _NoSpan:
     def note(self, name: str, value: str | int | float) -> None:
         """Ignore the attribute."""
+
+    def note_result(self, text: str) -> None:
+        """Ignore the result."""
 
 
 _NO_SPAN: AbstractContextManager[Span] = nullcontext(_NoSpan())
@@ -95,8 +105,12 @@ class Tracer:
         """Trace a turn of a mailbox, from its lease to its commit."""
         return _NO_SPAN
 
-    def agent_call(self, turn: Turn, meter: UsageMeter) -> ActiveSpan:
-        """Trace the call of a turn's agent; its models report to the meter."""
+    def agent_call(self, turn: Turn, meter: UsageMeter, activity: TurnActivity) -> ActiveSpan:
+        """Trace the call of a turn's agent; its models report to the meter, and their calls to the activity."""
+        return _NO_SPAN
+
+    def model_call(self, call: ModelCall) -> AbstractContextManager[object]:
+        """Trace a call of a model, with all of its attempts."""
         return _NO_SPAN
 
     def action(self, call: AgentToolCall) -> ActiveSpan:

@@ -4,8 +4,9 @@ Code that calls a model reports it with `model_call`. The engine reports actions
 and, only if somebody watches its task, publishes live events about them.
 """
 
-from collections.abc import Callable, Container, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import TracebackType
@@ -96,6 +97,11 @@ class TurnActivity:
         self._replaced = replaced
         self._find_text_recipient = find_text_recipient
 
+    @property
+    def task_id(self) -> str:
+        """The id of the turn's task."""
+        return self._key.task_id
+
     @cached_property
     def text_recipient(self) -> str:
         """Who receives text that the model writes, if it calls no tool: an agent, or `user`; empty for nobody."""
@@ -136,9 +142,8 @@ class TurnActivity:
 
     def timed(self, receipt: Receipt, span: "Span") -> Receipt:
         """Return the receipt of an action with its begin and duration."""
-        return Receipt(
-            state=receipt.state,
-            content=receipt.content,
+        return replace(
+            receipt,
             after=self._after(span.begin),
             seconds=_rounded(span.seconds or 0.0),
             attempts=span.attempts,
@@ -308,30 +313,113 @@ class Span:
         return {}
 
 
+@value(kw_only=True)
+class Exchange:
+    """What a model is asked, for traces.
+
+    Attributes:
+        parameters: those of the request, by their names in Chat Completions.
+        tools: the declarations of the tools, in either style.
+        messages: returns the history, as messages of Chat Completions.
+    """
+
+    parameters: Mapping[str, Any]
+    system: str
+    tools: Sequence[Mapping[str, Any]]
+    messages: Callable[[], Sequence[Mapping[str, Any]]]
+
+
+class CallTracer(Protocol):
+    """Traces the calls of models."""
+
+    def model_call(self, call: "ModelCall") -> AbstractContextManager[object]:
+        """Trace a call, until its end; then its attributes say what there is to record."""
+        ...
+
+
 class ModelCall(Span):
-    """A call of a model, with all of its attempts."""
+    """A call of a model, with all of its attempts.
+
+    Attributes:
+        usage: what it has cost so far; None if nothing has been reported.
+        finish: why the reply ended, as OpenTelemetry names it: `stop`, `length`, `content_filter`, `tool_call`.
+        first_chunk: seconds from the begin of the last attempt to the first piece of a streamed reply.
+        exchange: what the model is asked.
+        reply: returns its reply, as messages of Chat Completions.
+    """
 
     started = LiveKind.MODEL_CALL_STARTED
     retried = LiveKind.MODEL_CALL_RETRIED
     ended = LiveKind.MODEL_CALL_ENDED
     label = "the call of"
 
-    def __init__(self, activity: TurnActivity | None, model: str, meter: UsageMeter | None) -> None:
+    def __init__(
+        self,
+        activity: TurnActivity | None,
+        model: str,
+        meter: UsageMeter | None,
+        tracer: CallTracer | None = None,
+        *,
+        is_private: bool = False,
+    ) -> None:
         super().__init__(activity, model)
+        self._is_private = is_private
+        self.usage: Usage | None = None
+        self.finish = ""
+        self.first_chunk: float | None = None
+        self.exchange: Exchange | None = None
+        self.reply: Callable[[], Sequence[Mapping[str, Any]]] | None = None
         self._meter = meter
+        self._trace = None if tracer is None else tracer.model_call(self)
+        self._attempt_begin = 0.0
         self.broken_prefix: tuple[str, ...] = ()
         """What changed since the previous call, so that the provider's cache was not read."""
-        self._usage: Usage | None = None
         self._number = 0 if activity is None else activity.next_call()
+
+    def __enter__(self) -> Self:
+        if self._trace is not None:
+            self._trace.__enter__()
+        entered = super().__enter__()
+        self._attempt_begin = self.begin
+        return entered
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if self._trace is not None:
+            self._trace.__exit__(kind, error, trace)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether anybody records what the model is asked and replies."""
+        return self._trace is not None
+
+    @property
+    def task_id(self) -> str:
+        """The id of its task; empty outside of tasks."""
+        return "" if self._activity is None else self._activity.task_id
 
     @property
     def wants_deltas(self) -> bool:
         """Whether somebody wants the pieces of the reply."""
-        return self._activity is not None and self._activity.wants_deltas
+        return self._activity is not None and self._activity.wants_deltas and not self._is_private
+
+    def retry(self, reason: str, after: float) -> None:
+        """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
+        super().retry(reason, after)
+        self.first_chunk = None
+        if self._activity is not None:
+            self._attempt_begin = self._activity.time() + after
+
+    def note_chunk(self) -> None:
+        """Note the time of a piece of a streamed reply, if it is the first."""
+        if self.first_chunk is None and self._activity is not None:
+            self.first_chunk = self._activity.time() - self._attempt_begin
 
     def delta(self, kind: DeltaKind, piece: str) -> None:
         """Report a piece of the reply."""
-        if (activity := self._activity) is not None and activity.wants_deltas:
+        if (activity := self._activity) is not None and self.wants_deltas:
             extra = {**self._facts(), "kind": kind, "delta": piece}
             if kind == "text" and activity.text_recipient:
                 extra["to"] = activity.text_recipient
@@ -339,7 +427,7 @@ class ModelCall(Span):
 
     def report(self, usage: Usage) -> None:
         """Report the cost of the call, as `report_usage` does."""
-        self._usage = usage if self._usage is None else self._usage + usage
+        self.usage = usage if self.usage is None else self.usage + usage
         if self._meter is not None:
             self._meter.add(usage, self.name)
 
@@ -348,7 +436,7 @@ class ModelCall(Span):
 
     def _result(self) -> dict[str, Any]:
         broken = {"prefix_broken_by": list(self.broken_prefix)} if self.broken_prefix else {}
-        return broken if self._usage is None else {"usage": asdict(self._usage), **broken}
+        return broken if self.usage is None else {"usage": asdict(self.usage), **broken}
 
 
 class ActionRun(Span):

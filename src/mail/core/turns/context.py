@@ -14,7 +14,7 @@ from mail.core.task.costs import Usage
 from mail.core.task.fallback import Switch
 from mail.core.task.leases import Park
 from mail.core.task.swarm import ProvidedTools
-from mail.core.turns.activity import ModelCall, TurnActivity
+from mail.core.turns.activity import CallTracer, ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
 
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
@@ -52,10 +52,15 @@ class TurnContext:
         meter: adds up the costs of models; None outside of turns.
         switch: the model that the agent's calls go to in this task, in place of its first one; None for that.
         activity: notes the calls of models and actions; None outside of turns.
+        tracer: traces the calls of models; None if nothing is traced.
+        traceparent: the trace of the task; empty without one.
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
         time_limit: that of the attempt at the current action.
+        may_cut: whether a call that the model refuses as too long is repeated with a shorter context. If not, only a
+            model with a larger window helps.
+        is_private: whether nobody sees what models write, as it is not what the agent says.
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
     """
@@ -69,11 +74,15 @@ class TurnContext:
     provided: ProvidedTools = NOTHING_PROVIDED
     meter: UsageMeter | None = None
     activity: TurnActivity | None = None
+    tracer: CallTracer | None = None
+    traceparent: str = ""
     switch: Switch | None = None
     call_id: str = ""
     call_place: str = ""
     deps: Any = None
     time_limit: TimeLimit | None = None
+    may_cut: bool = False
+    is_private: bool = False
     may_park: bool = False
     parked: Park | None = None
 
@@ -163,7 +172,7 @@ def report_usage(usage: Usage, model: str = "") -> None:
 def model_call(model: str) -> ModelCall:
     """Return a context manager for a call of a model, in the turn that is running, if any."""
     turn = TURN.get()
-    return ModelCall(turn.activity, model, turn.meter)
+    return ModelCall(turn.activity, model, turn.meter, turn.tracer, is_private=turn.is_private)
 
 
 def log_fields() -> dict[str, str]:
