@@ -31,6 +31,7 @@ def test_public_names() -> None:
         "MAILSwarm",
         "MAILSwarmTemplate",
         "PROTOCOL_VERSION",
+        "RetryLater",
         "Swarm",
         "__version__",
         "action",
