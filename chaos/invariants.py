@@ -13,6 +13,7 @@ from typing import NamedTuple
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.change import InboxEntry, TaskChange, Turn
+from mail.core.task.context import is_carried
 from mail.core.task.events import TERMINAL, Event, EventKind
 from mail.core.task.extras import (
     CallExtra,
@@ -496,7 +497,9 @@ def _identity(event: Event) -> tuple[int, str, str, str, str]:
 
 
 def _letters(history: Sequence[Mapping[str, object]]) -> Counter[str]:
-    return Counter(str(entry["content"]) for entry in history if entry.get("role") == "user")
+    return Counter(
+        str(entry["content"]) for entry in history if entry.get("role") == "user" and not is_carried(entry)
+    )
 
 
 def _result_of(entry: Mapping[str, object]) -> object:

@@ -21,7 +21,7 @@ import pytest
 from pydantic import BaseModel, Field
 from support.processes.document_samples import run
 from support.seeds import Block, blocks
-from support.services.llm_stub import LLMStub, Request, reply, text
+from support.services.llm_stub import LLMStub, Request, Tokens, reply, text
 from support.services.llm_stub import call as model_calls
 from support.services.templates import agent, rule_based, template
 
@@ -34,7 +34,6 @@ from mail.factories import (
     LiteLLMAgentFunction,
     LiteLLMSupervisorFunction,
     base_agent_factory,
-    compression,
 )
 from mail.factories.ports import close_clients
 from mail.testing.agents import View, call, complete
@@ -158,7 +157,7 @@ def say(request: Request) -> Any:
         if "score_points" in told and "score_points" in tools:
             return reply(model_calls("score_points", {"player_name": "Bob", "points": 10}))
     if "how_to_answer" in last:
-        return reply(text("I say something."))
+        return reply(text("I say something."), tokens=Tokens(input=len(json.dumps(request.body)) // 4))
     if "task_complete" in tools:
         if (
             "send_request" in tools
@@ -443,14 +442,14 @@ class TestGuide:
 async def test_long_histories_are_summarized_by_the_model(
     stub: LLMStub, monkeypatch: pytest.MonkeyPatch, llm: str, tool_format: Any
 ) -> None:
-    """Not a sample, but it needs the same: tokens are litellm's, and providers take what is asked of them."""
+    """Not a sample, but it needs the same: providers take what is asked of them."""
 
-    async def window(asked: str) -> int:
-        assert await real_window(asked) > 100_000
-        return 4200  # of which a third is for instructions and tools
+    async def window(agent: LiteLLMAgentFunction) -> int:
+        assert (await real_window(agent) or 128_000) > 100_000
+        return 2_800  # of which half is for instructions and tools
 
-    real_window = compression.context_window
-    monkeypatch.setattr(compression, "context_window", window)
+    real_window = LiteLLMAgentFunction.window
+    monkeypatch.setattr(LiteLLMAgentFunction, "window", window)
     actor = agent(
         "Ann",
         factory=LiteLLMSupervisorFunction,

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from pydantic_core import to_json
 from support.engines.adapters import STORES, StoreAdapter
 from support.engines.dynamodb import ENGINES
 from support.engines.postgres import has_postgres
@@ -29,6 +30,7 @@ from support.plugins.tiers import sized
 import mail.adapters.sqlite.store
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, TaskChange, Turn
+from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Busy, Idle, WakeUp
@@ -180,10 +182,12 @@ class StoreMachine(RuleBasedStateMachine):
         if head is None or not model.task.is_running:
             assert opened == Idle(model.task)
             return multiple()
-        history = [entry for record in records[known:] for entry in record]
+        portions = [
+            Portion(n, record, len(to_json(record))) for n, record in enumerate(records[known:], known + 1)
+        ]
         saved = model.checkpoints.get((mailbox, head.seq))
         others = sum(other.expires > self.now for name, other in model.leases.items() if name != mailbox)
-        assert opened == Turn(model.task, head, lease, history, saved, others, replaced=opened.replaced)
+        assert opened == Turn(model.task, head, lease, portions, saved, others, replaced=opened.replaced)
         assert self.is_same(opened.replaced, held)
         model.leases[mailbox] = lease
         return opened

@@ -156,6 +156,8 @@ def in_the_end(found: Found, logs: Logs, owner: str, deaths: int) -> Iterator[st
             yield f"{action} ran {ran[action]} times, but the answer says {answers[2]}"
         if not known[action] and (action in IDEMPOTENT or not deaths):
             yield f"the outcome of {action} is said to be unknown"
+    if not any(event.kind is EventKind.CONTEXT_CUT for event in found.events):
+        yield "no history has become a summary"
     last = max(event.seq for event in found.events if event.kind in TERMINAL)
     if len(read_lines(logs.seen)) < last:
         yield "3. ann has not seen the end"

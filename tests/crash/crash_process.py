@@ -15,7 +15,7 @@ from typing import Any
 from crash_checks import Journal, Logs, asked_again, find, in_the_end, what_was_left
 from crash_clients import ANN, BOB, Clients, Violation
 from crash_points import WHERE, MortalPoints, append_line, read_lines
-from crash_scenario import APPROVED, IDEMPOTENT, POLICIES, RESULTS, TASK_ID
+from crash_scenario import APPROVED, FORGETFUL, IDEMPOTENT, POLICIES, RESULTS, TASK_ID, WINDOW
 from crash_worlds import AheadClock, SQLiteWorld, World
 
 from chaos.invariants import Found
@@ -25,6 +25,7 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.change import Turn
+from mail.core.task.context import Context
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
@@ -52,6 +53,29 @@ class _Runtime(Runtime):
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:  # type: ignore[override]
         WHERE.set(f"{Principal.parse(key.instance).id} {mailbox}")
         return await super().run_turn(key, mailbox, seconds=seconds)
+
+
+def _is_summary(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("content")).startswith("<summary_of_earlier_events>")
+
+
+class _Forgetful:
+    """An agent with so small a window that a part of its history becomes a summary."""
+
+    llm = "house/small"
+    fixed_size = 0
+
+    def __init__(self, life: "Life", name: str, function: Callable[..., Any]) -> None:
+        self._life, self._name, self._function = life, name, function
+
+    async def __call__(self, history: History, choice: ToolChoice) -> Any:
+        return await self._function(history, choice)
+
+    async def window(self) -> int:
+        return WINDOW
+
+    async def summarize(self, text: str, model: str | None) -> str:
+        return await self._life.summarize(self._name, text)
 
 
 @dataclass
@@ -152,6 +176,7 @@ class Life:
                 actions=core.actions,
                 enable_entrypoint=core.enable_entrypoint,
                 can_complete_tasks=core.can_complete_tasks,
+                context=Context() if name == FORGETFUL else None,
             )
             for name, core in swarm.agents.items()
         }
@@ -168,7 +193,7 @@ class Life:
     def _agent(self, name: str) -> Callable[..., Any]:
         async def function(history: History, choice: ToolChoice) -> Any:
             self.points.hit(f"before agent {name}")
-            view = View(history, choice)
+            view = View([entry for entry in history if not _is_summary(entry)], choice)
             append_line(self.logs.thoughts, f"call {name} {view.mail.subject} {view.mail.body}")
             await self.points.pause()
             self.points.hit(f"inside agent {name}")
@@ -178,7 +203,16 @@ class Life:
             self.points.hit(f"after agent {name}")
             return None, calls
 
-        return function
+        return _Forgetful(self, name, function) if name == FORGETFUL else function
+
+    async def summarize(self, name: str, text: str) -> str:
+        """Be the model that summarizes the transcript of an agent."""
+        self.points.hit(f"before summary {name}")
+        summary = f"summary {zlib.crc32(text.encode())}"
+        append_line(self.logs.thoughts, f"call {name} {summary}")
+        await self.points.pause()
+        self.points.hit(f"after summary {name}")
+        return summary
 
     def _action(self, name: str) -> Callable[..., Any]:
         async def function(args: dict[str, Any]) -> str:
@@ -213,8 +247,11 @@ class Life:
 
     async def _save_checkpoint(self, turn: Turn, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
         await self.inner.save_checkpoint(turn, checkpoint, on_disk=on_disk)
-        payload = turn.entry.message.message
-        append_line(self.logs.thoughts, f"kept {turn.mailbox} {payload.subject} {payload.body}")
+        payload, preparation = turn.entry.message.message, checkpoint.preparation
+        thought = f"{payload.subject} {payload.body}"
+        if preparation is not None and not preparation.is_called:
+            thought = preparation.summary
+        append_line(self.logs.thoughts, f"kept {turn.mailbox} {thought}")
 
     # ------------------------------------------------------------------------------------------- the checks
 

@@ -108,6 +108,9 @@ def outcome(view: View) -> str:
     )
 
 
+FORGETFUL, WINDOW = "scout", 900
+"""The agent whose history becomes a summary in the end, and the tokens that its model reads."""
+
 POLICIES: dict[str, Any] = {"chief": chief, "scout": scout, "clerk": clerk}
 
 RESULTS = {"look": "room 7", "hold": "key 2", "book": "band 3", "file": "paper 5", "pay": "bill 9"}

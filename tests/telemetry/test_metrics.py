@@ -182,7 +182,7 @@ class Written:
 def turn_of(mailbox: str) -> Turn:
     make = Maker()
     begun = make.begin(TaskKey(ANN, "t"), Mail(mailbox))
-    return Turn(begun.task, begun.deliveries[0], make.lease(), history=[], checkpoint=None)
+    return Turn(begun.task, begun.deliveries[0], make.lease(), portions=[], checkpoint=None)
 
 
 def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[str]) -> None:

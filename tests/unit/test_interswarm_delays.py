@@ -26,7 +26,9 @@ def waiting_turn(clock: FakeClock, *, is_response: bool = False) -> Turn:
     else:
         draft.send(make.message("t", Mail("beta")), ("@b",))
     change = draft.seal()
-    return Turn(task=change.task, entry=change.deliveries[0], lease=make.lease(), history=[], checkpoint=None)
+    return Turn(
+        task=change.task, entry=change.deliveries[0], lease=make.lease(), portions=[], checkpoint=None
+    )
 
 
 def pauses(

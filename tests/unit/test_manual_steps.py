@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mail.core.decisions.manual import SUMMARIZES, Step, compressed, write_summary
-from mail.core.engine.manual import TURNS_TO_RESPOND, ManualMode, StepOptions
+from mail.core.decisions.manual import Step
+from mail.core.engine.manual import TURNS_TO_RESPOND, ManualMode
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
 from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
@@ -364,42 +364,3 @@ class TestDeath:
             assert (
                 await step(rig, "GM")
             ).message.body == "too late"  # a stopped task resumes, without its limit
-
-
-class TestSummaries:
-    def test_visible(self) -> None:
-        history: History = [{"n": n} for n in range(6)]
-        assert compressed(history) == history
-        history.append(write_summary(history, 4, "first"))
-        history += [{"n": 6}, {"n": 7}]
-        first = {"role": "user", "content": "first"}
-        assert compressed(history) == [first, {"n": 4}, {"n": 5}, {"n": 6}, {"n": 7}]
-        history.append(write_summary(history, 2, "second"))  # of the first summary and 4
-        second = {"role": "user", "content": "second"}
-        assert compressed(history) == [second, {"n": 5}, {"n": 6}, {"n": 7}]
-        history.append(write_summary(history, 4, "third"))
-        assert compressed(history) == [{"role": "user", "content": "third"}]
-        history.append({"n": 8})
-        assert compressed(history) == [{"role": "user", "content": "third"}, {"n": 8}]
-
-    async def test_a_summary_is_kept(self) -> None:
-        gm = Player("one", "two", "three")
-        async with table(("GM", gm)) as rig:
-            key = await begin(rig)
-            await step(rig, "GM", "first")
-
-            async def compress(seen: History, prompts: History) -> tuple[int, str]:
-                assert len(seen) == 2
-                assert "second" in prompts[0]["content"]
-                return 2, "what came before"
-
-            options = StepOptions(compress=compress)
-            said = await ManualMode(rig.runtime, rig.runtime.turns).take_step(
-                key, Step("GM", payload="second"), options
-            )
-            assert said.message.body == "two"
-            await step(rig, "GM", "third")
-            assert [entry["content"] for entry in gm.seen[-1][:1]] == ["what came before"]
-            assert len(gm.seen[-1]) == 4
-            assert SUMMARIZES not in str(gm.seen)
-            assert len(await rig.history("GM", key)) == 7

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from mail.actions.functions import as_async
+from mail.core.task.context import Context
 from mail.core.task.swarm import ActionCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer
@@ -360,8 +361,11 @@ def test_an_agent_is_as_strict_as_it_says_or_as_the_swarm() -> None:
     assert not build(strict_tools=True, chief={"strict_tools": False}).agents["chief"].strict_tools
 
 
-async def _step(_history: History, _choice: ToolChoice) -> AgentOutput:
-    raise NotImplementedError
+class _Model:
+    llm = "openai/gpt-5-mini"
+
+    async def __call__(self, _history: History, _choice: ToolChoice) -> AgentOutput:
+        raise NotImplementedError
 
 
 def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
@@ -381,9 +385,10 @@ def test_an_agent_that_runs_has_every_setting_of_its_spec() -> None:
         strict_tools=True,
         approve=["look_up"],
         description="leads",
+        context=Context(at=0.7),
     )
     for key, setting in AgentSpec.model_fields.items():
         assert given[key] != setting.get_default(call_default_factory=True), f"set {key} above"
-    core = given.to_core(_step)
+    core = given.to_core(_Model())
     assert core.mcp_servers == ("desk",)
     assert AgentSpec.of_core("chief", core) == given.but(factory=BUILT_IN_PYTHON, agent_params={}, mcp={})

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from pydantic import ValidationError
 
@@ -13,6 +13,7 @@ from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.task.context import Context
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPServer, read_servers
@@ -62,6 +63,7 @@ class BaseAgent:
     strict_tools = Setting[bool | None]()
     approve = Setting[bool | list[str]]()
     description = Setting[str]()
+    context = Setting[Context | Literal["off"]]()
 
     def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:
         self._spec = spec

@@ -55,7 +55,7 @@ from mail.factories.ports import close_clients
 from mail.factories.prompts import system_prompt
 from mail.mcp.servers import MCPOption
 from mail.swarms_json.references import resolve_params, resolver
-from mail.swarms_json.specs import AgentOptions, Factory, SwarmOptions
+from mail.swarms_json.specs import AgentOptions, ContextOption, Factory, SwarmOptions
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
@@ -90,6 +90,8 @@ class Agent(BaseAgent):
         sequential: whether its actions run one after the other.
         strict_tools: whether its text without a tool call is an error; None for the swarm's setting.
         approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
+        context: how its context is kept within the window of its model: a dictionary with some of `at`, `keep`, `model`
+            and `results` (docs/context.md), or `off` to send all of it.
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -117,6 +119,7 @@ class Agent(BaseAgent):
         sequential: bool = False,
         strict_tools: bool | None = None,
         approve: bool | Sequence[str] = False,
+        context: ContextOption | None = None,
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -153,6 +156,8 @@ class Agent(BaseAgent):
             "approve": approve,
             "description": description,
         }
+        if context is not None:
+            settings["context"] = context
         spec = read_agent(
             name,
             settings,

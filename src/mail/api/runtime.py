@@ -31,14 +31,14 @@ from mail.core.protocol.awaitables import Flag
 from mail.core.protocol.compose import read_message
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.message import MAILMessage
+from mail.core.task.context import Context
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.live import LiveEvent
 from mail.core.task.ports import Store
-from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
+from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, ModelFunction, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
-from mail.factories.compression import compressor
 from mail.factories.variants import with_model
 from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT
 
@@ -429,8 +429,8 @@ class MAILRuntime(EmbeddedSwarm):
             response_targets: agents that receive the response; `["all"]`, the default of a broadcast, for everyone.
             response_type: a broadcast is one message to all targets; a response or request is one message to each.
             payload: instructions for this step.
-            dynamic_ctx_ratio: the share of its model's context window that the agent's history may fill; the model
-                summarizes older entries. 0.0 leaves histories alone.
+            dynamic_ctx_ratio: the share of its model's context window that the agent's context may fill; half of that
+                is kept when it is cut (docs/context.md). 0.0 for the agent's own setting.
             _llm: another model for this step.
             _system: another system prompt for this step.
 
@@ -453,7 +453,8 @@ class MAILRuntime(EmbeddedSwarm):
         step.check(self.swarm)
         engine = self.engine
         function = with_model(target, engine.swarm.agent(target).function, _llm, _system)
-        options = StepOptions(function, compressor(function, dynamic_ctx_ratio))
+        agent = engine.swarm.agent(target)
+        options = StepOptions(function, _context(agent.context, function, dynamic_ctx_ratio))
         key = TaskKey(str(self.principal), task_id or self._task_ids[-1])
         self.require_manual()
         if (key, target) in self._stepping:
@@ -576,3 +577,16 @@ def _frame(event: str, data: Mapping[str, Any], seq: int | None = None) -> "Serv
     return ServerSentEvent(
         to_json(data, ensure_ascii=True).decode(), event=str(event), id=None if seq is None else str(seq)
     )
+
+
+def _context(own: Context | None, function: AgentFunction, ratio: float) -> Context | None:
+    """Return how the context of a step is kept within a share of its model's window. Raises BadRequest.
+
+    None for an agent without a model, and for a ratio of 0: the agent's own setting.
+    """
+    if not isinstance(ratio, int | float) or not 0.0 <= ratio <= 1.0:
+        raise BadRequest(f"dynamic_ctx_ratio must be a number between 0.0 and 1.0, not {ratio!r}")
+    if not ratio or not isinstance(function, ModelFunction):
+        return None
+    own = own or Context()
+    return Context(at=ratio, keep=ratio / 2, model=own.model, results=own.results)

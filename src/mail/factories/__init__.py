@@ -19,7 +19,7 @@ Creating one is cheap; what calls a model is imported by the first call (`mail.f
     models, table, providers   requests and replies; windows, prices and traits; the providers of models
     options, tools             the options of a call; tool declarations
     prompts                    how MAIL works, in the system prompts of a `Swarm`'s agents
-    variants, compression      a function with another model, or without output; summaries of long histories
+    variants                   a function with another model, or without output
     rules                      agents that follow rules, without a model
 """
 

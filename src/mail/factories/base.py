@@ -10,6 +10,9 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.protocol.mail_tools import Read
+from mail.core.protocol.tool_schemas import create_read_tool
+from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.core.turns.tools import caller_tools, provided_tools, task_tools
@@ -18,17 +21,28 @@ from mail.factories.caching import cache_key
 from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback
 from mail.factories.history import WRITTEN_BY, as_read_by, without_memory
 from mail.factories.model_call import call_model
-from mail.factories.models import ModelRequest, is_claude, traits_of
+from mail.factories.models import ModelRequest, context_window, is_claude, traits_of
 from mail.factories.options import check_options, common_options, options_of_fallback, resolve_options
 from mail.factories.ports import find_problems, port_for, preload, way_to
 from mail.factories.retry import RetryPolicy, error_for
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
+from mail.factories.variants import silent
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PROXY_VARIABLE = "LITELLM_PROXY_API_BASE"
 PROXY_KEY_VARIABLE = "LITELLM_PROXY_API_KEY"
+
+SUMMARIZE = (
+    "You are the memory of an agent that works with other agents by mail. Summarize the transcript from the "
+    "agent's own point of view: facts, what was agreed, who said what and in confidence to whom, open questions, "
+    "and the results of its tools. Leave nothing out that it may need later. Answer with the summary alone."
+)
+"""The system prompt of a summary."""
+
+USUAL_SHARE = 0.8
+"""The share of a window that a context may take; a reply that needs more than the rest takes from the window."""
 
 NO_KEY = "none"
 """Key for a proxy without one: with an empty key, litellm would send it a provider's key."""
@@ -182,6 +196,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             _debug_include_mail_tools=_debug_include_mail_tools,
             **extra,
         )
+        if _debug_include_mail_tools and Read.tool_name not in self.exclude_tools:
+            self.tools.append(create_read_tool(tool_format))
+            check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")
         if cache not in ("auto", "off"):
@@ -214,6 +231,24 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         changed.llm = llm or self.llm
         changed.system = self.system if system is None else system
         return changed
+
+    async def window(self) -> int | None:
+        """Return how many tokens the model can read in a call, less what a long reply takes; None if not known."""
+        window = context_window(self.llm)
+        return window and min(window, int((window - (self.max_tokens or 0)) / USUAL_SHARE))
+
+    @property
+    def fixed_size(self) -> int:
+        """The bytes that the model gets in every call besides the history."""
+        return text_size(self.system) + json_size(self.offered_tools())
+
+    async def summarize(self, text: str, model: str | None) -> str:
+        """Return the model's summary of a transcript, as the agent will read it; empty if it writes none."""
+        asked = self.but(llm=model, system=SUMMARIZE)
+        asked.tools = []
+        said, calls = await silent(asked)([{"role": "user", "content": text}], "none")
+        texts = [str(call.tool_args["content"]) for call in calls if "content" in call.tool_args]
+        return said or "\n\n".join(texts)
 
     def preload(self) -> None:
         """Import what calls the model in advance, in a process that will run this agent. Never raises."""

@@ -265,8 +265,11 @@ class ConverseReader:
         self._usage: Mapping[str, Any] | None = None
 
     def take_whole(self, data: Mapping[str, Any]) -> None:
-        """Read a whole reply."""
-        for index, block in enumerate(data["output"]["message"]["content"]):
+        """Read a whole reply. Raises CallFailed for a call at the limit of tokens, which may be cut without a sign."""
+        content = data["output"]["message"]["content"]
+        if data["stopReason"] == "max_tokens" and content and "toolUse" in content[-1]:
+            raise CallFailed(Cause.TRUNCATED)
+        for index, block in enumerate(content):
             if use := block.get("toolUse"):
                 self._start(index, use)
                 self._add(index, {"toolUse": {"input": json.dumps(use["input"])}})

@@ -7,21 +7,18 @@ import asyncio
 import json
 import os
 import re
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from importlib import import_module
 from json import JSONDecodeError
 from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
-from mail.core.protocol.error_text import missing_package
 from mail.errors import AgentUnavailable
 from mail.factories import failures
 from mail.factories.answer import AnswerReader
-from mail.factories.connections import http_client
+from mail.factories.connections import http_client, import_in_thread, import_modules
 from mail.factories.converse import ConverseReader, converse_body
 from mail.factories.failures import CallFailed
 from mail.factories.models import ModelReply, ModelRequest, OnPiece
@@ -52,6 +49,7 @@ OPTIONS = frozenset(
 IDENTITY = ("the AWS identity of this process",)
 NO_IDENTITY = ("AWS_PROFILE, or AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
+_AGENTS = "agents with a model of Bedrock"
 _MODULES = (
     "botocore.auth",
     "botocore.awsrequest",
@@ -104,16 +102,11 @@ class Converse:
 
     async def open(self) -> None:
         """Import botocore, in a thread. Raises AgentUnavailable."""
-        if _MODULES[-1] not in sys.modules or _MODULES[0] not in sys.modules:
-            await asyncio.to_thread(self.preload)
+        await import_in_thread(_MODULES, _AGENTS)
 
     def preload(self) -> None:
         """Import botocore. Raises AgentUnavailable."""
-        try:
-            for module in _MODULES:
-                import_module(module)
-        except ModuleNotFoundError as error:
-            raise AgentUnavailable(f"agents with a model of Bedrock need {missing_package(error)}") from error
+        import_modules(_MODULES, _AGENTS)
 
     async def call(
         self, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader

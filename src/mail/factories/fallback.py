@@ -258,6 +258,8 @@ async def call_in_order[Output](
     errors: list[ModelError] = []
 
     def find(cause: SwitchCause) -> Target | None:
+        if cause is SwitchCause.CONTEXT and turn.may_cut:
+            return None
         return fallback.following(cause, [*tried, target.llm], lambda llm: breakers.is_open(llm, now))
 
     while True:

@@ -1,22 +1,18 @@
 """Servers with OpenAI's APIs, by the `openai` SDK alone: OpenAI, Azure, Ollama, vLLM, OpenRouter, a litellm proxy."""
 
-import asyncio
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib import import_module
 from inspect import signature
 from json import JSONDecodeError
 from typing import Any
 
-from mail.core.protocol.error_text import missing_package
 from mail.errors import AgentUnavailable
 from mail.factories import failures
 from mail.factories.answer import AnswerReader
 from mail.factories.chat import call_chat, chat_arguments
-from mail.factories.connections import http_client
+from mail.factories.connections import http_client, import_in_thread, import_modules
 from mail.factories.failures import CallFailed
 from mail.factories.models import ModelReply, ModelRequest, OnPiece
 from mail.factories.options import is_connection, merge_options
@@ -35,6 +31,7 @@ PLACE = frozenset({"api_base", "base_url", "api_key", "api_version", "organizati
 
 OF_CALL = frozenset({"timeout", "extra_body", "extra_headers", "extra_query"})
 
+_AGENTS = "agents with a language model"
 _MODULES = ("openai", "openai.resources.chat.completions", "openai.resources.responses")
 
 
@@ -70,16 +67,11 @@ class OpenAISDK:
 
     async def open(self) -> None:
         """Import the SDK, in a thread. Raises AgentUnavailable."""
-        if _MODULES[-1] not in sys.modules:
-            await asyncio.to_thread(self.preload)
+        await import_in_thread(_MODULES, _AGENTS)
 
     def preload(self) -> None:
         """Import the SDK. Raises AgentUnavailable."""
-        try:
-            for module in _MODULES:
-                import_module(module)
-        except ModuleNotFoundError as error:
-            raise AgentUnavailable(f"agents with a language model need {missing_package(error)}") from error
+        import_modules(_MODULES, _AGENTS)
 
     async def call(
         self, request: ModelRequest, seconds: float | None, on_piece: OnPiece, answer: AnswerReader

@@ -6,7 +6,7 @@ Python, a setting may be an object where a file has its import string. The descr
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 from pydantic import (
     ConfigDict,
@@ -19,9 +19,11 @@ from pydantic import (
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.error_text import describe
+from mail.core.protocol.mail_tools import Read
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
-from mail.core.task.swarm import MAX_RETRIES, AgentCore, AgentFunction, ToolSource
+from mail.core.task.context import Context
+from mail.core.task.swarm import MAX_RETRIES, AgentCore, AgentFunction, ModelFunction, ToolSource
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
 
@@ -45,6 +47,21 @@ def _write_reference(given: object) -> str:
 def _is_empty(value: Any) -> bool:
     """Return whether a field that was added later is left out, as with `is_none`."""
     return not value
+
+
+def _read_context(given: object) -> object:
+    if given == "off" or isinstance(given, Context):
+        return given
+    if not isinstance(given, Mapping):
+        raise ValueError("must be off, or settings: at, keep, model, results")
+    try:
+        return Context.model_validate(dict(given))
+    except ValidationError as error:
+        raise ValueError(describe(error, Context)) from None
+
+
+def _is_usual_context(context: object) -> bool:
+    return context == Context()
 
 
 class Spec(Value):
@@ -190,6 +207,14 @@ class AgentSpec(Spec):
         exclude_if=_is_empty,
         description="What it does, for people and for the agents that may write to it.",
     )
+    context: Annotated[
+        Context | Literal["off"],
+        PlainValidator(_read_context, json_schema_input_type=Context | Literal["off"]),
+    ] = Field(
+        default_factory=Context,
+        exclude_if=_is_usual_context,
+        description="How its context is kept within the window of its model: settings, or off to send all of it.",
+    )
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -201,7 +226,9 @@ class AgentSpec(Spec):
             "enable_interswarm": self.enable_interswarm,
             "can_complete_tasks": self.can_complete_tasks,
             "tool_format": self.tool_format,
-            "exclude_tools": sorted(set(self.exclude_tools)),
+            "exclude_tools": sorted(
+                {*self.exclude_tools, *([Read.tool_name] if self.context == "off" else ())}
+            ),
         }
 
     def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
@@ -221,6 +248,9 @@ class AgentSpec(Spec):
             strict_tools=bool(self.strict_tools),
             approve=self.approve if isinstance(self.approve, bool) else frozenset(self.approve),
             description=self.description,
+            context=self.context
+            if isinstance(self.context, Context) and isinstance(function, ModelFunction)
+            else None,
         )
 
     @classmethod
@@ -233,7 +263,20 @@ class AgentSpec(Spec):
             if isinstance(setting, frozenset | tuple):
                 settings[key] = sorted(setting) if isinstance(setting, frozenset) else list(setting)
         settings["strict_tools"] = agent.strict_tools or None
+        settings["context"] = agent.context or Context()
         return cls.model_validate({"name": name, "factory": BUILT_IN_PYTHON, **settings})
+
+
+class ContextSettings(TypedDict, total=False):
+    """The settings of an agent's context, as Python may give them; see `Context`."""
+
+    at: float
+    keep: float
+    model: str | None
+    results: int
+
+
+ContextOption = Context | ContextSettings | Literal["off"]
 
 
 class AgentOptions(TypedDict, total=False):
@@ -244,6 +287,7 @@ class AgentOptions(TypedDict, total=False):
     strict_tools: bool | None
     approve: bool | Sequence[str]
     description: str
+    context: ContextOption
 
 
 class SwarmSpec(Spec):

@@ -161,7 +161,7 @@ def change_of(begun: TaskChange, *calls: Call, swarm: SwarmCore = SWARM) -> Chan
 
     assert change_of(Maker().begin(key), complete("42")) == Change(("SUCCESS: task completed",), (), "completed", "42")
     """
-    turn = Turn(begun.task, begun.deliveries[0], Lease("lease", NOW + 60), history=[], checkpoint=None)
+    turn = Turn(begun.task, begun.deliveries[0], Lease("lease", NOW + 60), portions=[], checkpoint=None)
     made = Checkpoint(text=None, calls=tuple(output(calls)), receipts=(None,) * len(calls))
     change = settle(begun.task, swarm, turn, made, FakeClock())
     entries = [entry for record in change.histories for entry in record.entries]

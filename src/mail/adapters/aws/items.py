@@ -5,6 +5,7 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
     T  META                  the task's state, the leases of its mailboxes, and mail that needs no item of its own
     T  A#name#H#n            the n-th part of the agent's history; if it is staged, #writer follows
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
+    T  C#ref                 a long text of an action (`mail.core.task.ports.Contents`)
     T  E#seq#version         the events of the commit that made this version, the task's state after it, and which mail
                              it delivered and consumed (see `snapshots`); `seq` is that of the last event. Without
                              events, ~version follows, which sorts after the commit of that event
@@ -40,7 +41,7 @@ Item = dict[str, Value]
 
 META = "META"
 
-TEXTS = frozenset({"state", "events", "message", "entries", "checkpoint"})
+TEXTS = frozenset({"state", "events", "message", "entries", "checkpoint", "content"})
 """The attributes that are compressed, besides mail in META."""
 
 TASK_MAIL = "I#"
@@ -204,6 +205,11 @@ def history_key(agent: str, n: int, writer: str = "") -> str:
 def history_end(agent: str) -> str:
     """Return a sort key after an agent's history."""
     return f"{_of_agent(agent)}#H~"
+
+
+def content_key(ref: str) -> str:
+    """Return the sort key of a long text; of an empty reference, the one before all of them."""
+    return f"C#{ref}"
 
 
 def inbox_start(mailbox: str) -> str:

@@ -411,7 +411,7 @@ class Leases:
         self, item: Item, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int
     ) -> Turn:
         entry = await self._reader.mail(mailbox, mail.head)
-        history = await self._reader.join_history(mail.history)
+        history = await self._reader.portions(mail.history)
         if len(self._open_turns) >= REMEMBERED_TURNS:  # of turns that were lost
             self._open_turns.clear()
         is_alone = not decode_leases(item).keys() - {mailbox}

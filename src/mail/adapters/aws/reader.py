@@ -1,7 +1,7 @@
 """Reads tasks from the table. Reads are consistent, and skip items that are past their retention."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from itertools import batched, chain
 
@@ -14,6 +14,7 @@ from mail.adapters.aws.items import (
     Item,
     Value,
     blob_of,
+    content_key,
     decode_mail,
     decode_task,
     events_after,
@@ -33,7 +34,7 @@ from mail.adapters.aws.items import (
     unpack,
 )
 from mail.adapters.aws.table import DynamoDBTable
-from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
+from mail.adapters.shared.codec import decode_events, decode_portion, join, upto_bytes
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -46,6 +47,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.change import Commit, InboxEntry, Snapshot
+from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.size import event_size, text_size
 from mail.core.task.stored import read_checkpoint
@@ -143,13 +145,19 @@ class TaskReader:
     async def read_history(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> History:
+        """Return the entries of an agent's history (`read_portions`)."""
+        return join(await self.read_portions(key, agent, after=after, upto=upto, at=at))
+
+    async def read_portions(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> list[Portion]:
         """Return an agent's history after its `after`-th part, up to its `upto`-th if given. Raises TaskNotFound."""
         end = history_end(agent) if upto is None else history_key(agent, upto + 1)
         items = await self._proven(await self._items(key, history_key(agent, after + 1), end))
         items = [item for item in items if upto is None or history_number(item) <= upto]
         if not items:
             await self.seq(key)
-        return await self.join_history(items)
+        return await self.portions(items)
 
     async def history_pages(self, key: TaskKey, agent: str, upto: int) -> AsyncGenerator[list[Item]]:
         """Yield the items of an agent's history up to its `upto`-th part, in pages."""
@@ -201,9 +209,13 @@ class TaskReader:
                 messages[seq] = message_of(await self._events(key, seq - 1, 1, None), seq)
         return take_snapshot(task, first, waiting, messages)
 
-    async def join_history(self, items: Iterable[Item]) -> History:
+    async def portions(self, items: Sequence[Item]) -> list[Portion]:
         texts = await self.texts(item["entries"] for item in items)
-        return list(chain.from_iterable(map(decode_history, texts)))
+        return list(map(decode_portion, map(history_number, items), texts))
+
+    async def contents(self, key: TaskKey) -> list[Item]:
+        """Return the items of a task's long texts."""
+        return await self._items(key, content_key(""), content_key("~"))
 
     async def next_mail(self, task: Task, item: Item, mailbox: str, after: int) -> NextMail | None:
         """Read the input of the next turn of a leased mailbox, whose task has this item; None without mail.
@@ -211,7 +223,9 @@ class TaskReader:
         The caller knows the history up to its `after`-th part. Mail of commits after `task` was read is skipped. Older
         mail is still there, as only the owner of the lease consumes any. Nothing is read if it is all in the item.
         """
-        known = task.histories.get(mailbox, 0)
+        known, context = task.histories.get(mailbox, 0), task.contexts.get(mailbox)
+        if context is not None:
+            after = max(after, min(context.cut.begin - 1, known))
         in_task = sorted(task_mail(item).get(mailbox, ()), key=mail_position)
         has_more_mail = sum(task.pending.get(mailbox, ())) > len(in_task)
         history: list[Item] = []

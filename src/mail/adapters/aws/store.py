@@ -13,17 +13,21 @@ from time import monotonic
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient, back_off
-from mail.adapters.aws.commit import CommitPlan
+from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, CommitPlan, Text
 from mail.adapters.aws.index import TaskIndex
 from mail.adapters.aws.items import (
     DELETING,
     DELETION_SECONDS,
     META,
     Item,
+    blob_name,
     blob_of,
     blobs_of,
+    content_key,
     decode_leases,
+    item_size,
     number,
+    pack,
     partition,
     shard,
     string,
@@ -31,7 +35,7 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
-from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
+from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
@@ -40,7 +44,14 @@ from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreError, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import (
+    LeaseLost,
+    PayloadTooLarge,
+    StoreError,
+    StoreUnavailable,
+    TaskNotFound,
+    VersionConflict,
+)
 
 SECONDS_PER_DAY = 86_400
 
@@ -91,7 +102,11 @@ class DynamoDBStore:
         self._changes = Waiters()
         self._endings = Waiters()
         reader, index = self._reader, self._index  # they have methods of the port
-        self.load, self.read_history = reader.load, reader.read_history
+        self.load, self.read_history, self.read_portions = (
+            reader.load,
+            reader.read_history,
+            reader.read_portions,
+        )
         self.read_commit, self.read_snapshot = reader.read_commit, reader.read_snapshot
         self.read_inbox, self.read_events = reader.read_inbox, reader.read_events
         self.list_tasks, self.list_dead, self.list_ready = index.list_tasks, index.list_dead, index.list_ready
@@ -140,6 +155,32 @@ class DynamoDBStore:
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
+
+    async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
+        await self._put_content(key, content_key(ref), text)
+
+    async def _put_content(self, key: TaskKey, sort_key: str, text: str) -> None:
+        name, content = partition(key), Text(text)
+        if self._blobs is not None and content.size > INLINE_BYTES:
+            content.blob = blob_name(name, sort_key.removeprefix(content_key("")), 0)
+            await self._blobs.put(content.blob, text)
+        item = pack({**key_of((name, sort_key)), "content": content.attribute})
+        if item_size(item) > ITEM_BYTES:
+            raise PayloadTooLarge(
+                f"a text of {content.size} bytes can't be stored without a bucket (MAIL_BUCKET)"
+            )
+        if self._retention is not None:
+            item["expires_at"] = number(ceil(self._reader.now()) + self._retention)
+        await self._table.put_many([item])
+
+    async def read_content(
+        self, key: TaskKey, ref: str, *, offset: int, length: int
+    ) -> tuple[str, int] | None:
+        item = await self._table.get((partition(key), content_key(ref)))
+        if item is None or self._reader.is_gone(item):
+            return None
+        text = await self._reader.text(item["content"])
+        return text[offset : offset + length], len(text)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)
@@ -226,7 +267,7 @@ class DynamoDBStore:
         try:
             await self._prepare(plan)
             if change.inherits is not None:
-                await self._copy_histories(change.inherits, plan)
+                await self._copy(change.key, change.inherits, plan)
         except (StoreUnavailable, TaskNotFound):
             await self._clean_up(change, plan)
             raise
@@ -249,7 +290,7 @@ class DynamoDBStore:
             await asyncio.gather(*(self._blobs.put(name, text) for name, text in plan.blobs.items()))
         await self._table.put_many(plan.staged)
 
-    async def _copy_histories(self, inherits: Inheritance, plan: CommitPlan) -> None:
+    async def _copy(self, key: TaskKey, inherits: Inheritance, plan: CommitPlan) -> None:
         """Write what a fork inherits, page by page; it counts with the transaction.
 
         Raises TaskNotFound if the first task is deleted meanwhile.
@@ -264,6 +305,8 @@ class DynamoDBStore:
                             assert self._blobs is not None  # which has the text
                             await self._blobs.put(blob, text)
                     await self._table.put_many(copies)
+        for item in await self._reader.contents(inherits.key):
+            await self._put_content(key, item["SK"]["S"], await self._reader.text(item["content"]))
         await self._reader.seq(inherits.key)
 
     async def _clean_up(self, change: TaskChange, plan: CommitPlan) -> None:

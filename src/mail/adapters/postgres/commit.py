@@ -113,6 +113,8 @@ WITH deleted AS (
     DELETE FROM mail.inbox USING deleted WHERE inbox.task = deleted.id
 ), leases AS (
     DELETE FROM mail.leases USING deleted WHERE leases.task = deleted.id
+), contents AS (
+    DELETE FROM mail.contents USING deleted WHERE contents.task = deleted.id
 ), wake_ups AS (
     DELETE FROM mail.wake_ups USING deleted WHERE wake_ups.task = deleted.id
 )
@@ -126,6 +128,9 @@ WITH copied AS (
     SELECT %(task)s, -row_number() OVER (ORDER BY agent, n), agent, n, '', '[]', history FROM mail.commits
     WHERE task = %(source)s AND n <= (%(portions)s::jsonb ->> agent)::integer
     RETURNING 1
+), contents AS (
+    INSERT INTO mail.contents (task, ref, content)
+    SELECT %(task)s, ref, content FROM mail.contents WHERE task = %(source)s
 ) SELECT count(*) FROM copied
 """
 """Copies what a new task inherits, in the transaction of its first commit, and counts it: rows with a negative seq."""

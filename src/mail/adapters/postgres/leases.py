@@ -12,7 +12,7 @@ from typing import Any, LiteralString
 
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_history
+from mail.adapters.shared.codec import decode_portion
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
@@ -92,7 +92,11 @@ WHERE tasks.id = %(task)s
 """
 
 READ_HISTORY: LiteralString = """
-SELECT history FROM mail.commits WHERE task = %(task)s AND agent = %(mailbox)s AND n > %(known)s
+SELECT n, history FROM mail.commits WHERE task = %(task)s AND agent = %(mailbox)s AND n > %(known)s
+    AND n >= coalesce((
+        SELECT (state::json #>> ARRAY['contexts', %(mailbox)s::text, 'cut', 'begin'])::integer FROM mail.tasks
+        WHERE id = %(task)s AND state LIKE '%%"contexts":%%'
+    ), 0)
     AND EXISTS (SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(mailbox)s AND token = %(token)s)
 ORDER BY n
 """
@@ -385,14 +389,10 @@ def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease) -> Tu
             read_task(state),
             entry,
             lease,
-            join_history(history),
+            [decode_portion(n, entries) for n, entries in history],
             None if checkpoint is None else read_checkpoint(checkpoint),
             sum(not goes_out(name) for name in leased),
         )
     if is_live:
         return Busy()
     return Idle(read_task(state))
-
-
-def join_history(rows: list[Row]) -> list[dict[str, Any]]:
-    return [entry for (entries,) in rows for entry in decode_history(entries)]

@@ -92,6 +92,12 @@ CREATE TABLE mail.commits (
 );
 CREATE UNIQUE INDEX histories ON mail.commits (task, agent, n) WHERE agent IS NOT NULL;
 CREATE UNIQUE INDEX responses ON mail.commits (task, ended) WHERE ended IS NOT NULL;
+CREATE TABLE mail.contents (
+    task uuid NOT NULL,
+    ref text COLLATE "C" NOT NULL,
+    content text NOT NULL,
+    PRIMARY KEY (task, ref)
+);
 CREATE UNLOGGED TABLE mail.wake_ups (
     task uuid NOT NULL,
     mailbox text COLLATE "C" NOT NULL,

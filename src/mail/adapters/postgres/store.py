@@ -26,19 +26,11 @@ from mail.adapters.postgres.commit import (
     commit_values,
     refusal,
 )
-from mail.adapters.postgres.leases import (
-    LOCK_TASK,
-    NOW,
-    PARK_IS_OVER,
-    Leases,
-    decode_lease,
-    encode_lease,
-    join_history,
-)
+from mail.adapters.postgres.leases import LOCK_TASK, NOW, PARK_IS_OVER, Leases, decode_lease, encode_lease
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, read_tasks
+from mail.adapters.shared.codec import decode_events, decode_portion, join, read_tasks
 from mail.adapters.shared.cursors import make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -51,6 +43,7 @@ from mail.adapters.shared.snapshots import (
 from mail.core.engine.pacing import Pacer
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
@@ -203,15 +196,34 @@ class PostgresStore:
     async def read_history(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[dict[str, object]]:
-        return join_history(
-            await self._rows(
-                key,
-                "SELECT history FROM mail.commits WHERE task = %s AND agent = %s AND n > %s AND n <= %s ORDER BY n",
-                agent,
-                after,
-                LAST_TURN if upto is None else upto,
-            )
+        return join(await self.read_portions(key, agent, after=after, upto=upto, at=at))
+
+    async def read_portions(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> list[Portion]:
+        rows = await self._rows(
+            key,
+            "SELECT n, history FROM mail.commits WHERE task = %s AND agent = %s AND n > %s AND n <= %s ORDER BY n",
+            agent,
+            after,
+            LAST_TURN if upto is None else upto,
         )
+        return [decode_portion(n, entries) for n, entries in rows]
+
+    async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
+        await self._sql.fetch(
+            "INSERT INTO mail.contents (task, ref, content) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING ref",
+            (task_number(key), ref, text),
+        )
+
+    async def read_content(
+        self, key: TaskKey, ref: str, *, offset: int, length: int
+    ) -> tuple[str, int] | None:
+        rows = await self._sql.fetch(
+            "SELECT substr(content, %s, %s), length(content) FROM mail.contents WHERE task = %s AND ref = %s",
+            (offset + 1, length, task_number(key), ref),
+        )
+        return (str(rows[0][0]), int(rows[0][1])) if rows else None
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)

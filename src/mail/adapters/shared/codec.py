@@ -8,6 +8,7 @@ from pydantic_core import from_json
 
 from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.protocol.message import MAILMessage
+from mail.core.task.context import Portion
 from mail.core.task.events import Event, EventKind, read_extra
 from mail.core.task.stored import STORED_TYPES, read_task
 from mail.core.task.swarm import History
@@ -46,10 +47,14 @@ def decode_events(text: bytes | str) -> tuple[Event, ...]:
     )
 
 
-def decode_history(text: bytes | str) -> History:
+def decode_portion(n: int, text: bytes | str) -> Portion:
     """Decode what one turn has added to a history (`HistoryRecord.encoded`)."""
-    entries: History = from_json(text)
-    return entries
+    return Portion(n, from_json(text), len(text))
+
+
+def join(portions: Iterable[Portion]) -> History:
+    """Return the entries of portions."""
+    return [entry for portion in portions for entry in portion.entries]
 
 
 async def read_tasks[T](

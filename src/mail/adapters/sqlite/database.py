@@ -66,6 +66,12 @@ CREATE TABLE checkpoints (
     park TEXT,
     PRIMARY KEY (task, mailbox, seq)
 );
+CREATE TABLE contents (
+    task INTEGER NOT NULL REFERENCES tasks,
+    ref TEXT NOT NULL,
+    content TEXT NOT NULL,
+    PRIMARY KEY (task, ref)
+);
 CREATE TABLE tokens (
     digest TEXT PRIMARY KEY,
     role TEXT NOT NULL,

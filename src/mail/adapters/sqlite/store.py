@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.adapters.shared.codec import decode_events, decode_history, read_tasks, upto_bytes
+from mail.adapters.shared.codec import decode_events, decode_portion, join, read_tasks, upto_bytes
 from mail.adapters.shared.cursors import LAST_NUMBER, make_page, read_cursor
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -49,6 +49,7 @@ from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
+from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim, due_of
@@ -131,11 +132,11 @@ class SQLiteStore:
         if position is None or not cached.task.lets_open(mailbox):
             return Idle(cached.task)
         entry = cached.entry(position) or self._read_entry(cached, position)
-        history = (
-            self._history(cached.row, mailbox, history_after)
-            if cached.task.histories.get(mailbox, 0) > history_after
-            else []
-        )
+        n, history = cached.task.histories.get(mailbox, 0), list[Portion]()
+        if n > history_after:
+            context = cached.task.contexts.get(mailbox)
+            after = history_after if context is None else max(history_after, context.cut.begin - 1)
+            history = self._portions(cached.row, mailbox, after, n)
         running_turns, replaced = 0, None
         if cached.leases:
             running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
@@ -304,6 +305,9 @@ class SQLiteStore:
                 after = upto
                 self._log.add(COPIED_BYTES)
                 await asyncio.sleep(PAUSE_SECONDS)
+            for (ref,) in self._read("SELECT ref FROM contents WHERE task = ?", (source,)):
+                await self._database.write(partial(self._copy_content, source, row, ref))
+                await asyncio.sleep(PAUSE_SECONDS)
             if copied != sum(inherits.portions.values()):
                 raise TaskNotFound(f"task {inherits.key.task_id!r} was deleted")
             await self._database.write(partial(self._commit, change, row))
@@ -342,6 +346,12 @@ class SQLiteStore:
             (before, after, upto, portions),
         )
         return len(copied)
+
+    def _copy_content(self, source: int, row: int, ref: str) -> None:
+        self._read(
+            "INSERT INTO contents (task, ref, content) SELECT ?, ref, content FROM contents WHERE task = ? AND ref = ?",
+            (row, source, ref),
+        )
 
     def _commit(self, change: TaskChange, reserved: int | None = None) -> None:
         cached, columns = self._target_columns(change)
@@ -416,7 +426,27 @@ class SQLiteStore:
     async def read_history(
         self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
     ) -> list[dict[str, object]]:
-        return self._history((await self._get(key)).row, agent, after, upto, at)
+        return join(await self.read_portions(key, agent, after=after, upto=upto, at=at))
+
+    async def read_portions(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> list[Portion]:
+        return self._portions((await self._get(key)).row, agent, after, upto, at)
+
+    async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
+        row = (await self._get(key)).row
+        put = "INSERT OR IGNORE INTO contents (task, ref, content) VALUES (?, ?, ?)"
+        await self._database.write(lambda: self._database.execute(put, (row, ref, text)))
+        self._log.add(len(text))
+
+    async def read_content(
+        self, key: TaskKey, ref: str, *, offset: int, length: int
+    ) -> tuple[str, int] | None:
+        rows = self._read(
+            "SELECT substr(content, ?, ?), length(content) FROM contents WHERE task = ? AND ref = ?",
+            (offset + 1, length, (await self._get(key)).row, ref),
+        )
+        return (rows[0][0], rows[0][1]) if rows else None
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         cached = await self._get(key)
@@ -778,13 +808,13 @@ class SQLiteStore:
         cached.leases[turn.mailbox] = replace(turn.lease, expires=expires)
         return True
 
-    def _history(
+    def _portions(
         self, row: int, agent: str, after: int, upto: int | None = None, at: int | None = None
-    ) -> list[dict[str, object]]:
-        """Return the history (`Store.read_history`), looking no further back than to its first portion."""
+    ) -> list[Portion]:
+        """Return portions of a history (`Store.read_history`), looking no further back than to the first of them."""
         begin, end = _all(row)
         rows = self._read(
-            "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ?"
+            "SELECT n, history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ?"
             " ORDER BY id DESC LIMIT ?",
             (
                 begin,
@@ -795,7 +825,7 @@ class SQLiteStore:
                 NO_LIMIT if upto is None else upto - after,
             ),
         )
-        return [entry for (entries,) in reversed(rows) for entry in decode_history(entries)]
+        return [decode_portion(n, entries) for n, entries in reversed(rows)]
 
     def _write(
         self,
@@ -934,6 +964,7 @@ def _delete_rows(sql: sqlite3.Connection, row: int) -> None:
     try:
         sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", _all(row))
         sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
+        sql.execute("DELETE FROM contents WHERE task = ?", (row,))
         sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
         sql.execute("COMMIT")
     except BaseException:

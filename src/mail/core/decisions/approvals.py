@@ -181,7 +181,7 @@ def keep_waiting(draft: Draft, waiting: Breakpoint, *, has_more: bool) -> None:
         raise BadApproval(f"calls wait for approval; give approvals with a decision on {undecided}")
     before = draft.generation
     draft.move(Transition.RESUME)
-    draft.generation = before.next(client_tools=before.client_tools, notes=before.notes)
+    draft.generation = before.next(continues=True, client_tools=before.client_tools, notes=before.notes)
     for call in waiting.calls:
         if call.approval is None:
             draft.emit(
@@ -249,7 +249,7 @@ def expire_approvals(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> 
         keep_waiting(draft, waiting, has_more=False)
         return draft.seal()
     draft.move(Transition.RESUME)
-    draft.generation = draft.generation.next(notes=draft.generation.notes)
+    draft.generation = draft.generation.next(continues=True, notes=draft.generation.notes)
     draft.limits = draft.limits.without_time()
     if has_approved(waiting):
         run_approved(draft, waiting)

@@ -11,7 +11,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 from mail.core.decisions.submit import resume
 from mail.core.decisions.turn import AgentFailure, Settlement, TurnOutput, text_alone
@@ -43,9 +43,6 @@ from mail.core.task.turn_state import Checkpoint
 from mail.errors import BadRequest, Subject
 
 ResponseType = Literal["broadcast", "response", "request"]
-
-SUMMARIZES = "summarizes"
-"""Key in a history entry: the number of earlier entries that it replaces. Models don't see the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +117,16 @@ class StepTurn(Turn):
     Attributes:
         step: the step.
         instructions: the seq of the message that began it.
-        summary: replaces earlier history that was too long, if any.
     """
 
     step: Step = Step("")
     instructions: int = 0
-    summary: dict[str, Any] | None = None
 
     @property
     def prompts(self) -> History:
         """Everything the agent reads: its public and private mail, and its instructions."""
         sections = [*self._mail_sections(), self._task()]
-        prompt = {"role": "user", "content": "\n".join(sections)}
-        return [prompt] if self.summary is None else [self.summary, prompt]
+        return [{"role": "user", "content": "\n".join(sections)}]
 
     @property
     def mail_prompts(self) -> History:
@@ -160,30 +154,6 @@ class StepTurn(Turn):
             "<how_to_answer>Use your own tools first, if you need them. Then answer in plain text. "
             f"Whatever you say is heard by: {STEP.escape(audience)}.</how_to_answer>\n</manual_step>"
         )
-
-
-def compressed(history: History) -> History:
-    """Return a history as its agent sees it: without the entries that a summary replaces."""
-    summary, kept = _split_at_summary(history)
-    entries = [history[index] for index in kept]
-    if summary is None:
-        return entries
-    return [{key: value for key, value in history[summary].items() if key != SUMMARIZES}, *entries]
-
-
-def write_summary(history: History, count: int, text: str) -> dict[str, Any]:
-    """Return an entry to append to a history; it replaces the first `count` entries of the compressed one."""
-    summary, kept = _split_at_summary(history)
-    left = kept[count - (summary is not None) :]
-    return {"role": "user", "content": text, SUMMARIZES: left[0] if left else len(history)}
-
-
-def _split_at_summary(history: History) -> tuple[int | None, list[int]]:
-    """Return the index of the newest summary in a history, and the indices of the entries it doesn't replace."""
-    summaries = [index for index, entry in enumerate(history) if SUMMARIZES in entry]
-    begin = history[summaries[-1]][SUMMARIZES] if summaries else 0
-    kept = [index for index in range(begin, len(history)) if SUMMARIZES not in history[index]]
-    return (summaries[-1] if summaries else None), kept
 
 
 class StepPolicy:

@@ -281,7 +281,7 @@ def resume(draft: Draft) -> None:
     """Resume a stopped task without a new message; its breakpoint and its deadline are dropped."""
     abandon_breakpoint(draft)
     draft.move(Transition.RESUME)
-    draft.generation = draft.generation.next()
+    draft.generation = draft.generation.next(continues=True)
     draft.limits = draft.limits.without_time()
 
 
@@ -383,6 +383,7 @@ def _resume(draft: Draft, submission: Submission) -> None:
     unanswered = draft.before.status is TaskStatus.PAUSED  # what it was asked for is still to come
     given = draft.generation.output_schema if unanswered else draft.swarm.output_schema
     draft.generation = draft.generation.next(
+        continues=unanswered,
         client_tools=submission.client_tools,
         notes=submission.notes,
         output_schema=_output_schema(submission, given),

@@ -22,6 +22,7 @@ from mail.core.protocol.mail_tools import (
     Help,
     IgnoreBroadcast,
     MAILTool,
+    Read,
     SendBroadcast,
     SendInterrupt,
     SendInterswarmBroadcast,
@@ -205,6 +206,10 @@ class ToolExecutor:
             self.draft.announce(self.name, Subject.HELP, guide)
         return "help is on its way, as a message"
 
+    def _read(self, tool: Read) -> str:
+        """Refuse to read: the engine runs it as an action, if the agent's context is kept within a window."""
+        raise UnknownTool(f"there is no text {tool.ref!r}: you see all texts as a whole")
+
     def _task_complete(self, tool: TaskComplete) -> str:
         if not self.agent.can_complete_tasks:
             raise ToolCallFault("only a supervisor can complete the task; answer the agent that wrote to you")
@@ -378,6 +383,7 @@ class ToolExecutor:
         IgnoreBroadcast: _ignore_broadcast,
         AwaitMessage: _await_message,
         Help: _help,
+        Read: _read,
         TaskComplete: _task_complete,
     }
 

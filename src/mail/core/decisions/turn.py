@@ -28,12 +28,14 @@ from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.context import UNKNOWN, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
 from mail.core.task.extras import (
     ActionExtra,
     CallExtra,
+    ContextExtra,
     Extra,
     MessageExtra,
     PauseExtra,
@@ -42,6 +44,7 @@ from mail.core.task.extras import (
 )
 from mail.core.task.fallback import Switch, SwitchCause
 from mail.core.task.limits import FAULTS_IN_A_ROW
+from mail.core.task.size import json_size
 from mail.core.task.swarm import (
     AgentCore,
     FormContext,
@@ -53,6 +56,12 @@ from mail.core.task.swarm import (
 from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
+
+MOST_PINS = 32
+"""How many messages stay in an agent's context in one run: the first and the last ones."""
+
+ANNOUNCED = 400
+"""Characters of a result in the message that wakes its agent, which has the result in its history, too."""
 
 MAX_FAULT_TEXT = 300
 """Characters of the last error, of an agent or an action, in the report of a failure."""
@@ -66,7 +75,7 @@ class AgentFailure:
         reason: the reason to report.
         usage, models: what its models cost nevertheless, in total and by model.
         attempts: the number of attempts at the turn.
-        timing: as in `Checkpoint`.
+        timing, preparation: as in `Checkpoint`.
     """
 
     reason: str
@@ -74,6 +83,7 @@ class AgentFailure:
     models: Mapping[str, Usage] = NO_MODELS
     attempts: int = 1
     timing: TurnTiming | None = None
+    preparation: Preparation | None = None
 
 
 TurnOutput = Checkpoint | AgentFailure
@@ -99,18 +109,25 @@ def settle(
 
 
 def on_limit_reached(
-    task: Task, swarm: SwarmCore, turn: Turn, limit: str, events: Sequence[Event], clock: Clock
+    task: Task,
+    swarm: SwarmCore,
+    turn: Turn,
+    limit: str,
+    events: Sequence[Event],
+    clock: Clock,
+    room: int | None = None,
 ) -> TaskChange | None:
     """Tell the supervisor to finish, as a limit is reached; the mail stays where it is (SPEC, section 5).
 
     The entrypoint finishes if it can complete tasks. `events` is the task's timeline; its messages are the transcript
-    for the supervisor. Return None if the task has stopped meanwhile, or the notice was sent already.
+    for the supervisor: of more than `room` characters, the first one and the newest. Return None if the task has
+    stopped meanwhile, or the notice was sent already.
     """
     if not task.is_running or task.generation.limit_notice is not None:
         return None
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
-    transcript = "\n\n".join(render_message(message) for message in _transcript(events))
+    transcript = "\n\n".join(_within([render_message(message) for message in _transcript(events)], room))
     draft.tell(
         swarm.closing_agent(task.entrypoint),
         Subject.MAXIMUM_STEPS_REACHED,
@@ -127,6 +144,27 @@ def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
     for event in events:
         if event.message is not None and not (event.is_out_of_steps or event.is_redrive):
             yield event.message
+
+
+def _within(texts: list[str], room: int | None) -> list[str]:
+    """Return the first and the newest texts that take at most `room` characters together; None for no limit."""
+    if room is None or sum(map(len, texts)) <= room:
+        return texts
+    first = shortened(texts[0], room // 4)
+    newest: list[str] = []
+    left = room - len(first)
+    for text in reversed(texts[1:]):
+        left -= min(len(text), room // 4)
+        if left < 0:
+            break
+        newest.insert(0, shortened(text, room // 4))
+    omitted = len(texts) - 1 - len(newest)
+    return [first, *([f"({omitted} messages are left out here.)"] if omitted else []), *newest]
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text, cut to so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def outgrow(
@@ -457,7 +495,41 @@ class Settlement:
                 if output.switch is not None:
                     self._switch(output.switch)
                 self._process(output)
+        if output.preparation is not None:
+            self._prepare(output.preparation)
+        if self.agent.context is not None and any(
+            entry.message.stays for entry in (self.turn.entry, *self.turn.also_read)
+        ):
+            self._pin()
         return self.seal()
+
+    def _prepare(self, preparation: Preparation) -> None:
+        """Store what the turn has done to the agent's context, unless that has changed since it was prepared."""
+        context = self.task.contexts.get(self.name, UNKNOWN)
+        cut, before = preparation.context.cut, context.cut
+        if before != preparation.before:
+            return
+        prompts = json_size(self.turn.prompts)
+        self.draft.prepare(self.name, preparation, prompts)
+        if cut == before:
+            return
+        about = f"the context of agent {self.name} was cut: "
+        if cut.begin != before.begin:
+            by = "a summary" if preparation.summary else "a note"
+            about += f"{by} stands for its first {cut.begin - 1} turns; "
+        about += f"long results up to turn {cut.references} are references"
+        extra = ContextExtra(
+            **self._of_turn(), begin=cut.begin, references=cut.references, summary=preparation.summary
+        )
+        self.draft.emit(EventKind.CONTEXT_CUT, about, extra)
+
+    def _pin(self) -> None:
+        """Let the message that the turn has read stay in the agent's context for this run."""
+        draft, n = self.draft, self.draft.portions(self.name)
+        pins = self.task.pins_of(self.name)
+        if n and n not in pins and n > self.task.histories.get(self.name, 0):
+            pins = (*pins[:1], *pins[1:][-MOST_PINS + 2 :], n)
+            draft.generation = replace(draft.generation, pins={**draft.generation.pins, self.name: pins})
 
     def _switch(self, switch: Switch) -> None:
         """Store to which model the agent's calls go from now on, and announce it unless it only lasts longer."""
@@ -680,6 +752,8 @@ class Settlement:
         return about
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
+        self.draft.stored_bytes += receipt.apart
+        self.draft.history_bytes += receipt.apart  # a fork has it, too
         self.draft.emit(
             EventKind.ACTION_CALL,
             f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
@@ -726,13 +800,20 @@ class Settlement:
         if not acted:
             return
         body = "\n".join(
-            f"{call.tool_name}: {'' if receipt.state is Receipt.State.DONE else 'ERROR: '}{receipt.content}"
+            f"{call.tool_name}: {'' if receipt.state is Receipt.State.DONE else 'ERROR: '}"
+            f"{self._announced(receipt.content)}"
             for call, receipt in acted
         )
         if any(receipt.state is Receipt.State.DONE for _, receipt in acted):
             self.draft.announce(self.name, Subject.ACTION_COMPLETE, body)
         else:
             self.draft.tell(self.name, Subject.ACTION_ERROR, body)
+
+    def _announced(self, content: str) -> str:
+        """Return a result for the message that wakes the agent: its beginning, if the window of a model is to last."""
+        if self.agent.context is None or len(content) <= ANNOUNCED:
+            return content
+        return f"{content[:ANNOUNCED]}… (the result of the call has more)"
 
     def _pause(self, calls: list[AgentToolCall]) -> History:
         """Pause at breakpoint tools; return the results of calls that the user need not answer."""

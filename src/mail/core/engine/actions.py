@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -73,6 +73,7 @@ class ActionRunner:
         find: returns the action that runs for a tool; None for a tool that is no action.
         sequential: whether all actions of the agent run one after the other.
         mode: whether actions that are not read-only run, wait for approval, or are refused.
+        shorten: returns a receipt with as much of its result as the agent sees at once.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
         may_park: whether calls may be put off; if not, RetryLater is a failure as any other.
     """
@@ -84,6 +85,7 @@ class ActionRunner:
         *,
         sequential: bool,
         mode: ForkActions,
+        shorten: Callable[[AgentToolCall, Receipt], Awaitable[Receipt]] | None = None,
         has_person: bool,
         may_park: bool,
         meter: UsageMeter,
@@ -94,6 +96,7 @@ class ActionRunner:
         self._keep = keep
         self._sequential = sequential
         self._mode = mode
+        self._shorten = shorten
         self._has_person = has_person
         self._may_park = may_park
         self._parking: Parking | None = None
@@ -213,6 +216,8 @@ class ActionRunner:
                 return receipt
             if receipt.state is Receipt.State.FAILED:
                 run.fail(receipt.content)
+        if self._shorten is not None:
+            receipt = await self._shorten(call, receipt)
         return self._activity.timed(receipt, run)
 
     async def _call(self, action: ActionCore, call: AgentToolCall, run: ActionRun) -> Receipt | Parking:

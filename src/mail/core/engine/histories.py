@@ -1,9 +1,10 @@
 """The cache of agents' histories, so that a turn reads only what it doesn't know yet."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mail.core.task.size import json_size
+from mail.core.task.context import UNKNOWN, WHOLE, AgentContext, Cut, Portion, bare, is_carried
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey
 
@@ -13,15 +14,47 @@ MAX_CACHED_BYTES = 32 * 1024 * 1024
 
 @dataclass(slots=True)
 class CachedHistory:
-    """The first `n` chunks of a history, joined; `size` is theirs."""
+    """A history up to its `n`-th portion, as its agent reads it under a cut.
+
+    Attributes:
+        carried: what stands at the beginning, with the keys that models don't see.
+        entries: all that is read.
+        size: its bytes.
+        measured: what the model has counted in this process.
+    """
 
     n: int = 0
+    cut: Cut = WHOLE
+    portions: list[Portion] = field(default_factory=list)
+    carried: History = field(default_factory=list)
     entries: History = field(default_factory=list)
     size: int = 0
+    measured: AgentContext = UNKNOWN
+
+    def extend(self, n: int, portions: Sequence[Portion], cut: Cut) -> None:
+        """Add the portions up to the `n`-th, and read all under a cut."""
+        is_moved = cut != self.cut
+        if is_moved:
+            self.cut = cut
+            self.portions = [each.seen(cut) for each in self.portions if each.n >= cut.begin]
+        for portion in portions:
+            if portion.n == cut.carries:
+                self.carried = [entry for entry in portion.entries if is_carried(entry)]
+            seen = portion if cut is WHOLE else portion.seen(cut)
+            self.portions.append(seen)
+            if not is_moved:
+                self.entries += seen.entries
+                self.size += seen.size
+        self.n = n
+        if is_moved:
+            self.entries = bare(self.carried)
+            for portion in self.portions:
+                self.entries += portion.entries
+            self.size = sum(portion.size for portion in self.portions)
 
 
 class HistoryCache:
-    """Caches agents' histories: per mailbox, its first n chunks, joined. A chunk never changes."""
+    """Caches agents' histories, per mailbox. A portion never changes."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -29,17 +62,16 @@ class HistoryCache:
         self._known: OrderedDict[tuple[TaskKey, str], CachedHistory] = OrderedDict()
 
     def count(self, key: TaskKey, agent: str) -> int:
-        """Return the number of cached chunks."""
+        """Return the number of the last cached portion."""
         cached = self._known.get((key, agent))
         return 0 if cached is None else cached.n
 
     def extend(
-        self, key: TaskKey, agent: str, after: int, n: int, entries: History, size: int | None = None
+        self, key: TaskKey, agent: str, after: int, n: int, portions: Sequence[Portion], cut: Cut = WHOLE
     ) -> CachedHistory | None:
-        """Add the entries of the chunks after the `after`-th, up to the n-th; return the whole history.
+        """Add the portions after the `after`-th, up to the n-th; return the whole history under a cut.
 
-        `size` is the size of the entries, if it is known. None if the chunks up to `after` are not cached; then the
-        history must be read from the store.
+        None if the portions up to `after` are not cached; then the history must be read from the store.
         """
         known, place = self._known, (key, agent)
         cached = known.get(place)
@@ -48,16 +80,14 @@ class HistoryCache:
         else:
             known.move_to_end(place)
         if cached.n == n:
-            return cached
-        if cached.n != after:
+            portions = ()
+        elif cached.n != after:
             self._bytes -= known.pop(place).size
             return None
-        if size is None:
-            size = json_size(entries)
-        cached.entries += entries
-        cached.n = n
-        cached.size += size
-        self._bytes += size
+        before = cached.size
+        if portions or cached.n != n or cached.cut != cut:
+            cached.extend(n, portions, cut)
+        self._bytes += cached.size - before
         while self._bytes > self._max_bytes:
             self._bytes -= known.popitem(last=False)[1].size
         return cached

@@ -1,19 +1,10 @@
 """Steps of manual mode: runs and commits, turn by turn, what `mail.core.decisions.manual` decides."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mail.core.decisions.manual import (
-    Step,
-    StepTurn,
-    begin_step,
-    compressed,
-    portion,
-    read_ahead,
-    settle_step,
-    write_summary,
-)
+from mail.core.decisions.manual import Step, StepTurn, begin_step, portion, read_ahead, settle_step
 from mail.core.decisions.turn import TurnOutput
 from mail.core.engine.commit import Committer
 from mail.core.engine.leased_turn import TurnReport
@@ -23,8 +14,9 @@ from mail.core.engine.wiring import Wiring
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
+from mail.core.task.context import Context
 from mail.core.task.leases import Lease
-from mail.core.task.swarm import AgentFunction, History, SwarmCore
+from mail.core.task.swarm import AgentFunction, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import CURRENT_TASK
@@ -33,10 +25,6 @@ from mail.errors import StepFailed, TaskNotFound
 TURNS_TO_RESPOND = 25
 """How many turns an agent may use to call actions before a step fails."""
 
-Compress = Callable[[History, History], Awaitable[tuple[int, str] | None]]
-"""Takes an agent's history, already compressed, and the prompts of its turn; returns how many entries at the
-beginning of the history to replace, and their summary; None to keep it."""
-
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
@@ -44,11 +32,11 @@ class StepOptions:
 
     Attributes:
         function: called instead of the agent's own function.
-        compress: compresses the agent's history before the agent is called.
+        context: how the agent's context is kept within its window, instead of the agent's own setting.
     """
 
     function: AgentFunction | None = None
-    compress: Compress | None = None
+    context: Context | None = None
 
 
 class StepResult:
@@ -79,20 +67,13 @@ class StepResult:
         return change
 
 
-def _step_policy(result: StepResult, compress: Compress | None) -> TurnPolicy[StepTurn]:
+def _step_policy(result: StepResult) -> TurnPolicy[StepTurn]:
     """Return the rules of a step: there are no limits, and any output is a response."""
-
-    async def compress_history(turn: StepTurn, history: History) -> StepTurn:
-        """Replace the beginning of a long history by a summary, which is stored with the turn."""
-        replaced = compress and await compress(compressed(history), turn.prompts)
-        return replace(turn, summary=write_summary(history, *replaced)) if replaced else turn
-
     return TurnPolicy(
         find_used_up=lambda task, swarm, turn, now: None,
-        messages=lambda turn, history: compressed([*history, *turn.prompts]),
+        messages=lambda turn, history, prompts: [*history, *prompts],
         tool_choice=lambda turn: "auto",
         settle=result.settle,
-        prepare=compress_history,
     )
 
 
@@ -167,10 +148,13 @@ class ManualMode:
         self, turn: StepTurn, known: int, options: StepOptions, result: StepResult
     ) -> AgentTurn[StepTurn]:
         swarm = self._wiring.swarm
-        if options.function is not None:
-            agent = replace(swarm.agent(turn.mailbox), function=options.function)
+        if options.function is not None or options.context is not None:
+            agent = swarm.agent(turn.mailbox)
+            agent = replace(
+                agent, function=options.function or agent.function, context=options.context or agent.context
+            )
             swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-        policy = _step_policy(result, options.compress)
+        policy = _step_policy(result)
         engine = (swarm, self._wiring.store, self._wiring.clock, self._wiring.histories)
         return AgentTurn(turn, known, *engine, policy, tracer=self._wiring.tracer, live=self._turns.live)
 
@@ -187,7 +171,7 @@ def _step_turn(turn: Turn, step: Step, instructions: int) -> StepTurn:
         task=turn.task,
         entry=turn.entry,
         lease=turn.lease,
-        history=turn.history,
+        portions=turn.portions,
         checkpoint=turn.checkpoint,
         running_turns=turn.running_turns,
         also_read=turn.also_read,

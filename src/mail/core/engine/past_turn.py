@@ -10,13 +10,13 @@ from contextvars import copy_context
 from itertools import groupby
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from mail.core.decisions.manual import compressed
 from mail.core.decisions.spans import FAILURES, begins_turn
 from mail.core.engine.turn import before_results
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.message import tier_of
 from mail.core.protocol.values import value
 from mail.core.task.change import InboxEntry
+from mail.core.task.context import UNKNOWN, Portion, bare, is_carried, refer, view
 from mail.core.task.costs import Usage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
@@ -145,7 +145,7 @@ async def read_turn(
     """Return the turn of an event of a task, with the last `limit` entries of its history, of at most `max_bytes`.
 
     These bound what is read, too: the commit of the turn and the one before it, the turn's mail, and the end of the
-    history. In manual mode, where a summary may replace entries far back, the whole history up to the turn is read.
+    history that the agent has read.
 
     Raises BadRequest for an event that the task doesn't have, or that is not part of a turn of an agent, and
     SnapshotExpired if the turn is no longer stored.
@@ -161,14 +161,17 @@ async def read_turn(
     mail = [await _read_mail(store, key, agent, sent) for mailbox, sent in commit.read if mailbox == agent]
     mail.sort(key=lambda entry: (entry.tier, entry.seq))
     upto = commit.task.histories.get(agent, 0)
-    added = (
-        await store.read_history(key, agent, after=portions, upto=upto, at=last) if upto > portions else []
-    )
+    new = await store.read_portions(key, agent, after=portions, upto=upto, at=last) if upto > portions else []
+    cut = commit.task.contexts.get(agent, UNKNOWN).cut
+    added = [entry for portion in new for entry in portion.entries if not is_carried(entry)]
     prompts, output = _split(added)
     if not added:
         prompts = [entry.prompt for entry in mail]
-    bounds = (None, None) if task.manual else (limit, max_bytes)
-    unread, known = await _read_end(store, key, agent, portions, first, *bounds)
+    if cut.references > portions:
+        prompts = [refer(entry, portions + 1, n, cut.long) for n, entry in enumerate(prompts)]
+    unread, read = await _read_end(store, key, agent, portions, first, cut.begin - 1, limit, max_bytes)
+    carried = bare([entry for portion in new if portion.n == cut.carries for entry in portion.entries])
+    known = carried + view(read, cut)
     messages = _messages(task, agent, known, prompts, mail)
     shown = _newest(messages, limit, max_bytes)
     return PastTurn(
@@ -195,25 +198,33 @@ async def _read_mail(store: Store, key: TaskKey, mailbox: str, seq: int) -> Inbo
 
 
 async def _read_end(
-    store: Store, key: TaskKey, agent: str, upto: int, at: int, limit: int | None, max_bytes: int | None
-) -> tuple[int, History]:
-    """Return the end of the agent's first `upto` portions, and how many portions before it were not read.
+    store: Store,
+    key: TaskKey,
+    agent: str,
+    upto: int,
+    at: int,
+    after: int,
+    limit: int | None,
+    max_bytes: int | None,
+) -> tuple[int, list[Portion]]:
+    """Return the end of the agent's portions after `after`, up to `upto`, and how many before it were not read.
 
     It has more entries than `limit` or `max_bytes` allow, unless it is the whole history. It is read in pages, which
     get longer while they are small.
     """
-    entries: History = []
-    size, portions = 0, FIRST_PAGE
+    found: list[Portion] = []
+    count, size, portions = 0, 0, FIRST_PAGE
     if limit is None and max_bytes is None:
         portions = upto
-    while upto and (limit is None or len(entries) <= limit) and (max_bytes is None or size <= max_bytes):
-        begin = max(0, upto - portions)
-        page = await store.read_history(key, agent, after=begin, upto=upto, at=at)
-        page_size = sum(map(json_size, page))
-        entries, size, upto = [*page, *entries], size + page_size, begin
+    while upto > after and (limit is None or count <= limit) and (max_bytes is None or size <= max_bytes):
+        begin = max(after, upto - portions)
+        page = await store.read_portions(key, agent, after=begin, upto=upto, at=at)
+        page_size = sum(portion.size for portion in page)
+        found, upto = [*page, *found], begin
+        count, size = count + sum(len(portion.entries) for portion in page), size + page_size
         if page_size < SMALL_PAGE:
             portions *= 2
-    return upto, entries
+    return max(0, upto - after), found
 
 
 def _newest(history: History, limit: int | None, max_bytes: int | None) -> History:
@@ -246,11 +257,9 @@ def _messages(
     task: Task, agent: str, known: History, prompts: History, mail: Sequence[InboxEntry]
 ) -> History:
     """Return what the agent's function was called with."""
-    if task.manual:
-        return compressed([*known, *prompts])
     portions = task.histories.get(agent, 0)
     resumed = {each.seq for each in task.resumptions if (each.agent, each.portions) == (agent, portions)}
-    if resumed.isdisjoint(entry.seq for entry in mail):
+    if task.manual or resumed.isdisjoint(entry.seq for entry in mail):
         return [*known, *prompts]
     return before_results(known, prompts)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -22,22 +22,27 @@ from mail.core.decisions.turn import (
 )
 from mail.core.engine.actions import ActionRunner, Parking
 from mail.core.engine.attempts import counted_attempts
+from mail.core.engine.context import AgentWindow, transcript_room
 from mail.core.engine.histories import CachedHistory, HistoryCache
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
 from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, Tracer
-from mail.core.protocol.calls import is_tool_result
+from mail.core.protocol.calls import AgentToolCall, is_tool_result
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.mail_tools import Read
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
 from mail.core.protocol.values import value
-from mail.core.task.change import TaskChange, Turn
+from mail.core.task.change import HistoryRecord, TaskChange, Turn
+from mail.core.task.context import UNKNOWN, Portion, Preparation
+from mail.core.task.costs import NO_USAGE
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Store
-from mail.core.task.size import text_size
+from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import (
     ActionCore,
     AgentCore,
+    AgentOutput,
     History,
     ProvidedTools,
     SwarmCore,
@@ -45,11 +50,11 @@ from mail.core.task.swarm import (
     ToolSource,
 )
 from mail.core.task.task import ForkActions, Task
-from mail.core.task.turn_state import Checkpoint
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
 from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
 from mail.core.turns.usage import UsageMeter
-from mail.errors import AgentUnavailable, RetryLater, StoreError, TaskFull
+from mail.errors import AgentUnavailable, ContextWindowExceeded, RetryLater, StoreError, TaskFull
 
 logger = logging.getLogger(__name__)
 
@@ -60,22 +65,20 @@ class TurnPolicy[T: Turn]:
 
     Attributes:
         find_used_up: returns the limit that forbids a turn at a time, in words; None if it may run.
-        messages: returns the messages that the agent's model gets with its history.
+        messages: returns what the agent's model gets: its history, and the messages of the turn.
         tool_choice: returns which tools the agent must call.
         settle: decides what the turn's output does to the task.
         text_recipient: returns who receives text without a tool call, for live events; None if that is not known.
-        prepare: returns the turn as the agent is called with it; None to call it with the turn as it is.
         parks: whether turns may be parked; if not, somebody waits for them.
     """
 
     find_used_up: Callable[[Task, SwarmCore, T, float], str | None]
-    messages: Callable[[T, History], History]
+    messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
     settle: Callable[
         [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
     ]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
-    prepare: Callable[[T, History], Awaitable[T]] | None = None
     parks: bool = False
 
 
@@ -89,9 +92,9 @@ def _require_tools(turn: Turn) -> ToolChoice:
     return "required"
 
 
-def _messages(turn: Turn, history: History) -> History:
+def _messages(turn: Turn, history: History, prompts: History) -> History:
     """Return the history and the turn's message: last, unless the results of a breakpoint come with it."""
-    return before_results(history, turn.prompts) if turn.is_resumption else [*history, *turn.prompts]
+    return before_results(history, prompts) if turn.is_resumption else [*history, *prompts]
 
 
 def before_results(history: History, prompts: History) -> History:
@@ -125,6 +128,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     activity: TurnActivity
     _provided = NOTHING_PROVIDED
     _agent_seconds = 0.0
+    _calls = 1
     _problem = ""
     _work_task: asyncio.Task[TurnOutput | Parking] | None = None
     _is_interrupted = False
@@ -147,7 +151,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         live: LivePublisher,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
-        self._agent = swarm.agent(turn.mailbox)
+        self._agent = agent = swarm.agent(turn.mailbox)
         self._policy = policy
         self._max_bytes = max_bytes
         self._pacer = pacer or Pacer()
@@ -164,6 +168,11 @@ class AgentTurn[T: Turn](LeasedTurn):
         ):
             earlier = None  # of calls whose results are stored
         self._kept = earlier
+        self._window = (
+            None
+            if agent.context is None
+            else AgentWindow(turn, agent, agent.context, store, self._keep_preparation)
+        )
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
         lease, timing = turn.lease, earlier.timing if earlier else None
         self.activity = TurnActivity(
@@ -218,22 +227,27 @@ class AgentTurn[T: Turn](LeasedTurn):
             if turn.task.generation.limit_notice is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
+            room = await transcript_room(self._swarm, turn.task)
             return await self.commit(
                 lambda task: self._within_limit(
-                    task, on_limit_reached(task, self._swarm, turn, used_up, events, self._clock)
+                    task, on_limit_reached(task, self._swarm, turn, used_up, events, self._clock, room)
                 )
             )
         key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
-        history = self._histories.extend(key, mailbox, self._known, n, turn.history)
+        cut = turn.task.contexts.get(mailbox, UNKNOWN).cut
+        history = self._histories.extend(key, mailbox, self._known, n, turn.portions, cut)
         if history is None:  # it was dropped from the cache meanwhile
-            entries = await self._store.read_history(key, mailbox)
-            history = self._histories.extend(key, mailbox, 0, n, entries) or CachedHistory(n, entries)
+            portions = await self._store.read_portions(key, mailbox, after=cut.begin - 1)
+            history = self._histories.extend(key, mailbox, 0, n, portions, cut)
+        if history is None:
+            history = CachedHistory()
+            history.extend(n, portions, cut)
         size = turn.entry.size
         is_large = size > LARGE
         if is_large:
             await self._pacer.pause(size)
         try:
-            output = await self._run(history.entries, seconds)
+            output = await self._run(history, seconds)
             if isinstance(output, Parking):
                 return await self._park(output)
             if is_large:
@@ -246,9 +260,22 @@ class AgentTurn[T: Turn](LeasedTurn):
         except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
             change = await self._settle(self._failure(conceal(error)))
-        for new in () if change is None else change.histories:
-            self._histories.extend(key, new.agent, new.n - 1, new.n, new.entries, len(new.encoded))
+        if change is not None:
+            for new in change.histories:
+                self._cache(change, new, history)
         return change
+
+    def _cache(self, change: TaskChange, new: HistoryRecord, history: CachedHistory) -> None:
+        """Cache what the turn has added to the agent's history."""
+        context = change.task.contexts.get(new.agent, UNKNOWN)
+        portions = [Portion(new.n, new.entries, len(new.encoded))]
+        self._histories.extend(change.key, new.agent, new.n - 1, new.n, portions, context.cut)
+        if history.measured.tokens:
+            history.measured = (
+                context
+                if context.tokens
+                else history.measured.after(new.n, len(new.encoded) - json_size(self.turn.prompts))
+            )
 
     async def _park(self, parking: Parking) -> Lease:
         checkpoint = None if parking.checkpoint is None else self._fitting(parking.checkpoint)
@@ -311,7 +338,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         events = await self._store.read_events(self.turn.task.key)
         return [event.message for event in events if event.message is not None and not event.is_redrive]
 
-    async def _run(self, history: History, seconds: float) -> TurnOutput | Parking:
+    async def _run(self, history: CachedHistory, seconds: float) -> TurnOutput | Parking:
         """Call the agent and its actions, or resume an interrupted run of this turn at its checkpoint."""
         task, mailbox = self.turn.task, self.turn.mailbox
         TURN.set(
@@ -329,6 +356,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 switch=task.switches.get(mailbox) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
+                may_cut=self._window is not None,
             )
         )
         if self._stopped_by is not None:
@@ -351,7 +379,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             raise self._stopped_by
         return output
 
-    async def _work(self, history: History) -> TurnOutput | Parking:
+    async def _work(self, history: CachedHistory) -> TurnOutput | Parking:
         agent = self._agent
         if agent.tool_source is not None:
             self._provided = await self._provide(agent.tool_source)
@@ -359,14 +387,19 @@ class AgentTurn[T: Turn](LeasedTurn):
         if self._approved is not None:
             output = self._kept or approved_checkpoint(self._approved)
         else:
-            output = self._kept or await self._call(agent, history)
-        if not isinstance(output, Checkpoint) or not (agent.actions or self._builtins or agent.tool_source):
+            kept = self._kept
+            output = kept if kept is not None and kept.is_called else await self._call(agent, history)
+        if not isinstance(output, Checkpoint) or not (
+            agent.actions or self._builtins or agent.tool_source or self._window
+        ):
             return output
+        self._calls = len(output.calls)
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
+            shorten=None if self._window is None else self._shorten,
             has_person=self.turn.task.parent_swarm is None,
             may_park=TURN.get().may_park,
             meter=self._meter,
@@ -385,33 +418,40 @@ class AgentTurn[T: Turn](LeasedTurn):
         TURN.set(replace(TURN.get(), provided=provided))
         return provided
 
-    async def _call(self, agent: AgentCore, history: History) -> TurnOutput | Parking:
-        if self._policy.prepare is not None:
-            self.turn = await self._policy.prepare(self.turn, history)
-        turn = self.turn
-        choice = self._policy.tool_choice(turn)
+    async def _call(self, agent: AgentCore, history: CachedHistory) -> TurnOutput | Parking:
+        turn, window = self.turn, self._window
         monotonic = self.activity.time
         begin = monotonic()
+        prepared: Preparation | None = None
         try:
-            messages = self._policy.messages(turn, history)
-            if self._tracer is NO_TRACER:
-                text, calls = await agent.step(messages, choice)
-            else:
-                with self._tracer.agent_call(turn, self._meter, self.activity):
-                    text, calls = await agent.step(messages, choice)
+            if window is not None:
+                kept = self._kept
+                prepared = await window.prepare(history, None if kept is None else kept.preparation)
+            try:
+                messages, (text, calls) = await self._step(agent, history, prepared)
+            except ContextWindowExceeded:
+                if window is None:
+                    raise
+                prepared = await window.prepare_again(history, prepared)
+                TURN.set(replace(TURN.get(), may_cut=False))
+                messages, (text, calls) = await self._step(agent, history, prepared)
+            if window is not None:
+                prepared = await window.counted(history, prepared, self._meter.last.input_tokens)
+        except (StoreError, TaskFull):  # a summary could not be stored
+            raise
         except RetryLater as later:
             if TURN.get().may_park:
                 return Parking(later, turn.mailbox)
-            return self._failure(later.detail)
+            return replace(self._failure(later.detail), preparation=prepared)
         except AgentUnavailable as error:
             if turn.mailbox == turn.task.entrypoint:  # the caller gets it as the task's error
                 self._problem = error.detail
             else:
                 logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
-            return self._failure(error.detail)
+            return replace(self._failure(error.detail), preparation=prepared)
         except Exception as error:  # an agent is foreign code: all that it raises is reported
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return self._failure(conceal(error))
+            return replace(self._failure(conceal(error)), preparation=prepared)
         finally:
             self._agent_seconds = monotonic() - begin
         shown = ShownText(messages, turn.markup)
@@ -423,7 +463,40 @@ class AgentTurn[T: Turn](LeasedTurn):
             models=self._meter.spent_by_model,
             timing=self.activity.timing() if self.activity.spans else None,
             switch=self.activity.switch,
+            preparation=prepared,
         )
+
+    async def _step(
+        self, agent: AgentCore, history: CachedHistory, prepared: Preparation | None
+    ) -> tuple[History, AgentOutput]:
+        """Call the agent; return what it was called with, and its output."""
+        turn, entries, prompts = self.turn, history.entries, self.turn.prompts
+        if prepared is not None and self._window is not None:
+            entries, prompts = self._window.messages(history, prepared)
+        messages, choice = self._policy.messages(turn, entries, prompts), self._policy.tool_choice(turn)
+        self._meter.last = NO_USAGE
+        if self._tracer is NO_TRACER:
+            return messages, await agent.step(messages, choice)
+        with self._tracer.agent_call(turn, self._meter, self.activity):
+            return messages, await agent.step(messages, choice)
+
+    async def _keep_preparation(self, preparation: Preparation) -> None:
+        """Store how far the preparation of the context has come, before the agent is called."""
+        await self._keep(
+            Checkpoint(
+                text=None,
+                calls=(),
+                receipts=(),
+                usage=self._meter.spent,
+                models=self._meter.spent_by_model,
+                timing=self.activity.timing(),
+                preparation=preparation,
+            )
+        )
+
+    async def _shorten(self, call: AgentToolCall, receipt: Receipt) -> Receipt:
+        assert self._window is not None
+        return await self._window.shorten(call, receipt, self._calls)
 
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:
         """Return the action that the engine runs for a call; None if the tool is not an action."""
@@ -436,6 +509,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             return action
         if (provided := self._provided.actions.get(tool)) is not None:
             return provided if self._approved is None else replace(provided, needs_approval=False)
+        if tool == Read.tool_name and self._window is not None and tool not in agent.exclude_tools:
+            return self._window.reader(self._calls)
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 
@@ -447,7 +522,11 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     def _fitting(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return a checkpoint as it is stored, with the attempt that it belongs to. Raises TaskFull."""
-        results = sum(text_size(receipt.content) for receipt in checkpoint.receipts if receipt is not None)
+        results = sum(
+            text_size(receipt.content) + receipt.apart
+            for receipt in checkpoint.receipts
+            if receipt is not None
+        )
         if self._max_bytes is not None and self.turn.task.stored_bytes + results > self._max_bytes:
             raise TaskFull
         kept, attempt = self._kept, self.turn.lease.attempt

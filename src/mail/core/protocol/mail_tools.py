@@ -1,4 +1,4 @@
-"""The eleven MAIL tools.
+"""The twelve MAIL tools.
 
 Each is a pydantic model: its docstring is the description that the language model reads, its fields are the
 arguments. The same model declares the tool and validates its calls.
@@ -115,6 +115,14 @@ class Help(MAILTool):
     get_full_protocol: bool = Field(default=False, description="Include the whole protocol specification.")
 
 
+class Read(MAILTool):
+    """Read on in a long text of which you see only the beginning."""
+
+    tool_name = "read"
+    ref: str = Field(description="The reference of the text, as it stands at the end of what you see.")
+    offset: int = Field(default=0, ge=0, description="The number of the first character to read.")
+
+
 class TaskComplete(MAILTool):
     """Finish the task: the message goes to the user as the final answer, and all agents stop."""
 
@@ -135,6 +143,7 @@ MAIL_TOOLS: dict[str, type[MAILTool]] = {
         IgnoreBroadcast,
         AwaitMessage,
         Help,
+        Read,
         TaskComplete,
     )
 }

@@ -289,6 +289,14 @@ class MAILMessage(Value):
         """The task it belongs to."""
         return self.message.task_id
 
+    @property
+    def stays(self) -> bool:
+        """Whether it stays in the context of its reader in this run: a person's does, and one marked with `pin`."""
+        payload = self.message
+        return payload.sender.is_person or bool(
+            payload.routing_info and payload.routing_info.get("pin") is True
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Return the message as JSON for other programs (SPEC, MSG-7)."""
         return {

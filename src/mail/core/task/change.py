@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import MAIL, Markup, render_message
+from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.extras import DeadLetterExtra
 from mail.core.task.leases import Claim, Lease
@@ -60,7 +61,7 @@ class Turn:
     """A turn that a worker has opened: the first message of a mailbox, and everything needed to process it.
 
     Attributes:
-        history: the history entries that the worker did not have yet.
+        portions: the portions of the history that the worker did not have yet, of those that the agent reads.
         checkpoint: the progress of an earlier, interrupted attempt at this turn.
         running_turns: how many other mailboxes of the task were leased when the turn was opened.
         also_read: other mail of the mailbox that is read in the same turn; only in manual mode.
@@ -72,7 +73,7 @@ class Turn:
     task: Task
     entry: InboxEntry
     lease: Lease
-    history: History
+    portions: Sequence[Portion]
     checkpoint: Checkpoint | None
     running_turns: int = 0
     also_read: tuple[InboxEntry, ...] = ()
@@ -83,6 +84,11 @@ class Turn:
     def __post_init__(self) -> None:
         self.mailbox = self.entry.mailbox  # type: ignore[misc]  # while it is made
         self.is_resumption = bool(self.task.resumptions) and self._resumes(self.entry)  # type: ignore[misc]
+
+    @property
+    def history(self) -> History:
+        """The entries of the portions."""
+        return [entry for portion in self.portions for entry in portion.entries]
 
     @property
     def prompts(self) -> History:

@@ -29,6 +29,7 @@ from mail.core.protocol.message import (
 )
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
+from mail.core.task.context import AgentContext, Preparation
 from mail.core.task.costs import NO_USAGE, Usage, add_models
 from mail.core.task.events import Event, EventKind, encode_events
 from mail.core.task.extras import NO_EXTRA, DeadLetterExtra, EndExtra, Extra
@@ -108,6 +109,9 @@ class Draft:
     cancellation: Cancellation | None
     webhooks: dict[str, TaskWebhook]
     dead_letters: tuple[int, ...]
+    contexts: dict[str, AgentContext]
+    stored_bytes: int
+    history_bytes: int
 
     def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
         vars(self).update(vars(task))
@@ -317,6 +321,22 @@ class Draft:
         self._histories[agent] = n
         self._records.append(HistoryRecord(agent, n, entries))
 
+    def prepare(self, agent: str, preparation: Preparation, prompts: int) -> None:
+        """Store what the turn has done to its agent's context, and add what it carries to what the turn remembers.
+
+        `prompts` is the size of what the model has counted of that already.
+        """
+        if preparation.carried and not self._records:
+            self.remember(agent, [])
+        context = preparation.context
+        if self._records:
+            record = self._records[-1]
+            context = context.after(record.n, len(record.encoded) - prompts)
+            if preparation.carried:
+                entries = [*record.entries, *preparation.carried]
+                self._records[-1] = HistoryRecord(agent, record.n, entries)
+        self.contexts = {**self.contexts, agent: context}
+
     def inherit(self, inheritance: Inheritance) -> None:
         """Take over the histories of another task, which the store copies."""
         self._inherits = inheritance
@@ -506,8 +526,8 @@ class Draft:
             "version": version + 1,
             "pending": self._pending,
             "histories": self._histories,
-            "stored_bytes": self.before.stored_bytes + added,
-            "history_bytes": self.before.history_bytes + remembered,
+            "stored_bytes": self.stored_bytes + added,
+            "history_bytes": self.history_bytes + remembered,
         }
         return TaskChange(
             task=state_of(Task, facts),
@@ -532,6 +552,7 @@ class Draft:
         """Begin the generation that answers the unread questions."""
         self.move(Transition.RESUME)
         self.generation = self.generation.next(
+            continues=True,
             answers_unread=True,
             joined=len(self.unread_questions) - 1,
             output_schema=self.generation.output_schema,

@@ -14,6 +14,7 @@ from mail.core.task.extras import (
     ActionExtra,
     AwaitExtra,
     CallExtra,
+    ContextExtra,
     DeadLetterExtra,
     DecisionExtra,
     DeliveryExtra,
@@ -56,6 +57,7 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     TEXT_ANSWER = "text_answer"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
+    CONTEXT_CUT = "context_cut"
     TURN_DISCARDED = "turn_discarded"
     WEBHOOK_DELIVERED = "webhook_delivered"
     WEBHOOK_ERROR = "webhook_error"
@@ -85,6 +87,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),
+    EventKind.CONTEXT_CUT: (ContextExtra,),
     EventKind.WEBHOOK_DELIVERED: (DeliveryExtra,),
     EventKind.WEBHOOK_ERROR: (FailedDeliveryExtra, RemovedWebhookExtra),
     EventKind.DEAD_LETTER: (DeadLetterExtra,),

@@ -79,6 +79,21 @@ class CallExtra(Extra):
 
 
 @value(kw_only=True, slots=False)
+class ContextExtra(Extra):
+    """Of a cut of an agent's context.
+
+    Attributes:
+        begin: the first portion of its history that it still reads.
+        references: the last portion whose long results are references.
+        summary: what stands for the portions before the first; empty if nothing does.
+    """
+
+    begin: int
+    references: int
+    summary: str = ""
+
+
+@value(kw_only=True, slots=False)
 class AwaitExtra(Extra):
     """Of an agent that waits for mail, with the reason that it gives."""
 

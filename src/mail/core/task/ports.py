@@ -9,6 +9,7 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.context import Portion
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
@@ -93,7 +94,21 @@ class TaskPage:
         return self
 
 
-class Store(Protocol):
+class Contents(Protocol):
+    """Port: stores long texts of tasks, each once under its reference (`mail.core.task.context.reference`)."""
+
+    async def put_content(self, key: TaskKey, ref: str, text: str) -> None:
+        """Store a text of a task, which a fork inherits; nothing happens if the task has it already."""
+        ...
+
+    async def read_content(
+        self, key: TaskKey, ref: str, *, offset: int, length: int
+    ) -> tuple[str, int] | None:
+        """Return `length` characters of a text from `offset` on, and how many it has in all; None for no such text."""
+        ...
+
+
+class Store(Contents, Protocol):
     """Port: stores tasks. A commit is atomic and, when acknowledged, durable."""
 
     async def load(self, key: TaskKey) -> Task | None:
@@ -105,8 +120,9 @@ class Store(Protocol):
     ) -> Turn | Busy | Idle:
         """Lease a mailbox that may be opened (`Task.lets_open`), and read what its next turn needs.
 
-        `history_after` is the number of history portions that the caller already has. Leases that have expired at `now`
-        don't count, nor does a park that is over (`Lease.is_over`).
+        `history_after` is the number of history portions that the caller already has. Portions that the agent no longer
+        reads (`mail.core.task.context.Cut`) are left out. Leases that have expired at `now` don't count, nor does a
+        park that is over (`Lease.is_over`).
         """
         ...
 
@@ -172,6 +188,12 @@ class Store(Protocol):
         Raises VersionConflict if the task is not at `expected_version`, and LeaseLost if another worker has the turn's
         lease; then nothing is written.
         """
+        ...
+
+    async def read_portions(
+        self, key: TaskKey, agent: str, *, after: int = 0, upto: int | None = None, at: int | None = None
+    ) -> list[Portion]:
+        """Return the portions of the agent's history, oldest first, within the bounds of `read_history`."""
         ...
 
     async def read_history(

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
+from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
 from mail.core.task.interswarm import OpenRequest
@@ -127,6 +128,7 @@ class _StoredCheckpoint:
     switch: Switch | None = None
     approved: bool = False
     attempt: int = 1
+    preparation: Preparation | None = None
 
 
 type _Checkpoint = _StoredCheckpoint
@@ -163,6 +165,7 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         switch=checkpoint.switch,
         approved=checkpoint.approved,
         attempt=checkpoint.attempt,
+        preparation=checkpoint.preparation,
     )
     return _CHECKPOINT.dump_json(stored, exclude=_absent(checkpoint)).decode()
 
@@ -176,11 +179,20 @@ def _absent(checkpoint: Checkpoint) -> dict[str, Any]:
         absent["approved"] = True
     if checkpoint.attempt == 1:
         absent["attempt"] = True
+    if checkpoint.preparation is None:
+        absent["preparation"] = True
     absent["receipts"] = {
-        index: {"attempts"} if receipt.after is not None else {"after", "seconds", "attempts"}
-        for index, receipt in enumerate(checkpoint.receipts)
-        if receipt is not None and receipt.attempts == 1
+        index: _absent_of(receipt) for index, receipt in enumerate(checkpoint.receipts) if receipt is not None
     }
+    return absent
+
+
+def _absent_of(receipt: Receipt) -> set[str]:
+    absent = {"after", "seconds"} if receipt.after is None else set[str]()
+    if receipt.attempts == 1:
+        absent.add("attempts")
+    if not receipt.apart:
+        absent.add("apart")
     return absent
 
 
@@ -197,6 +209,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
         switch=stored.switch,
         approved=stored.approved,
         attempt=stored.attempt,
+        preparation=stored.preparation,
     )
 
 

@@ -22,6 +22,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import OutputSchema, check_schema
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
+from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
@@ -55,6 +56,25 @@ class ModelFunction(Protocol):
     """
 
     llm: str
+
+
+@runtime_checkable
+class WindowedFunction(Protocol):
+    """An agent function that knows the window of its model, and can summarize for it.
+
+    Attributes:
+        fixed_size: the bytes that its model gets in every call besides the history: system prompt and tools.
+    """
+
+    fixed_size: int
+
+    async def window(self) -> int | None:
+        """Return how many tokens the model can read in a call; None if that is not known."""
+        ...
+
+    async def summarize(self, text: str, model: str | None) -> str:
+        """Return the summary of a transcript, by another `model` if given; empty if there is none."""
+        ...
 
 
 @runtime_checkable
@@ -233,6 +253,7 @@ class AgentCore:
         strict_tools: whether text without a tool call is an error (`mail.core.decisions.text_answers`).
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
         description: what it does, for people and for the agents that may write to it.
+        context: how its context is kept within the window of its model; None to give the model all of it.
     """
 
     function: AgentFunction
@@ -249,6 +270,7 @@ class AgentCore:
     strict_tools: bool = False
     approve: bool | frozenset[str] = False
     description: str = ""
+    context: Context | None = None
 
     @property
     def model(self) -> str | None:

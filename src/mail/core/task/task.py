@@ -19,6 +19,7 @@ from mail.core.protocol.message import Tier
 from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
+from mail.core.task.context import AgentContext
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.failing_calls import FailingCall
 from mail.core.task.fallback import Switch
@@ -126,6 +127,9 @@ class Generation:
         client_tools: tools that the caller runs.
         notes: data that the caller wants returned; the engine only stores it.
         output_schema: the JSON Schema that the answer must fit.
+        run: counts the submissions with everything until their answers, from 1; a pause doesn't end a run.
+        pins: the portions of agents' histories with messages that stay in their contexts in this run: a person's, and
+            those marked with `pin`. In the first run, the entrypoint's first portion by default.
     """
 
     number: int = 1
@@ -144,6 +148,8 @@ class Generation:
     client_tools: ClientTools | None = None
     notes: dict[str, Any] = field(default_factory=dict)
     output_schema: OutputSchema | None = None
+    run: int = 1
+    pins: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def waiting_calls(self) -> tuple[PausedCall, ...]:
@@ -167,13 +173,14 @@ class Generation:
     def next(
         self,
         *,
+        continues: bool = False,
         answers_unread: bool = False,
         joined: int = 0,
         client_tools: ClientTools | None = None,
         notes: dict[str, Any] | None = None,
         output_schema: OutputSchema | None = None,
     ) -> "Generation":
-        """Return the generation that follows this one."""
+        """Return the generation that follows this one, and `continues` its run or begins another."""
         return Generation(
             number=self.number + 1,
             answers_unread=answers_unread,
@@ -181,6 +188,8 @@ class Generation:
             client_tools=client_tools,
             notes=notes or {},
             output_schema=output_schema,
+            run=self.run if continues else self.run + 1,
+            pins=self.pins if continues else {},
         )
 
 
@@ -218,6 +227,7 @@ class Task:
         traceparent: the start of its trace (`mail.core.protocol.traceparent`); empty without one.
         webhooks: the webhooks that receive its events, by id.
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
+        contexts: of agents whose context is large or cut.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
         history_bytes: the part of it that is in agents' histories.
@@ -258,6 +268,7 @@ class Task:
     traceparent: str = ""
     webhooks: dict[str, TaskWebhook] = field(default_factory=dict)
     dead_letters: tuple[int, ...] = ()
+    contexts: dict[str, AgentContext] = field(default_factory=dict)
     stored_bytes: int = 0
     history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
@@ -278,6 +289,11 @@ class Task:
     def approved_calls_of(self, agent: str) -> Breakpoint | None:
         """Return the calls of an agent that the engine must run before the agent takes another turn, if any."""
         return next((waiting for waiting in self.approved_calls if waiting.agent == agent), None)
+
+    def pins_of(self, agent: str) -> tuple[int, ...]:
+        """Return the portions of an agent's history whose messages stay in its context in this run."""
+        is_first = self.generation.run == 1 and agent == self.entrypoint
+        return self.generation.pins.get(agent, (1,) if is_first else ())
 
     def client_tools_of(self, agent: str) -> ClientTools | None:
         """Return the caller's tools if the agent is the entrypoint, which may call them; else None."""

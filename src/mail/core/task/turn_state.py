@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.question_text import describe_question
 from mail.core.protocol.values import value
+from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
 
@@ -24,6 +25,7 @@ class Receipt:
         after: when the action began, in seconds after the beginning of the turn; None if it has not begun.
         seconds: how long it took, with all attempts.
         attempts: their number.
+        apart: the bytes of its result that are stored apart, as the agent sees only the beginning.
     """
 
     class State(StrEnum):
@@ -42,6 +44,7 @@ class Receipt:
     after: float | None = None
     seconds: float | None = None
     attempts: int = 1
+    apart: int = 0
 
 
 @value(kw_only=True)
@@ -99,6 +102,7 @@ class Checkpoint:
         switch: the switch to another model that its call has made or prolonged, if any.
         approved: whether the calls are those of an earlier turn, which a person has approved (`Task.approved_calls`).
         attempt: the attempt at the turn (`Lease.attempt`) in which its last action ended.
+        preparation: what the turn does to the agent's context; None for nothing.
     """
 
     text: str | None
@@ -110,6 +114,12 @@ class Checkpoint:
     switch: Switch | None = None
     approved: bool = False
     attempt: int = 1
+    preparation: Preparation | None = None
+
+    @property
+    def is_called(self) -> bool:
+        """Whether it has the agent's output; else the agent is called with the prepared context."""
+        return self.preparation is None or self.preparation.is_called
 
     @property
     def ended(self) -> int:

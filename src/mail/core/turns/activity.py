@@ -6,7 +6,7 @@ and, only if somebody watches its task, publishes live events about them.
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import TracebackType
@@ -142,9 +142,8 @@ class TurnActivity:
 
     def timed(self, receipt: Receipt, span: "Span") -> Receipt:
         """Return the receipt of an action with its begin and duration."""
-        return Receipt(
-            state=receipt.state,
-            content=receipt.content,
+        return replace(
+            receipt,
             after=self._after(span.begin),
             seconds=_rounded(span.seconds or 0.0),
             attempts=span.attempts,
@@ -360,8 +359,11 @@ class ModelCall(Span):
         model: str,
         meter: UsageMeter | None,
         tracer: CallTracer | None = None,
+        *,
+        is_private: bool = False,
     ) -> None:
         super().__init__(activity, model)
+        self._is_private = is_private
         self.usage: Usage | None = None
         self.finish = ""
         self.first_chunk: float | None = None
@@ -401,7 +403,7 @@ class ModelCall(Span):
     @property
     def wants_deltas(self) -> bool:
         """Whether somebody wants the pieces of the reply."""
-        return self._activity is not None and self._activity.wants_deltas
+        return self._activity is not None and self._activity.wants_deltas and not self._is_private
 
     def retry(self, reason: str, after: float) -> None:
         """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
@@ -417,7 +419,7 @@ class ModelCall(Span):
 
     def delta(self, kind: DeltaKind, piece: str) -> None:
         """Report a piece of the reply."""
-        if (activity := self._activity) is not None and activity.wants_deltas:
+        if (activity := self._activity) is not None and self.wants_deltas:
             extra = {**self._facts(), "kind": kind, "delta": piece}
             if kind == "text" and activity.text_recipient:
                 extra["to"] = activity.text_recipient

@@ -58,6 +58,9 @@ class TurnContext:
         call_place: the place of that call among the turn's, which a repeated call keeps.
         deps: the dependencies of the swarm whose action runs.
         time_limit: that of the attempt at the current action.
+        may_cut: whether a call that the model refuses as too long is repeated with a shorter context. If not, only a
+            model with a larger window helps.
+        is_private: whether nobody sees what models write, as it is not what the agent says.
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
     """
@@ -78,6 +81,8 @@ class TurnContext:
     call_place: str = ""
     deps: Any = None
     time_limit: TimeLimit | None = None
+    may_cut: bool = False
+    is_private: bool = False
     may_park: bool = False
     parked: Park | None = None
 
@@ -167,7 +172,7 @@ def report_usage(usage: Usage, model: str = "") -> None:
 def model_call(model: str) -> ModelCall:
     """Return a context manager for a call of a model, in the turn that is running, if any."""
     turn = TURN.get()
-    return ModelCall(turn.activity, model, turn.meter, turn.tracer)
+    return ModelCall(turn.activity, model, turn.meter, turn.tracer, is_private=turn.is_private)
 
 
 def log_fields() -> dict[str, str]:

@@ -11,7 +11,10 @@ class UsageMeter:
     Attributes:
         spent: the sum so far, including earlier attempts at the turn.
         models: the reports to this meter, by model; under an empty name those without one.
+        last: the last report.
     """
+
+    last: Usage = NO_USAGE
 
     def __init__(self, spent: Usage = NO_USAGE, models: Mapping[str, Usage] = NO_MODELS) -> None:
         """Start from the sums of earlier attempts at the turn, in total and by model."""
@@ -27,4 +30,5 @@ class UsageMeter:
     def add(self, usage: Usage, model: str = "") -> None:
         """Add one report."""
         self.spent += usage
+        self.last = usage
         self.models[model] = self.models.get(model, NO_USAGE) + usage

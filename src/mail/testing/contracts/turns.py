@@ -8,7 +8,8 @@ from os import urandom
 import pytest
 
 from mail.core.protocol.message import Tier
-from mail.core.task.change import Turn
+from mail.core.task.change import Inheritance, Turn
+from mail.core.task.context import AgentContext, Cut
 from mail.core.task.leases import Lease, Park, urgent_mail
 from mail.core.task.ports import Busy, Idle, Store
 from mail.core.task.task import TaskKey, Transition
@@ -18,7 +19,7 @@ from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import StoreAdapter, everything, open_turn
 
-KEY = TaskKey(ANN, "task-1")
+KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 
 
 def tokens(leases: Mapping[str, Lease]) -> dict[str, str]:
@@ -647,6 +648,21 @@ class TestHistoryAfter:
         assert turn.history == [entry for n in range(known, 4) for entry in ({"n": n, "of": 2}, {"n": n})]
         assert turn.task.histories == {"alpha": 4}
 
+    @pytest.mark.parametrize(("known", "read"), [(0, (3, 4)), (1, (3, 4)), (3, (4,)), (4, ())])
+    async def test_a_cut_leaves_out_what_is_before_it(
+        self, store: Store, make: Maker, known: int, read: tuple[int, ...]
+    ) -> None:
+        await store.commit(make.begin(KEY, *(Mail("alpha") for _ in range(5))))
+        for n in range(1, 5):
+            turn = await open_turn(store, KEY, "alpha", make, history_after=n)
+            change = make.change(turn.task, turn=turn, history=[{"n": n}])
+            contexts = {"alpha": AgentContext(cut=Cut(begin=n))} if n == 3 else turn.task.contexts
+            await store.commit(replace(change, task=replace(change.task, contexts=contexts)))
+        turn = await open_turn(store, KEY, "alpha", make, history_after=known)
+        assert [(portion.n, portion.entries) for portion in turn.portions] == [(n, [{"n": n}]) for n in read]
+        assert all(portion.size == len('[{"n":1}]') for portion in turn.portions)
+        assert [portion.n for portion in await store.read_portions(KEY, "alpha", after=1, upto=3)] == [2, 3]
+
     async def test_histories_of_agents_are_apart(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("alpha")))
         for name in ("alpha", "beta"):
@@ -679,3 +695,41 @@ class TestHistoryAfter:
                 {"n": 5},
             ]
         assert await store.read_history(KEY, "beta", after=28) == [{"n": 28}, {"n": 29}]
+
+
+class TestContents:
+    """Long texts of a task, each stored once."""
+
+    TEXT = "äbc" * 100_000
+
+    async def test_they_are_read_in_pieces(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY))
+        await store.commit(make.begin(OTHER))
+        for _ in range(2):
+            await store.put_content(KEY, "ref", self.TEXT)
+        assert await store.read_content(KEY, "ref", offset=0, length=4) == ("äbcä", 300_000)
+        assert await store.read_content(KEY, "ref", offset=299_998, length=9) == ("bc", 300_000)
+        assert await store.read_content(KEY, "ref", offset=400_000, length=9) == ("", 300_000)
+        assert await store.read_content(KEY, "other", offset=0, length=9) is None
+        assert await store.read_content(OTHER, "ref", offset=0, length=9) is None
+
+    async def test_a_fork_has_its_own_and_keeps_the_portions(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, *(Mail("alpha") for _ in range(3))))
+        for n in range(3):
+            turn = await open_turn(store, KEY, "alpha", make)
+            await store.commit(make.change(turn.task, turn=turn, history=[{"n": n}]))
+        await store.put_content(KEY, "ref", self.TEXT)
+        draft = make.begin(OTHER)
+        begun = replace(draft.task, histories={"alpha": 3})
+        await store.commit(replace(draft, task=begun, inherits=Inheritance(KEY, {"alpha": 3}, 30)))
+        portions = await store.read_portions(OTHER, "alpha")
+        assert [(portion.n, portion.entries) for portion in portions] == [
+            (n + 1, [{"n": n}]) for n in range(3)
+        ]
+        original = await store.load(KEY)
+        assert original is not None
+        stopped = make.change(original, transition=Transition.COMPLETE)
+        await store.commit(stopped)
+        await store.delete(stopped.task)
+        assert await store.load(KEY) is None
+        assert await store.read_content(OTHER, "ref", offset=0, length=3) == ("äbc", 300_000)

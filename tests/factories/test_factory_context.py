@@ -1,0 +1,192 @@
+"""Agents whose history outgrows the window of their model, with a provider that refuses what doesn't fit."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from support.services.llm_stub import LLMStub, Tokens, call, context_exceeded, reply, text
+from support.services.llm_stub.script import Reply, Turn
+from support.services.llm_stub.server import Request
+
+from mail.core.task.context import Context
+from mail.core.task.events import EventKind
+from mail.core.task.extras import ContextExtra
+from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
+from mail.factories import LiteLLMSupervisorFunction
+from mail.testing.rig import Outcome, Rig
+
+SMALL = "openai/gpt-4"
+"""A model whose window is known to have 8192 tokens."""
+
+UNKNOWN = "openai/house-model"
+
+USUAL = Context()
+
+SECONDS = 240
+"""How long a task may take: it makes hundreds of real requests on a machine with other things to do."""
+
+FACTS = [f"fact-{n}-{n * 7919 % 1000}" for n in range(20)]
+
+SUMMARY = "In short: " + "much was looked at. " * 8
+
+
+@dataclass
+class Provider:
+    """A provider with a window, for an agent that looks until it answers: a token for every four characters.
+
+    Attributes:
+        window: the most tokens that it reads in a call.
+        looks: how many times the agent looks.
+        read: the messages of each call of the agent, as JSON.
+        new: the characters of the messages that no earlier call had.
+    """
+
+    window: int
+    looks: int
+    then: Callable[[str], Reply] = lambda said: reply(
+        call("task_complete", finish_message=f"{sum(fact in said for fact in FACTS)} facts")
+    )
+    read: list[list[str]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    refused: int = 0
+    summaries: int = 0
+    looked: int = 0
+    new: int = 0
+
+    def __call__(self, request: Request) -> Turn:
+        messages = request.body.get("messages") or request.body["input"]
+        said = json.dumps([messages, request.body.get("instructions"), request.body.get("tools")])
+        size = len(said) // 4
+        if size > self.window:
+            self.refused += 1
+            return context_exceeded()
+        tokens = Tokens(input=size, output=20)
+        if "You are the memory of an agent" in said:
+            self.summaries += 1
+            return reply(text(SUMMARY), tokens=tokens)
+        self.read.append([json.dumps(message) for message in messages])
+        new = {message for message in self.read[-1] if "read(ref=" not in message} - self.known
+        self.known |= new
+        self.new += sum(map(len, new))
+        if self.looked < self.looks:
+            self.looked += 1
+            return reply(call("look", n=self.looked), tokens=tokens)
+        return replace(self.then(said), tokens=tokens)
+
+
+def looker(llm: str, size: int, context: Context | None = USUAL) -> SwarmCore:
+    """A swarm of one agent, whose action returns so many characters."""
+
+    async def look(arguments: dict[str, Any]) -> str:
+        return f"seen {arguments['n']}: " + "".join(f"{n:9}," for n in range(size // 10))
+
+    parameters = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    action = ActionCore(
+        name="look", function=look, parameters=parameters, description="Look.", read_only=True
+    )
+    function = LiteLLMSupervisorFunction(
+        name="lead",
+        comm_targets=[],
+        system="You look.",
+        tools=[action.to_tool_dict("completions")],
+        tool_format="completions",
+        llm=llm,
+    )
+    agent = AgentCore(
+        function=function,
+        actions=("look",),
+        can_complete_tasks=True,
+        enable_entrypoint=True,
+        tool_format="completions",
+        context=context,
+    )
+    return SwarmCore(
+        name="looker",
+        version="1.0",
+        entrypoint="lead",
+        agents={"lead": agent},
+        actions={"look": action},
+        task_message_limit=10_000,
+    )
+
+
+async def play(
+    stub: LLMStub, provider: Provider, swarm: SwarmCore, question: str, seconds: float = SECONDS
+) -> Outcome:
+    stub.otherwise = provider
+    async with Rig(swarm) as rig:
+        outcome = await rig.outcome(await rig.submit(question), seconds=seconds)
+        assert not stub.complaints
+    return outcome
+
+
+def cuts(outcome: Outcome) -> list[ContextExtra]:
+    return [
+        event.extra for event in outcome.of(EventKind.CONTEXT_CUT) if isinstance(event.extra, ContextExtra)
+    ]
+
+
+@pytest.mark.parametrize(
+    "turns", [100, pytest.param(2_000, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)])]
+)
+@pytest.mark.full
+async def test_a_history_that_outgrows_its_window_many_times(stub: LLMStub, turns: int) -> None:
+    provider = Provider(8_192, turns)
+    question = f"Look, and remember these facts: {', '.join(FACTS)}."
+    outcome = await play(stub, provider, looker(SMALL, 300), question, SECONDS + turns)
+    assert outcome.answer == "20 facts"
+    assert provider.refused == 0
+    assert 0 < provider.summaries <= provider.new / 4 / (0.4 * provider.window)
+    assert provider.summaries == len([cut for cut in cuts(outcome) if cut.summary])
+    assert outcome.task.usage["lead"].calls == turns + 1 + provider.summaries
+    moved = [n for n, cut in enumerate(cuts(outcome)) if cut.summary]
+    changed = sum(
+        later[: len(earlier)] != earlier
+        for earlier, later in zip(provider.read, provider.read[1:], strict=False)
+    )
+    assert changed == len(cuts(outcome)) >= len(moved)  # between two cuts, the beginning is the same
+
+
+@pytest.mark.full
+async def test_a_window_that_nobody_knows_is_learnt_from_a_refusal(stub: LLMStub) -> None:
+    provider = Provider(8_192, 60)
+    outcome = await play(stub, provider, looker(UNKNOWN, 300), f"Look: {FACTS}.")
+    assert outcome.answer == "20 facts"
+    assert 1 <= provider.refused <= 2
+    assert 7_000 < outcome.task.contexts["lead"].window < 8_192
+
+
+async def test_without_it_the_window_ends_the_task(stub: LLMStub) -> None:
+    outcome = await play(stub, Provider(8_192, 60), looker(SMALL, 2_000, None), "Look.")
+    assert "no longer fits into the context window" in outcome.answer
+
+
+async def test_a_result_of_megabytes_is_stored_once_and_read_in_pieces(stub: LLMStub) -> None:
+    size = 5_000_000
+
+    def read_on(said: str) -> Reply:
+        if f"{size // 10 - 1:9}," in said.replace("\\n", ""):
+            return reply(call("task_complete", finish_message="read to its end"))
+        (total, ref), *_ = re.findall(r"of (\d+) characters; read\(ref='([0-9a-f]{32})'", said)
+        return reply(call("read", ref=ref, offset=int(total) - 50))
+
+    provider = Provider(8_192, 1, read_on)
+    outcome = await play(stub, provider, looker(SMALL, size), "Look.")
+    assert outcome.answer == "read to its end"
+    assert provider.refused == 0
+    assert size < outcome.task.stored_bytes < size * 1.02
+    stub.reset()
+
+
+@pytest.mark.full
+async def test_a_long_conversation_with_a_hundred_calls(stub: LLMStub) -> None:
+    """The case of temporalio/sdk-python#1890, in which a workflow ended after 53 calls."""
+    provider = Provider(128_000, 100)
+    outcome = await play(stub, provider, looker("openai/gpt-4o", 7_800), f"Look: {FACTS}.")
+    assert outcome.answer == "20 facts"
+    assert provider.new / 4 > 209_000
+    assert provider.refused == 0
+    assert outcome.task.stored_bytes < 4_000_000
