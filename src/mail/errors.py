@@ -399,14 +399,16 @@ class ProviderBusy(RetryLater):
     Attributes:
         provider: its name, such as `anthropic`.
         attempts: how many attempts at the call have failed.
+        ticket: its place among the calls of its caller that wait, if limits are kept for the model; else 0.
     """
 
-    def __init__(self, seconds: float, provider: str, attempts: int = 0) -> None:
+    def __init__(self, seconds: float, provider: str, attempts: int = 0, ticket: int = 0) -> None:
         super().__init__(
             min(seconds, LONGEST_PARK), f"{provider} takes no call now; try again in {seconds:.0f} s"
         )
         self.provider = provider
         self.attempts = attempts
+        self.ticket = ticket
 
 
 class StepFailed(MAILError):

@@ -8,9 +8,8 @@ import pytest
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
-from mail.bootstrap.backends import create_tables, open_documents
 from mail.bootstrap.system import LocalSystem
-from mail.config import ServerConfig, StorageConfig
+from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
 from mail.errors import ConfigurationError
 from mail.server.app import create_app
@@ -88,21 +87,3 @@ async def test_external_authentication_needs_both_endpoints(config: ServerConfig
     system = system_of(config, **both)
     assert not system.issues_tokens
     await system.stop()
-
-
-async def test_tables_and_records_beside_a_server(config: ServerConfig) -> None:
-    system = system_of(config)
-    assert "tasks" in await create_tables(config.storage)
-    async with open_documents(config.storage) as records:
-        await issue_token(records, Caller("admin", "root"))
-    assert await system.documents.has_tokens()
-    await system.stop()
-
-
-async def test_an_unusable_database_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="can't be used as a database"):
-        await create_tables(StorageConfig(database=str(tmp_path / "file" / "mail.db")))
-    (tmp_path / "text").write_text("this is no database, whatever its name may be" * 100)
-    with pytest.raises(ConfigurationError, match="can't be used as a database"):
-        await create_tables(StorageConfig(database=str(tmp_path / "text")))

@@ -56,7 +56,6 @@ def breakers(monkeypatch: pytest.MonkeyPatch) -> Breakers:
     """Breakers of this test alone."""
     fresh = Breakers()
     monkeypatch.setattr(fallback, "BREAKERS", fresh)
-    monkeypatch.setattr(fallback.call_in_order, "__defaults__", (fresh,))
     return fresh
 
 

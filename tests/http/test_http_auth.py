@@ -40,6 +40,17 @@ PROTECTED = [
     ("POST", "/sign-out", {"user": 200, "admin": 200, "agent": 403}),
     ("GET", "/swarms?all=true", {"user": 403, "admin": 200, "agent": 403}),
     ("POST", "/swarms/check", {"user": 403, "admin": 400, "agent": 403}),
+    ("POST", "/swarms", {"user": 403, "admin": 400, "agent": 403}),
+    ("DELETE", "/swarms/b", {"user": 403, "admin": 404, "agent": 403}),
+    ("GET", "/swarms/dump", {"user": 403, "admin": 404, "agent": 403}),
+    ("POST", "/swarms/load", {"user": 403, "admin": 400, "agent": 403}),
+    ("GET", "/usage", {"user": 200, "admin": 200, "agent": 403}),
+    ("POST", "/task/fork", {"user": 400, "admin": 400, "agent": 403}),
+    ("GET", "/dead-letters", {"user": 200, "admin": 200, "agent": 403}),
+    ("POST", "/dead-letters/redrive", {"user": 400, "admin": 400, "agent": 403}),
+    ("POST", "/dead-letters/discard", {"user": 400, "admin": 400, "agent": 403}),
+    ("GET", "/swarm", {"user": 200, "admin": 200, "agent": 403}),
+    ("GET", "/webhooks", {"user": 200, "admin": 200, "agent": 403}),
 ]
 NO_KEYS = ["", "x", "Bearer", "Basic abc", "Bearer a b", "bearer unknown", "Token t", "Bearer,key"]
 

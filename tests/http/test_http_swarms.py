@@ -160,11 +160,6 @@ class TestDump:
         }
         assert without_secrets(fine) == fine
 
-    @pytest.mark.parametrize("role", ["user", "agent"])
-    async def test_only_for_admins(self, client: Client, role: CallerRole) -> None:
-        assert (await client.call("GET", "/swarms/dump", role=role)).status_code == 403
-        assert (await client.load(changed(), role=role)).status_code == 403
-
     async def test_a_server_whose_swarm_is_fixed(self, server: HTTPServer) -> None:
         admin = server.headers("admin")
         for response in (

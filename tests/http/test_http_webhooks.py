@@ -276,11 +276,6 @@ async def test_what_was_never_registered_is_not_found(server: HTTPServer, webhoo
     assert len(detail) < 120
 
 
-async def test_agents_have_none(server: HTTPServer) -> None:
-    headers = server.headers("agent")
-    assert (await server.client.get("/webhooks", headers=headers)).status_code == 403
-
-
 async def test_the_state_of_others_tasks_is_not_shown(server: HTTPServer) -> None:
     await server.ask(task_id="t")
     answer = await server.client.get("/webhooks", params={"task_id": "t"}, headers=server.headers("admin"))

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from support.processes.http_server import HTTPServer
 from support.processes.projects import entry, supervisor
 
@@ -112,10 +111,3 @@ async def test_models_and_tools_without_prompts_and_secrets() -> None:
     assert refused.status_code == 403
     assert shown["agents"][0]["system_prompt"].startswith("Sell umbrellas.")
     assert "1234" not in str(shown)
-
-
-@pytest.mark.parametrize(("role", "status"), [("user", 200), ("admin", 200), ("agent", 403), (None, 401)])
-async def test_who_may_ask(role: str | None, status: int) -> None:
-    async with HTTPServer(build_swarm({"supervisor": turns([complete("hi")])})) as server:
-        headers = server.headers(role) if role else {"Authorization": ""}
-        assert (await server.client.get("/swarm", headers=headers)).status_code == status

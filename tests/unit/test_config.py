@@ -101,6 +101,7 @@ class TestDefaults:
                     "entrypoints_only": False,
                     "unreachable_seconds": 30.0,
                 },
+                "models": {},
                 "budgets": {},
             },
             "client": {"timeout": 3600.0, "verbose": False},

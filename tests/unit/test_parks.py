@@ -124,7 +124,8 @@ class TestAction:
             submitted = await rig.submit()
             lease = await rig.parked(submitted.key, "supervisor")
             assert (lease.expires, lease.park) == (NOW + 30, Park(on="weather", since=NOW, urgent=1))
-            assert await rig.runtime.working(await stored(rig, submitted.key)) == []
+            (working,) = await rig.runtime.working(await stored(rig, submitted.key))
+            assert [(work.kind, work.name) for work in working.on] == [("wait", "weather")]
             await rig.pass_time(29)
             assert len(weather.keys) == 1
             await rig.pass_time(1)

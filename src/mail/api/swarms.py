@@ -31,6 +31,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import schema_of
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.permits import ModelLimits
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import BadRequest, ConfigurationError
@@ -91,6 +92,7 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
     exclude_tools = Setting[list[str]]()
     task_message_limit = Setting[int | None]()
     failing_call_limit = Setting[int | None]()
+    model_limits = Setting[dict[str, ModelLimits]]()
     description = Setting[str]()
     keywords = Setting[list[str]]()
     public = Setting[bool]()
@@ -216,6 +218,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
             fails; 0 for no limit, None for the default.
+        model_limits: the limits of providers, such as `{"anthropic/*": {"requests_per_minute": 60}}`.
         strict_tools: whether text of an agent without a tool call is an error, instead of an answer.
         output_type: what final answers must be: a pydantic model, dataclass, `TypedDict`, `list[…]` or JSON Schema.
 

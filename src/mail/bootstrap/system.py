@@ -20,6 +20,7 @@ from mail.core import protocol
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.permits import ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
@@ -67,6 +68,7 @@ class System[Q: TurnQueue]:
         observers: measure the runtime, besides those of `telemetry`.
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_url: the base URL of a function that streams, where this one can't.
+        pause: seconds between two requests for permits of models; see `ModelPermits`.
         is_embedded: whether it belongs to a program, which may start it again: its database stays open after `stop`,
             until `close` or the last reference to the system.
     """
@@ -85,6 +87,7 @@ class System[Q: TurnQueue]:
         telemetry: Telemetry | None = None,
         observers: Observers = (),
         stream_url: str = "",
+        pause: float = 1.0,
         is_embedded: bool = False,
     ) -> None:
         self.config = config
@@ -119,6 +122,9 @@ class System[Q: TurnQueue]:
             tracer=self.telemetry.tracer,
             webhooks=webhooks,
             live_link=backend.live,
+            permits=ModelPermits(
+                backend.documents, clock, {**swarm.model_limits, **config.models}, pause=pause
+            ),
         )
         self.entry = entry
         self.on_unfinished: Callable[[int], object] | None = None

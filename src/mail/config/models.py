@@ -37,6 +37,7 @@ from mail.config.tables import (
 )
 from mail.core.protocol.error_text import describe, did_you_mean, problems
 from mail.core.task.limits import Budget
+from mail.core.task.permits import ModelLimits
 from mail.errors import ConfigurationError
 
 OFF = "none"
@@ -153,6 +154,10 @@ class ServerConfig(_TopTable):
     storage: StorageConfig = StorageConfig()
     interswarm: InterswarmConfig = InterswarmConfig()
     webhooks: WebhooksConfig = WebhooksConfig()
+    models: dict[Annotated[str, Field(min_length=1)], ModelLimits] = Field(
+        default_factory=dict,
+        description="The limits of providers, by a model's name or a pattern such as `anthropic/*`.",
+    )
     budgets: dict[Annotated[str, Field(pattern=BUDGET_KEY)], Budget] = Field(
         default_factory=dict,
         description="The budget of a caller's tasks, by `user`, `admin` or, for one caller, `role:id`.",

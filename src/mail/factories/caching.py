@@ -8,14 +8,15 @@ input, for the next call. The positions follow from the history alone: a process
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from threading import Lock
+from typing import Any
 
 from mail.core.task.costs import Usage
 from mail.factories.history import Note, Reply, Section
-from mail.factories.items import Entry, is_assistant
+from mail.factories.items import is_assistant
 from mail.factories.models import ModelRequest
 from mail.factories.providers import provider_of
 
@@ -71,44 +72,41 @@ def key_arguments(request: ModelRequest) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The parts of a call's prefix, as digests.
+    """The parts of a call's prefix, as hashes, which only this process can compare.
 
     Attributes:
         earlier: the input of the previous call, as this call repeats it.
-        earlier_size: its bytes as JSON.
+        earlier_size: the characters of its texts.
         whole: the whole input.
-        size: its bytes as JSON.
+        size: the characters of its texts.
     """
 
     model: str
-    tools: bytes
-    system: bytes
-    earlier: bytes
+    tools: int
+    system: int
+    earlier: int
     earlier_size: int
-    whole: bytes
+    whole: int
     size: int
 
 
 def describe(request: ModelRequest) -> Sent:
-    """Return what a call sends. Takes some milliseconds per MB of history."""
+    """Return what a call sends."""
     history = request.history
     end = len(history)
     while end and not is_assistant(history[end - 1]):
         end -= 1
     while end and is_assistant(history[end - 1]):
         end -= 1
-    hasher = blake2b(digest_size=16)
-    earlier_size = _feed(hasher, history[:end])
-    earlier = hasher.digest()
-    size = earlier_size + _feed(hasher, history[end:])
+    prints = [_fingerprint(entry) for entry in history]
     return Sent(
         model=request.llm,
-        tools=_digest(request.tools),
-        system=_digest(request.system),
-        earlier=earlier,
-        earlier_size=earlier_size,
-        whole=hasher.digest(),
-        size=size,
+        tools=_fingerprint(request.tools)[0],
+        system=hash(request.system),
+        earlier=hash(tuple(prints[:end])),
+        earlier_size=sum(size for _, size in prints[:end]),
+        whole=hash(tuple(prints)),
+        size=sum(size for _, size in prints),
     )
 
 
@@ -144,14 +142,14 @@ class Prefixes:
         return [] if was_read or now - at > LIFE_SECONDS else find_changes(before, sent)
 
 
-def _feed(hasher: "blake2b", entries: Sequence[Entry]) -> int:
-    size = 0
-    for entry in entries:
-        text = json.dumps(entry, default=str).encode()
-        hasher.update(text)
-        size += len(text)
-    return size
-
-
-def _digest(value: object) -> bytes:
-    return blake2b(json.dumps(value, default=str).encode(), digest_size=16).digest()
+def _fingerprint(value: Any) -> tuple[int, int]:
+    """Return the hash of a JSON value, and the characters of its texts. Strings remember their hashes."""
+    if isinstance(value, str):
+        return hash(value), len(value)
+    if isinstance(value, Mapping):
+        prints = [_fingerprint(each) for each in value.values()]
+        return hash((*value, *prints)), sum(size for _, size in prints)
+    if isinstance(value, Sequence):
+        prints = [_fingerprint(each) for each in value]
+        return hash(tuple(prints)), sum(size for _, size in prints)
+    return hash(value), 0

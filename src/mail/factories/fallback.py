@@ -245,13 +245,13 @@ type Call[Output] = Callable[[Target, SwitchingPolicy, float | None], Awaitable[
 
 
 async def call_in_order[Output](
-    agent: str, fallback: Fallback, policy: RetryPolicy, call: Call[Output], breakers: Breakers = BREAKERS
+    agent: str, fallback: Fallback, policy: RetryPolicy, call: Call[Output]
 ) -> Output:
     """Call the model that the task uses, and others after failures that they may not have.
 
     Reports a switch to the running turn. Raises ModelError, whose text lists the failures of all models.
     """
-    turn, now = TURN.get(), time.time()
+    turn, now, breakers = TURN.get(), time.time(), BREAKERS
     first, stored = fallback.first, turn.switch
     target, cause = _begin(fallback, stored, now, breakers)
     tried: list[str] = []

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.costs import Usage
+from mail.core.task.permits import PermitGate, PermitSource
 from mail.core.turns.activity import Exchange, ModelCall
 from mail.core.turns.context import TURN, model_call
 from mail.errors import LONGEST_PARK, ProviderBusy
@@ -21,6 +24,7 @@ from mail.factories.items import Entry, MalformedReply, assemble
 from mail.factories.models import ModelRequest, OnPiece, PieceKind, price
 from mail.factories.ports import Port, port_for
 from mail.factories.providers import provider_of
+from mail.factories.rates import closed_for, limits_told
 from mail.factories.retry import SHORT_WAIT, Cause, Failure, Retry, RetryPolicy, Stop, error_for
 from mail.factories.table import Tokens
 
@@ -52,12 +56,14 @@ async def call_model(
     await port.open()
     until = _deadline()
     begin = asyncio.get_running_loop().time()
-    may_park, parked = _may_park(), TURN.get().parked
-    attempt, kinds = 1, set[tuple[Cause, int | None]]()
-    if may_park and parked is not None:
-        attempt += parked.attempts
+    may_park, turn = _may_park(), TURN.get()
+    attempt, ticket, kinds = 1, 0, set[tuple[Cause, int | None]]()
     if may_park:
         policy = policy.with_patience(LONGEST_PARK)
+        if turn.parked is not None:
+            attempt, ticket = attempt + turn.parked.attempts, turn.parked.ticket
+    permits, provider = turn.permits, provider_of(request.llm) or request.llm
+    gate = None if permits is None else permits.gate(request.llm)
     with model_call(request.llm) as call:
         if call.wants_deltas:
             request = replace(request, streams=True)
@@ -71,7 +77,12 @@ async def call_model(
 
         while True:
             try:
-                return await _attempt(port, request, _left(until), pass_on, call)
+                if gate is None:
+                    return await _attempt(port, request, _left(until), pass_on, call, permits)
+                async with _permit(gate, call, provider, attempt, ticket, until, may_park=may_park):
+                    return await _attempt(port, request, _left(until), pass_on, call, permits)
+            except ProviderBusy:
+                raise
             except Exception as error:
                 if _is_ending():
                     raise asyncio.CancelledError from error
@@ -85,6 +96,10 @@ async def call_model(
                 left = None if waits_outside else _left(until)
                 decision = policy.decide(failure, attempt, left, random.random())  # noqa: S311
                 _log(request, failure, error, attempt, policy, decision)
+                if permits is not None and failure.cause is Cause.RATE_LIMIT and failure.status:
+                    after = decision.after if isinstance(decision, Retry) and gate is not None else None
+                    if (wait := failure.retry_after or after) is not None:
+                        await permits.refuse(request.llm, limits_told(failure.headers), wait)
                 if not isinstance(decision, Retry):
                     seconds = asyncio.get_running_loop().time() - begin
                     raise error_for(
@@ -95,13 +110,18 @@ async def call_model(
             if may_park and (
                 decision.after > SHORT_WAIT or decision.after + policy.least > (_left(until) or 0.0)
             ):
-                raise ProviderBusy(decision.after, provider_of(request.llm) or request.llm, attempt)
+                raise ProviderBusy(decision.after, provider, attempt)
             await asyncio.sleep(decision.after)
-            attempt += 1
+            attempt, ticket = attempt + 1, 0
 
 
 async def _attempt(
-    port: Port, request: ModelRequest, left: float | None, on_piece: OnPiece, call: ModelCall
+    port: Port,
+    request: ModelRequest,
+    left: float | None,
+    on_piece: OnPiece,
+    call: ModelCall,
+    permits: PermitSource | None,
 ) -> tuple[str | None, list[AgentToolCall]]:
     longest = request.timeout or ATTEMPT_SECONDS
     seconds = longest if left is None else min(longest, left)
@@ -112,6 +132,8 @@ async def _attempt(
     answer.read()
     usage = read_usage(request.llm, reply.usage)
     call.report(usage)
+    if permits is not None and reply.headers and (closed := closed_for(reply.headers, datetime.now(UTC))):
+        await permits.refuse(request.llm, limits_told(reply.headers), closed)
     if sent is not None and request.cache_key is not None:
         now = asyncio.get_running_loop().time()
         _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
@@ -182,6 +204,35 @@ def read_usage(llm: str, tokens: Tokens | None) -> Usage:
         cost=cost or 0.0,
         unpriced_calls=int(cost is None),
     )
+
+
+@asynccontextmanager
+async def _permit(
+    gate: PermitGate,
+    call: ModelCall,
+    provider: str,
+    attempt: int,
+    ticket: int,
+    until: float | None,
+    *,
+    may_park: bool,
+) -> AsyncGenerator[None]:
+    """Wait for a permit, and say what the call has taken. Raises ProviderBusy, or CallFailed if there is no time."""
+    loop = asyncio.get_running_loop()
+    while not (reply := await gate.take(TURN.get().caller, ticket)).may_begin:
+        ticket = reply.ticket
+        call.wait(provider, reply.wait)
+        if may_park and reply.wait > SHORT_WAIT:
+            raise ProviderBusy(reply.wait, provider, attempt - 1, ticket)
+        if (left := _left(until)) is not None and reply.wait >= left:
+            raise CallFailed(Cause.RATE_LIMIT)
+        await asyncio.sleep(reply.wait)
+    await asyncio.sleep(reply.wait)
+    before, begin = call.tokens, loop.time()
+    try:
+        yield
+    finally:
+        await gate.end(call.tokens - before, loop.time() - begin)
 
 
 def _may_park() -> bool:

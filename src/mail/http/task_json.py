@@ -121,11 +121,14 @@ class WaitingFor(Answered):
 
 
 class WorkOf(Answered):
-    """A model call or an action that runs."""
+    """A model call or an action that runs, or what a parked turn waits for."""
 
-    kind: Literal["model_call", "action"]
-    name: str = Field(description="The name of the model or the action.")
+    kind: Literal["model_call", "action", "wait"]
+    name: str = Field(
+        description="The name of the model or the action; of a wait, of the provider or action that it is for."
+    )
     since: str
+    until: str | None = Field(default=None, description="When a wait ends.")
 
 
 class WorkingAgent(Answered):

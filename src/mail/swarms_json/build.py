@@ -211,6 +211,7 @@ def assemble(
         breakpoint_tools=frozenset(spec.breakpoint_tools),
         task_message_limit=spec.task_message_limit or task_message_limit,
         failing_call_limit=failing_call_limit if spec.failing_call_limit is None else spec.failing_call_limit,
+        model_limits=spec.model_limits,
         description=spec.description,
         keywords=tuple(spec.keywords),
         public=spec.public,
@@ -290,6 +291,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
         failing_call_limit=None
         if swarm.failing_call_limit == FAILING_CALL_LIMIT
         else swarm.failing_call_limit,
+        model_limits=dict(swarm.model_limits),
         description=swarm.description,
         keywords=list(swarm.keywords),
         public=swarm.public,

@@ -23,6 +23,7 @@ from mail.core.protocol.mail_tools import Read
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.context import Context
+from mail.core.task.permits import ModelLimits
 from mail.core.task.swarm import MAX_RETRIES, AgentCore, AgentFunction, ModelFunction, ToolSource
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
@@ -328,6 +329,12 @@ class SwarmSpec(Spec):
         description="How often the same call of an action may fail with the same error before its agent's turn fails; "
         "0 for no limit, null for the server's setting.",
     )
+    model_limits: dict[str, ModelLimits] = Field(
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="The limits of providers, by a model's name or a pattern such as anthropic/*; those of mail.toml "
+        "take precedence.",
+    )
     strict_tools: bool = Field(
         default=False,
         exclude_if=_is_empty,
@@ -367,4 +374,5 @@ class SwarmOptions(TypedDict, total=False):
     """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
     failing_call_limit: int | None
+    model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool

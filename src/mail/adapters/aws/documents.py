@@ -50,6 +50,7 @@ class DynamoDBDocuments:
         condition: PutIf = PutIf.ALWAYS,
         now: float = 0.0,
         limit: int | None = None,
+        where: Mapping[str, str] | None = None,
     ) -> bool:
         """Store a document. Raises PayloadTooLarge."""
         size = sum(map(size_in_bytes, document.fields.values()))
@@ -63,7 +64,7 @@ class DynamoDBDocuments:
             keys.insert(0, (TOKENS, document.key[0]))
         try:
             for key in keys:
-                await self._update(key, document, condition, now)
+                await self._update(key, document, condition, now, where or {})
         except ConditionFailed:
             return False
         return True
@@ -98,8 +99,11 @@ class DynamoDBDocuments:
         )
         return [item async for page in pages for item in page]
 
-    async def _update(self, key: Key, document: Document, condition: PutIf, now: float) -> None:
+    async def _update(
+        self, key: Key, document: Document, condition: PutIf, now: float, where: Mapping[str, str]
+    ) -> None:
         values = {f":{name}": string(text) for name, text in document.fields.items()}
+        values |= {f":was_{name}": string(text) for name, text in where.items()}
         changes = [f"#{name} = :{name}" for name in document.fields]
         update = ""
         if document.expires is not None:
@@ -113,6 +117,7 @@ class DynamoDBDocuments:
         if asked is None:
             asked = "attribute_not_exists(#PK) OR #expires_at <= :now"
             values[":now"] = number(int(now))
+        asked = " AND ".join((asked, *(f"#{name} = :was_{name}" for name in where)))
         await self._table.update(key, update, asked, values)
 
     async def _put_in_map(self, caller: str, webhook: str, record: str, limit: int | None) -> bool:
@@ -153,6 +158,8 @@ def _key_of(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"SIGN_IN#{digest}", "LINK"
         case Kind.PEER, (name,):
             return PEERS, name
+        case Kind.PERMITS, (name,):
+            return f"PERMITS#{name}", "PERMITS"
         case Kind.IDEMPOTENCY_KEY, (caller, name):
             return f"ONCE#{caller}", f"KEY#{name}"
         case _:

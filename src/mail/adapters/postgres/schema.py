@@ -146,6 +146,11 @@ CREATE TABLE mail.idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
+CREATE TABLE mail.permits (
+    name text PRIMARY KEY,
+    record text NOT NULL,
+    version text NOT NULL
+) WITH (fillfactor = 50);
 CREATE TABLE mail.webhooks (
     caller text COLLATE "C" NOT NULL,
     id text NOT NULL,

@@ -29,6 +29,7 @@ _TABLES = {
     Kind.SIGN_IN_LINK: _Table("sign_in_links", ("digest",), ("role", "id", "made_with"), "expires"),
     Kind.PEER: _Table("peers", ("name",), ("record", "health")),
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
+    Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),
 }
 
@@ -68,6 +69,7 @@ class SQLDocuments:
         condition: PutIf = PutIf.ALWAYS,
         now: float = 0.0,
         limit: int | None = None,
+        where: Mapping[str, str] | None = None,
     ) -> bool:
         table, key = _table_of(kind, document.key)
         fields = document.fields if table is not _SETTINGS else {"value": _setting(kind, document.fields)}
@@ -77,10 +79,12 @@ class SQLDocuments:
         name: LiteralString = f"{self._schema}{table.name}"
         if condition is PutIf.PRESENT:
             changes = ", ".join(f"{column} = {self._named(column)}" for column in fields)
-            where = self._equal(table.key)
-            return bool(
-                await self._execute(f"UPDATE {name} SET {changes} WHERE {where} RETURNING 1", values)  # noqa: S608
-            )
+            asked = [self._equal(table.key)]
+            for column, value in (where or {}).items():
+                asked.append(f"{column} = {self._named(f'was_{column}')}")
+                values[f"was_{column}"] = value
+            statement = f"UPDATE {name} SET {changes} WHERE {' AND '.join(asked)} RETURNING 1"  # noqa: S608
+            return bool(await self._execute(statement, values))
         if condition is PutIf.ABSENT and table.expires is not None:
             expired: LiteralString = f"DELETE FROM {name} WHERE {table.expires} <= {self._named('now')}"  # noqa: S608
             await self._execute(expired, {"now": now})

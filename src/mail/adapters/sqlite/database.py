@@ -105,6 +105,11 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE permits (
+    name TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    version TEXT NOT NULL
+);
 CREATE TABLE webhooks (
     caller TEXT NOT NULL,
     id TEXT NOT NULL,

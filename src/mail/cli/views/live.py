@@ -49,6 +49,9 @@ class WorkingAgents:
         name = one_line(extra.get("agent", ""))
         if kind == "turn_ended":
             self._agents.pop(name, None)
+            if waits_for := extra.get("waits_for"):
+                wait = _Work(f"waits for {one_line(waits_for)} until {one_line(extra.get('until', ''))}", now)
+                self._agents[name] = _Agent(now, {"wait": wait})
             return
         agent = self._agents.setdefault(name, _Agent(now))
         key = str(extra.get("tool_call_id") or extra.get("call") or "")

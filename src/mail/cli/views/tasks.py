@@ -68,10 +68,16 @@ class Awaited(BaseModel):
 
 
 class Work(BaseModel):
-    """A model or an action that an agent waits for."""
+    """A model or an action that an agent waits for; with `until`, what its parked turn waits for."""
 
     name: str
     since: str
+    until: str | None = None
+
+    def __str__(self) -> str:
+        if self.until:
+            return f"waits for {self.name} until {_clock(self.until)}"
+        return f"{self.name} since {_clock(self.since)}"
 
 
 class Worker(BaseModel):
@@ -82,7 +88,7 @@ class Worker(BaseModel):
     on: list[Work] = []
 
     def __str__(self) -> str:
-        work = ", ".join(f"{each.name} since {_clock(each.since)}" for each in self.on)
+        work = ", ".join(map(str, self.on))
         return f"{self.agent} since {_clock(self.since)}{': ' if work else ''}{work}"
 
 

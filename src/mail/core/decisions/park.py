@@ -29,7 +29,7 @@ def park(turn: Turn, later: RetryLater, on: str, failed: int, clock: Clock) -> L
     since = now if before is None else before.since
     until = min(now + later.retry_after, since + LONGEST_PARK)
     if isinstance(later, ProviderBusy):
-        reason = Park(on=later.provider, since=since, attempts=later.attempts)
+        reason = Park(on=later.provider, since=since, attempts=later.attempts, ticket=later.ticket)
     else:
         reason = Park(on=on, since=since, urgent=urgent_mail(turn.task, turn.mailbox))
     return turn.lease.parked(until, failed, turn.entry.seq, reason)

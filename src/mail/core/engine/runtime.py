@@ -19,7 +19,6 @@ from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.address import Principal
-from mail.core.task.leases import held
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import Working, describe
@@ -75,10 +74,10 @@ class Runtime(Wiring):
     # ---------------------------------------------------------------------------------------------- who follows
 
     async def working(self, task: Task) -> list[Working]:
-        """Return which agents take a turn in a task, since when, and on what, as far as this process knows."""
+        """Return which agents take a turn in a task, since when, and on what or for what they wait, as far as known."""
         if not task.is_running:
             return []
-        leases = held(await self.store.read_leases(task.key, now=self.now()))
+        leases = await self.store.read_leases(task.key, now=self.now())
         here = {activity.agent: activity for activity in self.turns.activities(task.key)}
         return [
             describe(mailbox, lease, here.get(mailbox))

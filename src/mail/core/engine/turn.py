@@ -37,6 +37,7 @@ from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
 from mail.core.task.leases import Lease
+from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import (
@@ -149,6 +150,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         pacer: Pacer | None = None,
         *,
         live: LivePublisher,
+        permits: PermitSource | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._agent = agent = swarm.agent(turn.mailbox)
@@ -159,6 +161,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._known = known
         self._histories = histories
         self._builtins = builtins
+        self._permits = permits
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
@@ -356,6 +359,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 switch=task.switches.get(mailbox) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
+                permits=self._permits,
                 may_cut=self._window is not None,
             )
         )

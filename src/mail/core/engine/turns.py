@@ -305,6 +305,7 @@ class Turns:
             wiring.caller_limits.task_bytes,
             wiring.pacer,
             live=self.live,
+            permits=wiring.permits,
         )
 
     def execute(
@@ -362,7 +363,7 @@ class Turns:
         running = self._running[key]
         running.add(leased)
         self._heartbeat.begin(leased, wiring.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
-        done: TaskChange | Lease | None
+        done: TaskChange | Lease | None = None
         try:
             done = await work
             outcome = _outcome(done)
@@ -386,7 +387,7 @@ class Turns:
                 del self._running[key]
             self._suspects.note_end()
             if activity is not None and self.live.watched and activity.is_watched:
-                activity.end(outcome)
+                activity.end(outcome, done if isinstance(done, Lease) else None)
                 await self.live.flush(key)
         match done:
             case None:

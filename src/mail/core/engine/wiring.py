@@ -11,6 +11,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
 from mail.core.task.limits import UNREACHABLE_SECONDS
+from mail.core.task.permits import PermitSource
 from mail.core.task.ports import LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey
@@ -36,6 +37,7 @@ class Wiring:
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
         live_link: carries live events between processes.
+        permits: keep the limits of models; without them, providers refuse what is too much.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
     """
@@ -56,6 +58,7 @@ class Wiring:
     tracer: Tracer = NO_TRACER
     webhooks: Webhooks | None = None
     live_link: LiveLink | None = None
+    permits: PermitSource | None = None
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)
 

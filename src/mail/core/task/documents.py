@@ -33,6 +33,8 @@ class Kind(StrEnum):
     """`(caller, id)`"""
     IDEMPOTENCY_KEY = "idempotency key"
     """`(caller, key)`"""
+    PERMITS = "permits"
+    """`(pattern)`"""
 
 
 class PutIf(Enum):

@@ -19,12 +19,14 @@ class Park:
         urgent: how many messages of tiers 1 to 3 the mailbox had when the turn began, of which more end the park; None
             if only its time ends it.
         attempts: how many attempts at the model call have failed.
+        ticket: its place among the calls of its caller that wait for the provider (`mail.core.decisions.permits`).
     """
 
     on: str
     since: float
     urgent: int | None = None
     attempts: int = 0
+    ticket: int = 0
 
 
 @value

@@ -14,6 +14,7 @@ class LiveKind(StrEnum):
     TURN_STARTED = "turn_started"
     TURN_ENDED = "turn_ended"
     MODEL_CALL_STARTED = "model_call_started"
+    MODEL_CALL_WAITS = "model_call_waits"
     MODEL_CALL_RETRIED = "model_call_retried"
     MODEL_CALL_ENDED = "model_call_ended"
     ACTION_STARTED = "action_started"

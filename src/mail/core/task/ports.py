@@ -363,10 +363,12 @@ class Documents(Protocol):
         condition: PutIf = PutIf.ALWAYS,
         now: float = 0.0,
         limit: int | None = None,
+        where: Mapping[str, str] | None = None,
     ) -> bool:
         """Set the fields of a document, keep the fields that it has besides, and return whether the condition held.
 
         Args:
+            where: the values that its fields must have, with the condition PRESENT.
             now: an expired document counts as absent, in seconds since the epoch.
             limit: the most documents that may share all but the last part of the key; None for any number. Two
                 writers at the same time may both find room.

@@ -20,6 +20,7 @@ from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.leases import Lease
+from mail.core.task.permits import Permits
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 
@@ -220,7 +221,7 @@ def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:
     )
 
 
-# ----------------------------------------------------------------------------------------------------- parks
+# ------------------------------------------------------------------------------------------ parks and permits
 
 
 def write_park(lease: Lease) -> str:
@@ -231,3 +232,18 @@ def write_park(lease: Lease) -> str:
 def read_park(text: str | bytes) -> Lease:
     """Return the lease that stored JSON describes. Raises ValueError if it describes none."""
     return _LEASE.validate_json(text, extra="ignore")
+
+
+type _StoredPermits = Permits
+
+_PERMITS: TypeAdapter[Permits] = TypeAdapter(_StoredPermits, config=_CONFIG)  # most processes have none
+
+
+def write_permits(permits: Permits) -> str:
+    """Return the stored JSON of permits."""
+    return _PERMITS.dump_json(permits, exclude_defaults=True).decode()
+
+
+def read_permits(text: str) -> Permits:
+    """Return the permits that stored JSON describes. Raises ValueError if it describes none."""
+    return _PERMITS.validate_json(text, extra="ignore")

@@ -24,6 +24,7 @@ from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
+from mail.core.task.permits import ModelLimits
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError
 
 History = list[dict[str, Any]]
@@ -308,6 +309,7 @@ class SwarmCore:
         task_message_limit: steps a task may take before its supervisor must finish it.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
             fails; 0 for no limit.
+        model_limits: the limits of models, by their names or patterns such as `anthropic/*`.
         protocol: the text that the `help` tool returns for `get_full_protocol`.
         output_schema: the JSON Schema of answers to which nobody has given another.
         output_check: checks answers that fit this schema; raises ToolCallFault.
@@ -323,6 +325,7 @@ class SwarmCore:
     breakpoint_tools: frozenset[str] = frozenset()
     task_message_limit: int = 15
     failing_call_limit: int = FAILING_CALL_LIMIT
+    model_limits: Mapping[str, ModelLimits] = field(default_factory=dict)
     description: str = ""
     keywords: tuple[str, ...] = ()
     public: bool = False

@@ -182,15 +182,15 @@ class TurnActivity:
             self.publish(LiveEvent(LiveKind.TURN_ENDED, self._replaced.token, 0, now, text, extra))
         self.publish(self._started())
 
-    def end(self, outcome: str) -> None:
-        """Publish the end of the turn, and with it that of all that it was doing."""
-        now = self.time()
-        extra = {"outcome": outcome, "seconds": _rounded(now - self.begin)}
-        self.publish(
-            self.event(
-                LiveKind.TURN_ENDED, self.next(), now, f"the turn of agent {self.agent} has ended", extra
-            )
-        )
+    def end(self, outcome: str, parked: Lease | None = None) -> None:
+        """Publish the end of the turn, and with it that of all that it was doing; `parked` is what it waits for."""
+        now, text = self.time(), f"the turn of agent {self.agent} has ended"
+        extra: dict[str, Any] = {"outcome": outcome, "seconds": _rounded(now - self.begin)}
+        if parked is not None and parked.park is not None:
+            left = parked.expires - self._clock.now().timestamp()
+            text = f"agent {self.agent} waits for {parked.park.on}, {left:.0f} s"
+            extra |= {"waits_for": parked.park.on, "until": _iso(parked.expires)}
+        self.publish(self.event(LiveKind.TURN_ENDED, self.next(), now, text, extra))
 
     def _started(self) -> LiveEvent:
         extra = {"attempt": self._attempt} if self._attempt > 1 else {}
@@ -405,6 +405,21 @@ class ModelCall(Span):
         """Whether somebody wants the pieces of the reply."""
         return self._activity is not None and self._activity.wants_deltas and not self._is_private
 
+    @property
+    def tokens(self) -> int:
+        """The tokens that it has read and written so far."""
+        return 0 if self.usage is None else self.usage.tokens
+
+    def wait(self, provider: str, seconds: float) -> None:
+        """Report that the provider takes the call only in so many seconds."""
+        if (activity := self._activity) is None:
+            return
+        extra = {**self._facts(), "on": provider, "seconds": _rounded(seconds)}
+        text = f"agent {activity.agent} waits for {provider}, {seconds:.0f} s"
+        self._last = activity.event(LiveKind.MODEL_CALL_WAITS, activity.next(), activity.time(), text, extra)
+        if activity.is_watched:
+            activity.publish(self._last)
+
     def retry(self, reason: str, after: float) -> None:
         """Report that an attempt has failed, and that the next one begins `after` this number of seconds."""
         super().retry(reason, after)
@@ -466,11 +481,17 @@ def shortened(error: str) -> str:
 
 @value
 class Work:
-    """A model call or an action that runs: its kind, its name, and since when, in ISO 8601."""
+    """A model call or an action that runs, or a wait of a parked turn: its kind and name, in ISO 8601 since when.
 
-    kind: Literal["model_call", "action"]
+    Attributes:
+        name: for a wait, the provider or the action that it is for.
+        until: when a wait ends; None for anything else.
+    """
+
+    kind: Literal["model_call", "action", "wait"]
     name: str
     since: str
+    until: str | None = None
 
 
 @value
@@ -495,9 +516,15 @@ def describe(agent: str, lease: Lease, activity: TurnActivity | None) -> Working
             for span in activity.running
         )
         return Working(agent, activity.since(), on)
-    began = lease.since
-    since = None if began is None else datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
-    return Working(agent, since, ())
+    began, park = lease.since, lease.park
+    since = None if began is None else _iso(began)
+    if park is None:
+        return Working(agent, since, ())
+    return Working(agent, since, (Work("wait", park.on, _iso(park.since), _iso(lease.expires)),))
+
+
+def _iso(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds")
 
 
 Activities = Callable[[TaskKey], "list[TurnActivity]"]

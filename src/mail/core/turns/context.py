@@ -13,6 +13,7 @@ from mail.core.task.client_tools import NO_CLIENT_TOOLS, TurnTools
 from mail.core.task.costs import Usage
 from mail.core.task.fallback import Switch
 from mail.core.task.leases import Park
+from mail.core.task.permits import PermitSource
 from mail.core.task.swarm import ProvidedTools
 from mail.core.turns.activity import CallTracer, ModelCall, TurnActivity
 from mail.core.turns.usage import UsageMeter
@@ -63,6 +64,7 @@ class TurnContext:
         is_private: whether nobody sees what models write, as it is not what the agent says.
         may_park: whether the turn can wait outside of the process, by raising RetryLater.
         parked: the park that it comes from, if it has been parked.
+        permits: keep the limits of models; None if nobody does.
     """
 
     agent: str = ""
@@ -85,6 +87,7 @@ class TurnContext:
     is_private: bool = False
     may_park: bool = False
     parked: Park | None = None
+    permits: PermitSource | None = None
 
 
 NO_TURN = TurnContext()

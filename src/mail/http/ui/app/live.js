@@ -30,7 +30,14 @@ export class Live {
   /** Take note of a live event, with its data parsed. */
   read(kind, { timestamp, extra_data: { agent, ...facts } }) {
     const at = Date.parse(timestamp);
-    if (kind === "turn_ended") return void this.agents.delete(agent);
+    if (kind === "turn_ended") {
+      this.agents.delete(agent);
+      if (facts.waits_for) {
+        const wait = { kind: "wait", name: facts.waits_for, since: at, until: Date.parse(facts.until), retry: null };
+        this.agents.set(agent, { since: at, work: new Map([["wait", wait]]), text: silence() });
+      }
+      return;
+    }
     if (kind === "turn_started" || !this.agents.has(agent))
       this.agents.set(agent, { since: at, work: new Map(), text: silence() });
     const one = this.agents.get(agent);

@@ -127,7 +127,7 @@ export function Work({ item, onTrace }) {
 const TAIL = 140;
 
 function Job({ agent, job, since, said }) {
-  const what = !job ? "" : job.kind === "model" ? "calls " : "runs ";
+  const what = { model: "calls ", wait: "waits for ", action: "runs " }[job?.kind] ?? "";
   return html`
     <li class="job">
       <${AgentName} name=${agent} />
@@ -170,9 +170,14 @@ export function Working({ session }) {
       : [html`<${Job} key=${agent} agent=${agent} since=${since} />`],
   );
   const awaited = live.isIdle
-    ? (record.waiting_for ?? []).map(
-        ({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`,
-      )
+    ? [
+        ...(record.waiting_for ?? []).map(
+          ({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`,
+        ),
+        ...(record.working ?? []).flatMap(({ agent, on }) =>
+          on.filter(({ until }) => until).map(({ name, until }) => `${agent} waits for ${name} until ${new Date(until).toLocaleTimeString()}`),
+        ),
+      ]
     : [];
   return html`
     <div class="working">

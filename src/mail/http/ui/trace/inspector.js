@@ -320,7 +320,7 @@ function LiveDetails({ session, span }) {
     ${[...one.work].map(
       ([key, work]) => html`
         <p key=${key} class="row">
-          <${Chip} tone="busy" dot>${work.kind === "model" ? "model call" : "action"}</${Chip}>
+          <${Chip} tone="busy" dot>${{ model: "model call", wait: "waits for" }[work.kind] ?? "action"}</${Chip}>
           ${work.name}
           <${Elapsed} since=${work.since} />
         </p>

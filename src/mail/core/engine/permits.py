@@ -1,0 +1,219 @@
+"""Permits for model calls: asks the document that all processes share, for many calls at once.
+
+A server asks at most once a second. Calls that want to begin meanwhile use the block of permits that it got the last
+time, or wait for the next one. A function asks for each call, as it may be frozen after it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from math import inf
+
+from mail.core.decisions.permits import decide, refused
+from mail.core.protocol.clock import Clock
+from mail.core.task.documents import Document, Kind, PutIf
+from mail.core.task.permits import NO_LIMITS, Ask, ModelLimits, Permits, Reply, Report
+from mail.core.task.ports import Documents
+from mail.core.task.stored import read_permits, write_permits
+from mail.core.turns.context import leave_task
+from mail.errors import StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+TRIES = 5
+"""The number of attempts to change the document while others change it, too."""
+
+CONFLICT_SECONDS = 0.02
+"""The pause before the second attempt; twice as long after each further one."""
+
+LEARNT_SECONDS = 600.0
+"""Seconds for which a model without configured limits asks for permits, after its provider has refused a call."""
+
+
+class ModelPermits:
+    """`mail.core.task.permits.PermitSource` on documents.
+
+    Args:
+        limits: by the pattern of the models that share them, such as `anthropic/*`.
+        pause: seconds between two requests for permits; 0 asks for each call.
+    """
+
+    def __init__(
+        self, documents: Documents, clock: Clock, limits: Mapping[str, ModelLimits], *, pause: float = 1.0
+    ) -> None:
+        self._documents = documents
+        self._clock = clock
+        self._limits = limits
+        self._pause = pause
+        self._gates: dict[str, Gate] = {}
+        self._patterns: dict[str, str] = {}
+        self._learnt_until: dict[str, float] = {}
+
+    def gate(self, model: str) -> "Gate | None":
+        """Return the gate through which calls of a model go; None if it has no limits."""
+        if pattern := self._pattern(model):
+            return self._gate(pattern)
+        if not self._learnt_until or self._learnt_until.get(model, 0.0) <= self._clock.now().timestamp():
+            return None
+        return self._gate(model)
+
+    async def refuse(self, model: str, learnt: ModelLimits, seconds: float) -> None:
+        """Keep calls of a model back for so many seconds, as its provider has refused one, and told its limits."""
+        now = self._clock.now().timestamp()
+        name = self._pattern(model)
+        if not name:
+            name = model
+            self._learnt_until[model] = now + seconds + LEARNT_SECONDS
+        await self._gate(name).change(lambda permits: refused(permits, learnt, now, seconds))
+
+    def _pattern(self, model: str) -> str:
+        """Return the longest pattern that matches a model; empty if none does."""
+        if model not in self._patterns:
+            matching = [each for each in self._limits if fnmatchcase(model, each)]
+            self._patterns[model] = max(matching, key=len, default="")
+        return self._patterns[model]
+
+    def _gate(self, name: str) -> "Gate":
+        gate = self._gates.get(name)
+        if gate is None:
+            limits = self._limits.get(name, NO_LIMITS)
+            gate = self._gates[name] = Gate(name, limits, self._documents, self._clock, self._pause)
+        return gate
+
+
+class Gate:
+    """The calls of this process under the limits of one document.
+
+    Attributes:
+        permits: the document as it was last seen.
+    """
+
+    def __init__(
+        self, name: str, limits: ModelLimits, documents: Documents, clock: Clock, pause: float
+    ) -> None:
+        self.permits = Permits()
+        self._name = name
+        self._limits = limits
+        self._documents = documents
+        self._clock = clock
+        self._pause = pause
+        self._process = ""
+        self._waiting: list[tuple[Ask, asyncio.Future[Reply]]] = []
+        self._asking: asyncio.Task[None] | None = None
+        self._asked = -inf
+        self._must_report = False
+        self._block = 0
+        self._wanted = 0
+        self._running = self._ended = self._tokens = 0
+        self._seconds = 0.0
+
+    async def take(self, caller: str, ticket: int = 0) -> Reply:
+        """Ask for a permit for a call, with the ticket that it has got before. If the store is away, it may begin."""
+        self._wanted += 1
+        if self._block and not ticket:
+            self._block -= 1
+            reply = Reply(may_begin=True)
+        else:
+            answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            self._waiting.append((Ask(caller, ticket), answer))
+            _ = self._ask_soon()
+            reply = await answer
+        self._running += reply.may_begin
+        return reply
+
+    async def end(self, tokens: int, seconds: float) -> None:
+        """Note that a call has ended, and what it took."""
+        self._running -= 1
+        self._ended += 1
+        self._tokens += tokens
+        self._seconds += seconds
+        if self._limits.concurrent is not None or self.permits.learnt.concurrent is not None:
+            self._must_report = True
+            asking = self._ask_soon()
+            if not self._pause:
+                await asyncio.shield(asking)
+
+    async def read(self) -> tuple[Permits, str]:
+        """Read the document, and its version; empty if there is none."""
+        document = await self._documents.get(Kind.PERMITS, self._name)
+        if document is None:
+            return Permits(at=self._clock.now().timestamp()), ""
+        self.permits = read_permits(document.fields["record"])
+        return self.permits, document.fields["version"]
+
+    async def change(self, how: Callable[[Permits], Permits]) -> None:
+        """Change the document; if that fails, the next call finds out for itself."""
+        try:
+            for n in range(TRIES):
+                permits, version = await self.read()
+                if await self._write(how(permits), version):
+                    return
+                await _pause(n)
+        except StoreUnavailable:
+            logger.warning("the permits of %s can't be stored", self._name)
+
+    async def _write(self, permits: Permits, version: str) -> bool:
+        document = Document(
+            (self._name,), {"record": write_permits(permits), "version": str(int(version or 0) + 1)}
+        )
+        if version:
+            condition, where = PutIf.PRESENT, {"version": version}
+        else:
+            condition, where = PutIf.ABSENT, None
+        if not await self._documents.put(Kind.PERMITS, document, condition=condition, where=where):
+            return False
+        self.permits = permits
+        return True
+
+    def _ask_soon(self) -> "asyncio.Task[None]":
+        asking, loop = self._asking, asyncio.get_running_loop()
+        if asking is None or asking.done() or asking.get_loop() is not loop:
+            asking = self._asking = loop.create_task(self._ask_for_all())
+        return asking
+
+    async def _ask_for_all(self) -> None:
+        leave_task()
+        time = asyncio.get_running_loop().time
+        while self._waiting or self._must_report:
+            await asyncio.sleep(max(0.0, min(self._pause, self._asked + self._pause - time())))
+            waiting, self._waiting = self._waiting, []
+            self._asked, self._must_report = time(), False
+            try:
+                replies = await self._decide([ask for ask, _ in waiting])
+            except StoreUnavailable:
+                logger.warning("no permits of %s can be read; its models are called without", self._name)
+                replies = []
+            except Exception:  # nobody awaits this task
+                logger.exception("no permits of %s", self._name)
+                replies = []
+            for (_, answer), reply in zip(
+                waiting, replies or [Reply(may_begin=True)] * len(waiting), strict=True
+            ):
+                if not answer.done():
+                    answer.set_result(reply)
+
+    async def _decide(self, asks: Sequence[Ask]) -> Sequence[Reply]:
+        """Return the replies to calls; none if others have changed the document again and again."""
+        self._process = self._process or self._clock.new_id()
+        report = Report(self._running, self._ended, self._tokens, self._seconds, self._block)
+        wanted, self._block, self._wanted = self._wanted if self._pause else 0, 0, 0
+        for n in range(TRIES):
+            permits, version = await self.read()
+            limits = permits.learnt if self._limits == NO_LIMITS else self._limits
+            now = self._clock.now().timestamp()
+            decision = decide(permits, limits, asks, self._process, report, now, block=wanted)
+            is_told = all(each.ticket for each in asks) and not (decision.block or report.unused)
+            needs = limits.concurrent is not None or (limits.tokens_per_minute is not None and report.ended)
+            if (is_told and not needs) or await self._write(decision.permits, version):
+                self._block = decision.block
+                self._ended -= report.ended
+                self._tokens -= report.tokens
+                self._seconds -= report.seconds
+                return decision.replies
+            await _pause(n)
+        return []
+
+
+async def _pause(n: int) -> None:
+    await asyncio.sleep(CONFLICT_SECONDS * 2**n)

@@ -1,0 +1,144 @@
+"""Permits for model calls, which processes share through a document in every database."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.permits import ModelPermits
+from mail.core.task.documents import Document, Kind
+from mail.core.task.permits import NO_LIMITS, ModelLimits, PermitGate
+from mail.core.task.ports import Documents
+from mail.errors import StoreUnavailable
+from mail.testing.clock import FakeClock
+
+CLAUDE = "anthropic/claude-sonnet-4-5"
+SIXTY = {"anthropic/*": ModelLimits(requests_per_minute=60)}
+
+
+@pytest.fixture
+def documents(records: ServerDocuments) -> Documents:
+    return records._documents
+
+
+class Processes:
+    """Processes that share documents and a clock."""
+
+    def __init__(
+        self, documents: Documents, limits: Mapping[str, ModelLimits], *, pause: float = 0.0
+    ) -> None:
+        self.clock = FakeClock()
+        self.each = [ModelPermits(documents, self.clock, limits, pause=pause) for _ in range(3)]
+
+    def gate(self, number: int, model: str = CLAUDE) -> PermitGate:
+        gate = self.each[number].gate(model)
+        assert gate is not None
+        return gate
+
+
+async def test_they_share_a_limit(documents: Documents) -> None:
+    processes = Processes(documents, SIXTY)
+    replies = [await processes.gate(n % 3).take("ann") for n in range(9)]
+    assert [reply.may_begin for reply in replies] == [True, True] + [False] * 7
+    waits = [reply.wait for reply in replies]
+    assert waits == sorted(waits)
+    processes.clock.advance(waits[5])
+    assert (await processes.gate(0).take("ann", replies[5].ticket)).may_begin
+    assert not (await processes.gate(1).take("ann", replies[8].ticket)).may_begin
+
+
+async def test_many_at_once_get_tickets_of_their_own(documents: Documents) -> None:
+    processes = Processes(documents, SIXTY, pause=0.01)
+    replies = await asyncio.gather(*(processes.gate(n % 3).take("ann") for n in range(30)))
+    tickets = [reply.ticket for reply in replies]
+    assert sorted(tickets) == list(range(1, 31))
+
+
+async def test_what_one_is_refused_holds_for_all(documents: Documents) -> None:
+    processes = Processes(documents, SIXTY)
+    await processes.each[0].refuse(CLAUDE, NO_LIMITS, 20.0)
+    reply = await processes.gate(1).take("ann")
+    assert (reply.may_begin, reply.wait > 20) == (False, True)
+
+
+async def test_a_model_without_limits_has_none_until_it_is_refused(documents: Documents) -> None:
+    processes = Processes(documents, {})
+    first, second, _ = processes.each
+    assert first.gate(CLAUDE) is None
+    await first.refuse(CLAUDE, ModelLimits(requests_per_minute=6), 1.0)
+    assert second.gate(CLAUDE) is None
+    processes.clock.advance(1.0)
+    replies = [await processes.gate(0).take("ann") for _ in range(3)]
+    assert replies[2].wait > 10
+    processes.clock.advance(3_600)
+    assert first.gate(CLAUDE) is None
+
+
+async def test_a_place_becomes_free_when_a_call_ends(documents: Documents) -> None:
+    processes = Processes(documents, {CLAUDE: ModelLimits(concurrent=1)})
+    assert (await processes.gate(0).take("ann")).may_begin
+    refused = await processes.gate(1).take("bob")
+    assert not refused.may_begin
+    await processes.gate(0).end(100, 2.0)
+    assert (await processes.gate(1).take("bob", refused.ticket)).may_begin
+
+
+class Counting:
+    """Documents that count requests, and may be away."""
+
+    def __init__(self, documents: Documents) -> None:
+        self.gets = self.puts = 0
+        self.is_away = False
+        self._documents = documents
+
+    async def get(self, kind: Kind, *key: str) -> Document | None:
+        self.gets += 1
+        if self.is_away:
+            raise StoreUnavailable
+        return await self._documents.get(kind, *key)
+
+    async def put(self, kind: Kind, document: Document, **options: Any) -> bool:
+        self.puts += 1
+        return await self._documents.put(kind, document, **options)
+
+
+@pytest.mark.parametrize(("pause", "writes"), [(0.05, 1), (0.0, 5)])
+async def test_a_server_asks_once_for_many_calls_and_a_function_once_for_each(
+    documents: Documents, pause: float, writes: int
+) -> None:
+    counting = Counting(documents)
+    limits = {CLAUDE: ModelLimits(requests_per_minute=60_000)}
+    permits = ModelPermits(counting, FakeClock(), limits, pause=pause)  # type: ignore[arg-type]
+    gate = permits.gate(CLAUDE)
+    assert gate is not None
+    if pause:
+        await asyncio.gather(*(gate.take("ann") for _ in range(5)))
+    else:
+        for _ in range(5):
+            await gate.take("ann")
+    assert (counting.puts, counting.gets) == (writes, writes)
+
+
+async def test_who_comes_back_writes_nothing(documents: Documents) -> None:
+    counting = Counting(documents)
+    clock = FakeClock()
+    permits = ModelPermits(counting, clock, SIXTY, pause=0.0)  # type: ignore[arg-type]
+    gate = permits.gate(CLAUDE)
+    assert gate is not None
+    replies = [await gate.take("ann") for _ in range(5)]
+    assert counting.puts == 5
+    clock.advance(replies[4].wait)
+    assert (await gate.take("ann", replies[4].ticket)).may_begin
+    assert counting.puts == 5
+
+
+async def test_if_the_store_is_away_calls_begin(documents: Documents) -> None:
+    counting = Counting(documents)
+    counting.is_away = True
+    permits = ModelPermits(counting, FakeClock(), SIXTY)  # type: ignore[arg-type]
+    gate = permits.gate(CLAUDE)
+    assert gate is not None
+    assert all([(await gate.take("ann")).may_begin for _ in range(2)])
+    await permits.refuse(CLAUDE, NO_LIMITS, 20.0)
