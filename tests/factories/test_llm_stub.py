@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from botocore.eventstream import EventStreamBuffer
-from botocore.validate import ParamValidator
+from botocore.eventstream import EventStreamBuffer  # type: ignore[import-untyped]
+from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 from pydantic import TypeAdapter
 from support.services.llm_stub import (
     LLMStub,

@@ -87,7 +87,7 @@ async def call_once(request: ModelRequest) -> tuple[ModelReply, list[tuple[str, 
 async def fail_once(request: ModelRequest) -> Failure | None:
     with pytest.raises(Exception) as raised:  # noqa: PT011  # each library has its own
         await call_once(request)
-    return port_for(request.llm).classify(raised.value, request)  # type: ignore[arg-type]
+    return port_for(request.llm).classify(raised.value, request)
 
 
 SAID = reply(

@@ -200,8 +200,9 @@ async def _break_in(some: bytes) -> AsyncIterator[bytes]:
 
 
 def _target(http: HTTPRequest) -> str:
+    path: str = http.scope["raw_path"].decode()
     query = http.scope["query_string"].decode()
-    return http.scope["raw_path"].decode() + (f"?{query}" if query else "")
+    return f"{path}?{query}" if query else path
 
 
 def _fail(wire: ModuleType, failure: Failure) -> Response:
