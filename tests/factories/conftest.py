@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from support.services.llm_stub import LLMStub
+from support.services.llm_stub.converse import IDENTITY
 
 from mail.factories import LiteLLMAgentFunction
 from mail.factories.ports import close_clients
@@ -32,3 +33,12 @@ def stub(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> LLMStub:
     """The stub, with short waits between attempts."""
     monkeypatch.setattr(LiteLLMAgentFunction, "retry_policy", RetryPolicy(first=0.01, longest=0.05))
     return stub
+
+
+@pytest.fixture
+def aws_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The identity that the stub knows; all tests of Bedrock use it, as the port keeps the first that it finds."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", IDENTITY.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", IDENTITY.secret_key)
+    for name in ("AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"):
+        monkeypatch.delenv(name, raising=False)

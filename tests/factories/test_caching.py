@@ -4,10 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import caching_process
@@ -20,7 +17,7 @@ from support.services.llm_stub import LLMStub, PrefixCache, Reply, Request, call
 from mail import Agent, Swarm
 from mail.core.task.costs import Usage
 from mail.core.task.live import LiveKind
-from mail.errors import AgentUnavailable, ConfigurationError
+from mail.errors import ConfigurationError
 from mail.factories import LiteLLMSupervisorFunction
 from mail.factories.caching import Prefixes, Sent, cache_key, prefix_ends
 from mail.factories.history import read_history
@@ -163,48 +160,20 @@ async def test_other_servers_get_no_key(stub: LLMStub, options: dict[str, str]) 
     assert "prompt_cache_key" not in stub.requests[0].body
 
 
-@pytest.fixture
-def bedrock(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server that refuses all requests, and their bodies."""
-    bodies: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(400)
-            self.end_headers()
-            self.wfile.write(b'{"message": "no"}')
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "x")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", bodies
-        server.shutdown()
-
-
-async def test_bedrock_gets_cache_points(bedrock: tuple[str, list[dict[str, Any]]]) -> None:
+@pytest.mark.usefixtures("aws_identity")
+async def test_bedrock_gets_cache_points(stub: LLMStub) -> None:
     """Behind the system prompt, the previous input and this one."""
-    url, bodies = bedrock
-    agent = LiteLLMSupervisorFunction(
-        name="a",
-        comm_targets=[],
-        llm="bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0",
-        system="You work.",
-        aws_bedrock_runtime_endpoint=url,
-    )
-    with pytest.raises(AgentUnavailable):
-        await agent([prompt("one"), CALL, RESULT, prompt("two")])
+    llm = "bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0"
+    agent = LiteLLMSupervisorFunction(name="a", comm_targets=[], llm=llm, system="You work.")
+    stub.script(reply(text("Hello")))
+    await agent([prompt("one"), CALL, RESULT, prompt("two")])
+    body = stub.requests[0].body
     point = {"cachePoint": {"type": "default"}}
-    assert bodies[0]["system"] == [{"text": "You work."}, point]
-    messages = [message["content"] for message in bodies[0]["messages"]]
+    assert body["system"] == [{"text": "You work."}, point]
+    messages = [message["content"] for message in body["messages"]]
     assert messages[0] == [{"text": "one"}, point]
     assert messages[-1][-2:] == [{"text": "two"}, point]
-    assert json.dumps(bodies[0]).count("cachePoint") == 3
+    assert json.dumps(body).count("cachePoint") == 3
 
 
 # ------------------------------------------------------------------------------------------- broken prefixes

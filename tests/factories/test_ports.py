@@ -37,6 +37,8 @@ from mail.factories.models import ModelReply, ModelRequest
 from mail.factories.ports import Way, port_for, way_to
 from mail.factories.retry import Cause, Failure, RetryPolicy
 
+pytestmark = pytest.mark.usefixtures("aws_identity")
+
 BEDROCK = "bedrock/eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 
 WAYS = {
@@ -58,13 +60,6 @@ STREAMED = {name: dialect for name, dialect in EVERY.items() if dialect.streams}
 
 def of(dialects: dict[str, Dialect]) -> Any:
     return pytest.mark.parametrize("dialect", dialects.values(), ids=dialects)
-
-
-@pytest.fixture(autouse=True)
-def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", IDENTITY.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", IDENTITY.secret_key)
-    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
 
 
 def request_of(dialect: Dialect, **params: Any) -> ModelRequest:
