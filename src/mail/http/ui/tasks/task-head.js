@@ -1,6 +1,5 @@
 // The open task's title and state, its details, and the button that cancels it.
 
-import * as api from "../api/api.js";
 import { CopyButton, IconButton, WorkButton } from "../components/button.js";
 import { StatusChip } from "../components/chip.js";
 import { Confirm, Dialog } from "../components/dialog.js";
