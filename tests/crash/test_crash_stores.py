@@ -57,7 +57,7 @@ STORES = {
         zombies="zombies",
     ),
     "postgres": Store(
-        requests=("postgres.open", "postgres.commit", "postgres.save", "postgres.fetch"),
+        requests=("postgres.open", "postgres.commit", "postgres._change_locked", "postgres.fetch"),
         commit="postgres.commit",
         chains=max(1, RUNS // 100),
         latest=0.3,
@@ -94,7 +94,7 @@ def test_the_points_are_everywhere(zygote: Zygote, store: Store) -> None:
         for where in (
             *store.requests,
             "submit", "store.open_turn", "store.save_checkpoint", "store.commit", "store.list_ready",
-            "queue.publish", "queue.take", "agent clerk", "action book",
+            "queue.publish", "queue.take", "agent clerk", "action book", "summary scout",
         ):  # fmt: skip
             assert f"{when} {where}" in seen, f"{when} {where}"
 

@@ -241,13 +241,13 @@ class TestContents:
         recorded = Recorded(Contents("all"))
 
         @action(read_only=True)
-        def read(part: str) -> str:
+        def excerpt(part: str) -> str:
             """Read a part."""
             return f"{part}: {'🦊' * 30_000}"
 
         parts = "abcdef"
-        stub.script(*(reply(call("read", part=part)) for part in parts), done())
-        await recorded.ask("b" * 70_000, actions=[read])
+        stub.script(*(reply(call("excerpt", part=part)) for part in parts), done())
+        await recorded.ask("b" * 70_000, actions=[excerpt])
         for span in (*recorded.spans("chat"), *recorded.spans("execute_tool")):
             assert all(len(str(value).encode()) <= MAX_BYTES for value in (span.attributes or {}).values())
         first, *_, last = (

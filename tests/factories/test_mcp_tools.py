@@ -444,6 +444,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
         sequential=False,
         mode=ForkActions.RUN,
         has_person=True,
+        may_park=True,
         meter=UsageMeter(),
         tracer=NO_TRACER,
         activity=TurnActivity(

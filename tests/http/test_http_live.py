@@ -172,7 +172,9 @@ async def test_the_task_says_who_works_and_on_what(stage: Stage, server: HTTPSer
         assert working == {
             "agent": "supervisor",
             "since": turn.data["timestamp"],
-            "on": [{"kind": "action", "name": "web_search", "since": action.data["timestamp"]}],
+            "on": [
+                {"kind": "action", "name": "web_search", "since": action.data["timestamp"], "until": None}
+            ],
         }
         status = (await server.client.get("/status")).json()
         assert status["tasks"] == [

@@ -224,7 +224,7 @@ def _refuse_options(options: Mapping[str, Any]) -> list[str]:
     """Return a line if some of the options say how litellm makes a call, which the SDK doesn't know."""
     unknown = sorted(name for name in options if is_connection(name) and name not in PLACE | OF_CALL)
     named = ", ".join(unknown)
-    return [f"only litellm has the option {named}: pip install 'mail-serverless[litellm]'"] if unknown else []
+    return [f"only litellm has the option {named}: pip install 'mail-serverless[llm]'"] if unknown else []
 
 
 def _with_extra_body(create: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,8 +132,8 @@ class SQLiteStore:
         if position is None or not cached.task.lets_open(mailbox):
             return Idle(cached.task)
         entry = cached.entry(position) or self._read_entry(cached, position)
-        n, history = cached.task.histories.get(mailbox, 0), list[Portion]()
-        if n > history_after:
+        history: list[Portion] = []
+        if (n := cached.task.histories.get(mailbox, 0)) > history_after:
             context = cached.task.contexts.get(mailbox)
             after = history_after if context is None else max(history_after, context.cut.begin - 1)
             history = self._portions(cached.row, mailbox, after, n)

@@ -33,7 +33,7 @@ class CachedHistory:
 
     def extend(self, n: int, portions: Sequence[Portion], cut: Cut) -> None:
         """Add the portions up to the `n`-th, and read all under a cut."""
-        is_moved = cut != self.cut
+        is_moved = cut is not self.cut and cut != self.cut
         if is_moved:
             self.cut = cut
             self.portions = [each.seen(cut) for each in self.portions if each.n >= cut.begin]
@@ -85,7 +85,7 @@ class HistoryCache:
             self._bytes -= known.pop(place).size
             return None
         before = cached.size
-        if portions or cached.n != n or cached.cut != cut:
+        if portions or cached.n != n or cached.cut is not cut:
             cached.extend(n, portions, cut)
         self._bytes += cached.size - before
         while self._bytes > self._max_bytes:

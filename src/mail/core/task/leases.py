@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Protocol
 
 from mail.core.protocol.message import Tier
@@ -89,10 +90,9 @@ def urgent_mail(task: Task, mailbox: str) -> int:
 
 def due_of(task: Task, leases: Iterable[Lease]) -> float | None:
     """Return when a task with these leases is due: at its deadline or at the end of a park, whichever is first."""
+    deadline = task.deadline
     ends = [lease.expires for lease in leases if lease.park is not None and lease.expires]
-    if (deadline := task.deadline) is not None:
-        ends.append(deadline)
-    return min(ends, default=None)
+    return min(*ends, inf if deadline is None else deadline) if ends else deadline
 
 
 class Claim(Protocol):

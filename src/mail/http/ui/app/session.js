@@ -137,6 +137,12 @@ export class Session extends Store {
     this.#resumed();
   }
 
+  /** Delete the task, which has stopped, and follow it no more. */
+  async delete() {
+    await api.deleteTask(this.id);
+    this.close();
+  }
+
   /** Process the dead letters of a failed task again or, if there are none, send the last message of a person again. */
   async retry() {
     if (this.record.dead_letters.length) await api.redrive(this.id);

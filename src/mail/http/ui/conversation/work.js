@@ -175,7 +175,9 @@ export function Working({ session }) {
           ({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`,
         ),
         ...(record.working ?? []).flatMap(({ agent, on }) =>
-          on.filter(({ until }) => until).map(({ name, until }) => `${agent} waits for ${name} until ${new Date(until).toLocaleTimeString()}`),
+          on
+            .filter(({ until }) => until)
+            .map(({ name, until }) => `${agent} waits for ${name} until ${new Date(until).toLocaleTimeString()}`),
         ),
       ]
     : [];

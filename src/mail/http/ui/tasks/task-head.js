@@ -1,6 +1,5 @@
 // The open task's title and state, its details, and the button that cancels it.
 
-import * as api from "../api/api.js";
 import { CopyButton, IconButton, WorkButton } from "../components/button.js";
 import { StatusChip } from "../components/chip.js";
 import { Confirm, Dialog } from "../components/dialog.js";
@@ -61,13 +60,13 @@ function Facts({ record }) {
 }
 
 /** The button that deletes a task that has stopped, after a question. */
-function Delete({ record, onDeleted }) {
+function Delete({ session, onDeleted }) {
   const [isAsking, setAsking] = useState(false);
   const [problem, setProblem] = useState(null);
   const remove = async () => {
     setAsking(false);
     try {
-      await api.deleteTask(record.task_id);
+      await session.delete();
       onDeleted();
     } catch (failure) {
       setProblem(failure);
@@ -155,7 +154,7 @@ export function TaskHead({ session, list, navigate }) {
               ${
                 record.status !== "running" &&
                 !session.past &&
-                html`<${Delete} record=${record} onDeleted=${onDeleted} />`
+                html`<${Delete} session=${session} onDeleted=${onDeleted} />`
               }
             </div>
           </${Dialog}>
