@@ -349,6 +349,15 @@ async def test_where_converse_calls(stub: LLMStub, llm: str, target: str) -> Non
     assert stub.requests[0].target == target
 
 
+async def test_an_agent_has_its_own_address_of_bedrock(
+    stub: LLMStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "http://127.0.0.1:9")
+    stub.script(SAID)
+    await call_once(request_of(EVERY["converse"], aws_bedrock_runtime_endpoint=stub.url))
+    assert len(stub.requests) == 1
+
+
 async def test_a_key_of_bedrock_replaces_the_signature(
     stub: LLMStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
