@@ -22,7 +22,7 @@ class OpenRequest:
         seq: the seq of its message if it joined a running task, else 0; see `UnreadQuestion`.
         answer_deadline: when it expires, in seconds since the epoch; None for never.
         routing_info: the `routing_info` of its message; a response with the same one answers it.
-        subject: the beginning of its subject, for answers in plain text; empty in tasks of an earlier version.
+        subject: the beginning of its subject, for answers in plain text.
     """
 
     request_id: str
