@@ -12,6 +12,7 @@ from mail.core.decisions.context import (
     estimate,
     learn,
     result_limit,
+    split,
     transcribe,
     write_summary,
 )
@@ -185,6 +186,16 @@ def test_the_transcript_of_a_limit_notice_fits() -> None:
     assert kept[1] == "(5 messages are left out here.)"
     assert kept[2:] == texts[6:]
     assert len(_within(["x" * 1_000, "y" * 1_000], 400)[0]) == 100
+
+
+@pytest.mark.parametrize(
+    ("length", "sizes"), [(0, []), (1, [1]), (100, [100]), (101, [51, 50]), (250, [84, 84, 82])]
+)
+def test_pieces_of_a_transcript_are_about_equally_long(length: int, sizes: list[int]) -> None:
+    text = "".join(str(n % 10) for n in range(length))
+    pieces = split(text, 100)
+    assert [len(piece) for piece in pieces] == sizes
+    assert "".join(pieces) == text
 
 
 @pytest.mark.parametrize(

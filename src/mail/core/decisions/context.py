@@ -7,6 +7,7 @@ of them. The newest turn stays in any case, and a call is never parted from its 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from pydantic_core import to_json
@@ -186,8 +187,11 @@ def _readable(part: Any) -> Any:
 
 
 def split(text: str, room: int) -> list[str]:
-    """Split a text into pieces of `room` characters at most."""
-    return [text[begin : begin + room] for begin in range(0, len(text), room)]
+    """Split a text into as few pieces of `room` characters at most as it needs, all about equally long."""
+    if not text:
+        return []
+    length = ceil(len(text) / ceil(len(text) / room))
+    return [text[begin : begin + length] for begin in range(0, len(text), length)]
 
 
 def is_notable(tokens: int, window: int) -> bool:
