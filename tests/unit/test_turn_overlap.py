@@ -5,7 +5,7 @@ from typing import Any
 
 from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
-from mail.testing.agents import View, build_swarm, complete, request, respond, wait
+from mail.testing.agents import View, build_agent, build_swarm, complete, request, respond, wait
 from mail.testing.rig import Rig
 
 ANN = Principal(role="user", id="ann", swarm="example")
@@ -88,3 +88,44 @@ async def test_mail_that_is_read_in_time_is_answered_at_once() -> None:
         task = await rig.task(first.key)
     assert answers[0] == answers[1]
     assert task.generation.number == 1
+
+
+async def test_a_turn_that_outlives_its_generation_does_not_end_the_next() -> None:
+    """The deputy may complete tasks, and still works on the first question when the second one comes."""
+    at_work, late, second = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def supervisor(view: View) -> Any:
+        match view.mail.body:
+            case "first":
+                return [request("deputy", "help"), request("clerk", "is the deputy at work?")]
+            case "yes":
+                return [complete("answer to first")]
+            case "second":
+                await second.wait()
+                return [complete("answer to second")]
+        return [wait()]
+
+    async def deputy(view: View) -> Any:
+        if view.mail.body != "help":  # the refusal of its late call
+            await asyncio.Event().wait()
+        at_work.set()
+        await late.wait()
+        return [complete("too late")]
+
+    async def clerk(_: View) -> Any:
+        await at_work.wait()
+        return [respond("supervisor", "yes")]
+
+    deputies = build_agent(deputy, can_complete_tasks=True, name="deputy")
+    swarm = build_swarm({"supervisor": supervisor, "deputy": deputies, "clerk": clerk})
+    async with Rig(swarm) as rig:
+        first = await rig.runtime.submit(ANN, message("first"))
+        await rig.runtime.wait(first, seconds=5)
+        again = await rig.runtime.submit(ANN, message("second"))
+        seq = (await rig.task(first.key)).seq
+        late.set()
+        await rig.store.wait_for_change(first.key, after=seq, seconds=5)
+        second.set()
+        await rig.runtime.wait(again, seconds=5)
+        events = await rig.store.read_events(first.key)
+    assert [event.text for event in events if event.is_terminal] == ["answer to first", "answer to second"]
