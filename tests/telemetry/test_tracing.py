@@ -332,14 +332,16 @@ class TestSending:
         names = {metric.name for metric in receiver.metrics}
         assert names == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"}
 
-    async def test_a_receiver_that_is_down_costs_one_attempt(self, receiver: Any) -> None:
+    async def test_a_receiver_that_is_down_is_left_alone(self, receiver: Any) -> None:
         """What can't be sent is dropped and counted; the next attempt comes later."""
         pytest.importorskip("prometheus_client", reason="pip install 'mail-serverless[metrics]'")
         receiver.status = 500
         telemetry = telemetry_of_server(TelemetryConfig(traces=True, metrics="admin"), "office", {})
-        await self.trace(telemetry, times=3)
+        await self.trace(telemetry)
+        attempts = receiver.requests  # one, or what the exporter's version repeats within its time limit
+        await self.trace(telemetry, times=2)
         telemetry.close()
-        assert receiver.requests == 1
+        assert receiver.requests == attempts >= 1
         assert telemetry.metrics is not None
         assert b"mail_dropped_spans_total 12.0" in telemetry.metrics.render()
 

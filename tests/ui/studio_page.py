@@ -41,6 +41,12 @@ def send(page: "Page", body: str) -> None:
     page.get_by_label("Message", exact=True).press("Enter")
 
 
+def new_task(page: "Page") -> None:
+    """Leave the open task for the composer of a new one: the browser reports the new address a moment later."""
+    page.get_by_role("link", name="New task").click()
+    expect(status_of(page)).to_have_count(0)
+
+
 def ask(page: "Page", server: Served, body: str, status: str = "completed") -> None:
     """Sign in, begin a task, and wait until it has stopped."""
     sign_in(page, server)

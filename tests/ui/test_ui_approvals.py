@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from studio_page import answers, ask, expect, send, status_of
+from studio_page import answers, ask, expect, new_task, send, status_of
 from studio_server import Gate, StudioServer
 from support.processes.approval_swarm import Bank
 
@@ -59,7 +59,7 @@ def test_one_call_is_edited_and_the_other_rejected(page: "Page", bank: Bank) -> 
     assert bank.paid == ["eve 5"]
     expect(page.locator(".answered").first).to_contain_text("→ paid 5 to eve")
 
-    page.get_by_role("link", name="New task").click()
+    new_task(page)
     send(page, "pay 700")
     cards.get_by_role("button", name="Edit").click()
     cards.get_by_role("button", name="Approve with these arguments").click()

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from studio_page import answers, expect, send, status_of
+from studio_page import answers, expect, new_task, send, status_of
 from support.processes.server import ServerProcess, run_mail
 
 from mail.auth.keys import digest
@@ -37,7 +37,7 @@ def test_what_one_begins_the_other_shows_and_opens(
     page.locator('[data-task="typed"]').click()
     expect(answers(page)).to_contain_text(["1024"])
 
-    page.get_by_role("link", name="New task").click()
+    new_task(page)
     send(page, "2**11")
     expect(status_of(page)).to_have_text("completed")
     begun = re.findall(r"task=([^&]+)", page.url)[0]
