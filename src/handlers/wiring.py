@@ -5,6 +5,7 @@ import logging
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from mail import bootstrap
 from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
 from mail.core.turns.context import CURRENT_TASK
+from mail.errors import TaskNotFound
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -23,9 +25,6 @@ SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
 
 RECEIVES = 5
 """Deliveries of a wake-up before it becomes a dead letter: `maxReceiveCount` in `template.yaml`."""
-
-SWEEP_DELAYS = (12, 24, 36, 48)
-"""Seconds after a tick of its schedule, which can't come more often than each minute, when the sweeper runs again."""
 
 REASON = "its turn could not be run, again and again; the server's log says more"
 """The reason of such a dead letter."""
@@ -97,7 +96,8 @@ def run_turn(
 ) -> None:
     """Run what a wake-up asks for: an agent's turn, or a delivery to another swarm or to a webhook.
 
-    One that was delayed, for an agent whose turn was parked, is only forwarded to the function that runs turns.
+    One that was delayed, for an agent whose turn was parked, is only forwarded to the function that runs turns. One
+    without a mailbox asks to look after a task that is due.
     If this raises, the queue delivers the wake-up again, after a delay that grows with each attempt.
     """
     try:
@@ -107,6 +107,10 @@ def run_turn(
             loop.run_until_complete(system.queue.forward(wake_up, wake_up.tier))
             return
         loop.run_until_complete(system.served.refresh())
+        if not wake_up.mailbox:
+            with suppress(TaskNotFound):
+                loop.run_until_complete(system.runtime.look_after(wake_up.key))
+            return
         loop.run_until_complete(
             system.runtime.run_turn(
                 wake_up.key,

@@ -394,7 +394,7 @@ async def test_one_task_that_cannot_be_ended_keeps_no_other_running(
             return await load(key)
 
         rig.store.load = refuse  # type: ignore[method-assign]
-        await rig.runtime.expire_overdue()
+        await rig.runtime.sweep()
         rig.store.load = load  # type: ignore[method-assign]
         assert [(await rig.store.load(key)).is_running for key in keys] == [True, False]  # type: ignore[union-attr]
     assert "could not be ended" in caplog.text
