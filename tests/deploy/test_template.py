@@ -527,9 +527,10 @@ def test_http_functions_start_from_snapshots_where_that_is_wanted(template: Temp
     assert other == {name: {"ApplyOn": "None"} for name in never}
 
 
-LONG = {
-    "SwarmName", "SwarmSource", "SecretsPath", "AuthEndpoint", "TokenInfoEndpoint", "ExistingTableArn", "ExistingBucket",
-}  # fmt: skip
+LONG = {"SwarmName", "SwarmSource", "SecretsPath", "AuthEndpoint", "TokenInfoEndpoint"} | {
+    "ExistingTableArn",
+    "ExistingBucket",
+}
 """Parameters whose values may have any length, or are mostly much shorter than they may be."""
 
 TOGETHER = 180

@@ -47,7 +47,7 @@ async def test_tasks_resume_on_a_restored_table_and_the_stack_returns_to_its_own
             await crowd.submit("before", "now")
             await crowd.finish(["before"], seconds=30)
             await crowd.submit("open", "wait")
-            while not gate.with_name("gate-wait").exists():
+            while not gate.with_name("gate-wait").exists():  # noqa: ASYNC110 - another process makes it
                 await asyncio.sleep(0.1)
             source = {"SourceTableName": own, "TargetTableName": RESTORED, "UseLatestRestorableTime": True}
             arn = (await dynamodb.call("restore_table_to_point_in_time", **source))["TableDescription"]["TableArn"]
