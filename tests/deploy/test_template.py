@@ -621,7 +621,7 @@ def test_data_outlives_the_stack(template: Template) -> None:
         assert template["Resources"][name]["UpdateReplacePolicy"] == "Retain"
 
 
-def test_what_the_stack_uses_is_the_table_and_bucket_of_the_parameters_if_they_are_given(template: Template) -> None:
+def test_the_table_and_bucket_of_the_parameters_are_used_if_they_are_given(template: Template) -> None:
     choices = {"UsesExistingTable": "ExistingTableArn", "UsesExistingBucket": "ExistingBucket"}
     template = deepcopy(template)
     for condition, parameter in choices.items():

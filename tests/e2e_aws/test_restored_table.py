@@ -38,7 +38,8 @@ pytestmark = [pytest.mark.soak, needs_ministack, pytest.mark.timeout(300)]
 
 
 async def test_tasks_resume_on_a_restored_table_and_the_stack_returns_to_its_own(tmp_path: Path) -> None:
-    template = make_project(tmp_path, entry("patient", supervisor("agent", "patient:make")), {"patient": PATIENT})
+    swarm = entry("patient", supervisor("agent", "patient:make"))
+    template = make_project(tmp_path, swarm, {"patient": PATIENT})
     gate = tmp_path / "gate"
     async with LocalAws(template, environment={GATE_VARIABLE: str(gate)}) as system:
         own, tokens = system.stack.outputs["TableName"], system.tokens
@@ -50,11 +51,11 @@ async def test_tasks_resume_on_a_restored_table_and_the_stack_returns_to_its_own
             while not gate.with_name("gate-wait").exists():  # noqa: ASYNC110 - another process makes it
                 await asyncio.sleep(0.1)
             source = {"SourceTableName": own, "TargetTableName": RESTORED, "UseLatestRestorableTime": True}
-            arn = (await dynamodb.call("restore_table_to_point_in_time", **source))["TableDescription"]["TableArn"]
+            restored = await dynamodb.call("restore_table_to_point_in_time", **source)
             assert await create_table(dynamodb, RESTORED) is False
             await crowd.submit("later", "now")
             await crowd.finish(["later"], seconds=30)
-        await system.deploy({"ExistingTableArn": arn})
+        await system.deploy({"ExistingTableArn": restored["TableDescription"]["TableArn"]})
         assert system.stack.outputs["TableName"] == RESTORED
         assert {each.environment["MAIL_TABLE"] for each in system.stack.functions.values()} == {RESTORED}
         gate.touch()
