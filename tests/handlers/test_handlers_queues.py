@@ -16,6 +16,7 @@ from function_stage import ALICE, Stage
 from support.engines.lambda_runtime import FunctionFailed, LambdaRuntime
 from support.processes.projects import entry, supervisor, write_project
 
+from handlers.wiring import RECEIVES
 from mail.adapters.aws.client import Aws
 from mail.adapters.aws.queue import decode_wake_up, encode_wake_up
 from mail.core.decisions.submit import Submission
@@ -360,7 +361,7 @@ def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     stage.work_off()
     listed = stage.invoke("tasks", stage.request("tasks", path="/dead-letters", query="task_id=dead-twice"))
     (letter,) = json.loads(listed["body"])["dead_letters"]
-    assert (letter["mailbox"], letter["attempts"]) == ("supervisor", 5)
+    assert (letter["mailbox"], letter["attempts"]) == ("supervisor", RECEIVES)
     assert letter["task_status"] == "failed"
     told = [line for line in stage.running("dead_letter").records if "DeadLetters" in line]
     assert told

@@ -41,7 +41,7 @@ from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
 from mail.core.turns.context import CURRENT_TASK, TURN, TurnContext
-from mail.errors import LeaseLost, StoreUnavailable
+from mail.errors import LeaseLost, MAILError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -231,8 +231,10 @@ class Turns:
         finally:
             try:
                 await hearing
-            except StoreUnavailable:
-                logger.warning("the wake-up of %s could not be hidden; its queue returns it later", mailbox)
+            except MAILError as error:
+                logger.warning(
+                    "the wake-up of %s is not hidden; its queue returns it later: %s", mailbox, error
+                )
 
     @asynccontextmanager
     async def _admitted(self, key: TaskKey, mailbox: str, left: Lease, failed: int) -> AsyncGenerator[bool]:
