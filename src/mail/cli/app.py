@@ -38,6 +38,7 @@ SECTIONS = {
         "build": "mail.cli.build",
         "local-aws": "mail.cli.local_aws",
         "smoke": "mail.cli.smoke",
+        "worker": "mail.cli.worker",
     },
     "Administer a server": {
         "token": "mail.cli.token",
