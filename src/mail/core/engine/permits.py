@@ -43,7 +43,12 @@ class ModelPermits:
     """
 
     def __init__(
-        self, documents: Documents, clock: Clock, limits: Mapping[str, ModelLimits], *, pause: float = PAUSE_SECONDS
+        self,
+        documents: Documents,
+        clock: Clock,
+        limits: Mapping[str, ModelLimits],
+        *,
+        pause: float = PAUSE_SECONDS,
     ) -> None:
         self._documents = documents
         self._clock = clock
