@@ -81,7 +81,11 @@ class Roles:
             case "Fn::GetAtt":
                 return self._arn(given[0])
             case "Fn::Sub":
-                return re.sub(r"\$\{([\w:.]+)\}", lambda found: self._named(found[1]), given)
+                text, own = given if isinstance(given, list) else (given, {})
+                values = self.resolve(own)
+                return re.sub(
+                    r"\$\{([\w:.]+)\}", lambda found: values.get(found[1]) or self._named(found[1]), text
+                )
             case "Fn::Split":
                 return self.resolve(given[1]).split(given[0])
         raise NotImplementedError(name)
