@@ -60,7 +60,7 @@ class Stage:
     Attributes:
         environment: what the variables of all functions have in common.
         gateway: what they reach AWS through.
-        secrets: the path of secrets, which only functions that `start` is told to know.
+        secrets: the path of secrets; a function knows it if `start` gets it as a variable.
     """
 
     def __init__(self, code: str) -> None:
