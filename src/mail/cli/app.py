@@ -39,6 +39,7 @@ SECTIONS = {
         "local-aws": "mail.cli.local_aws",
         "smoke": "mail.cli.smoke",
         "aws-check": "mail.cli.aws_check",
+        "worker": "mail.cli.worker",
     },
     "Administer a server": {
         "token": "mail.cli.token",
