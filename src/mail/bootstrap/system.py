@@ -225,7 +225,8 @@ class System[Q: TurnQueue]:
     ) -> None:
         """Run the next turn of a mailbox that a queue has woken, with the swarm that is served now.
 
-        Without a mailbox, look after the task, which is due. `seconds_left` returns how long this process will live, if that is limited; see `Runtime.run_turn`.
+        Without a mailbox, look after the task, which is due. `seconds_left` returns how long this process will live, if
+        that is limited; see `Runtime.run_turn`.
         """
         await self.served.refresh()
         if not mailbox:
