@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -518,6 +519,8 @@ LONG = {
     "AuthEndpoint",
     "TokenInfoEndpoint",
     "EndpointUrl",
+    "ExistingTableArn",
+    "ExistingBucket",
     "OpenTelemetryLayerArn",
     "WebAdapterArn",
 }
@@ -613,6 +616,19 @@ def test_data_outlives_the_stack(template: Template) -> None:
         assert template["Resources"][name]["UpdateReplacePolicy"] == "Retain"
 
 
+def test_the_table_and_bucket_of_the_parameters_are_used_if_they_are_given(template: Template) -> None:
+    choices = {"UsesExistingTable": "ExistingTableArn", "UsesExistingBucket": "ExistingBucket"}
+    template = deepcopy(template)
+    for condition, parameter in choices.items():
+        for choice in _values(template, condition):
+            assert parameter in references(choice[1])
+            choice[2] = None
+    of_the_own = ("Table", "Bodies", "BodiesPolicy", "TaskEvents", "TaskEventsRole")
+    others = {name: each for name, each in template["Resources"].items() if name not in of_the_own}
+    used = {*references(others), *references(template["Globals"]), *references(template["Outputs"])}
+    assert not used & {"Table", "Bodies"}
+
+
 def test_two_regions_of_an_account_have_a_stack_of_the_same_name(template: Template) -> None:
     """Dashboards, roles, policies and buckets are known in all regions; CloudFormation makes names up for the others."""
     dashboard = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]
@@ -652,7 +668,7 @@ def test_every_queue_and_function_is_watched(template: Template) -> None:
 
 
 def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None:
-    body = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"]
+    body = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"][0]
     widgets = json.loads(body)["widgets"]
     shown = {
         metric[1] for widget in widgets for metric in widget["properties"]["metrics"] if metric[0] == "MAIL"

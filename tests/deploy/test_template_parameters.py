@@ -18,7 +18,6 @@ pytestmark = pytest.mark.timeout(300)
 
 Values = Mapping[str, str]
 
-ARN = "arn:aws:iam::111122223333:policy/edge"
 EXAMPLES = {
     "SwarmName": ["team"],
     "SwarmSource": ["other.json"],
@@ -31,6 +30,8 @@ EXAMPLES = {
     "PeerPrincipals": ["111122223333", "111122223333,arn:aws:iam::444455556666:role/beta"],
     "PeerFunctionArns": ["arn:aws:lambda:us-east-1:444455556666:function:beta"],
     "WebAdapterArn": ["arn:aws-cn:lambda:cn-north-1:753240598075:layer:LambdaAdapterLayerX86:30"],
+    "ExistingTableArn": ["arn:aws:dynamodb:us-east-1:111122223333:table/mail-restored"],
+    "ExistingBucket": ["mail-bodies-copy"],
     "DomainName": ["mail.example.com"],
     "CertificateArn": ["arn:aws:acm:us-east-1:111122223333:certificate/1a2b"],
     "CorsOrigins": ["https://example.com,https://example.org"],
