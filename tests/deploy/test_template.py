@@ -548,9 +548,9 @@ def test_an_update_is_rolled_back_when_any_new_version_fails(template: Template)
         )
         for alarm in watched:
             assert resources[alarm]["Condition"] == "IsGradual"
-            properties = resources[alarm]["Properties"]
+            rule = resources[alarm]["Properties"]
             # A single failure may be one of the old version, where the metrics don't tell versions apart.
-            needed = properties.get("DatapointsToAlarm", properties["EvaluationPeriods"])
+            needed = rule.get("DatapointsToAlarm", rule["EvaluationPeriods"])
             assert needed == (2 if alarm == "RolloutFailuresAlarm" else 1)
 
 
@@ -610,7 +610,7 @@ def test_the_table_and_bucket_of_the_parameters_are_used_if_they_are_given(templ
 
 
 def test_two_regions_of_an_account_have_a_stack_of_the_same_name(template: Template) -> None:
-    """Dashboards, roles, policies and buckets are known in all regions; CloudFormation makes names up for the others."""
+    """Dashboards, roles, policies and buckets are known in all regions; CloudFormation names all but the first."""
     dashboard = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]
     assert dashboard["DashboardName"] == {"Fn::Sub": "${AWS::StackName}-${AWS::Region}"}
     for kind, key in (

@@ -167,7 +167,9 @@ def values_of(name: str, parameter: Mapping[str, Any]) -> list[str]:
     return [default, *(allowed[:2] or [str(int(default) + 1)])]
 
 
-def faults(text: str, parameters: Mapping[str, Mapping[str, Any]], names: Collection[str]) -> set[tuple[str, str]]:
+def faults(
+    text: str, parameters: Mapping[str, Mapping[str, Any]], names: Collection[str]
+) -> set[tuple[str, str]]:
     """Each pair of a parameter and a function of which a new value changes only the version or only the configuration.
 
     Each parameter is changed alone: with all others at their defaults, and with all others set.
