@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from mail.testing.agents import build_swarm, turns
 from mail.testing.clock import FakeClock
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
+BURST = 2
 
 SWARM = entry("example-no-proxy", supervisor("supervisor", "own_agent:make"))
 
@@ -262,6 +264,50 @@ def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path
     stage.delete(record)
     answer = stage.invoke("task", stage.request("task", query="task_id=secret"))
     assert "s3cr3t" in answer["body"]
+
+
+def test_a_burst_that_the_parameter_store_refuses_runs_its_turns_all_the_same(stage: Stage) -> None:
+    """Each try of the client is four requests."""
+    path = stage.put_secret("SWARM_SECRET", "s3cr3t")
+    for n in range(BURST):
+        ask(stage, f"burst-{n}")
+    records = [take(stage) for _ in range(BURST)]
+    stage.gateway.throttle("GetParametersByPath", times=4 * BURST + 2)
+
+    def invoke(record: dict[str, Any]) -> tuple[Any, str]:
+        with stage.start("turn", path) as running:
+            answer = running.invoke({"Records": [record]})
+            assert len(running.inits) == 1
+            return answer, running.log
+
+    with ThreadPoolExecutor(BURST) as threads:
+        answers = list(threads.map(invoke, records))
+    assert stage.gateway.throttles("GetParametersByPath") == 0
+    for answer, log in answers:
+        assert answer == NOTHING_FAILED, log
+        assert "can't be read now" in log
+    for n, record in enumerate(records):
+        assert stage.load(f"burst-{n}").generation.turns == 1
+        stage.delete(record)
+    stage.work_off()
+
+
+def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage) -> None:
+    path = stage.put_secret("SWARM_SECRET", "s3cr3t")
+    ask(stage, "refused")
+    record = take(stage)
+    stage.gateway.throttle("GetParametersByPath", times=1000)
+    with stage.start("turn", path, timeout=12) as running:
+        (failed,) = running.invoke({"Records": [record]})["batchItemFailures"]
+        assert failed == {"itemIdentifier": record["messageId"]}
+        stage.gateway.throttle("GetParametersByPath", times=0)
+        while (again := next(stage.records(), None)) is None:
+            time.sleep(0.2)
+        assert running.invoke({"Records": [again]}) == NOTHING_FAILED
+        assert len(running.inits) == 1
+    stage.delete(again)
+    stage.work_off()
+    assert stage.load("refused").status is TaskStatus.COMPLETED
 
 
 def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stage) -> None:
