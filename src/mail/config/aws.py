@@ -22,7 +22,7 @@ class AwsConfig:
         outbound_queue: the URL of the queue for outbound mail; empty if this function never publishes.
         retention_days: days after which items are deleted; None for never.
         stream_url: the base URL of the function that streams, if this one doesn't.
-        secrets_path: the path in SSM of the parameters with the tokens of other swarms, if there is one.
+        secrets_path: the path in SSM of the secrets, if there is one.
     """
 
     server: ServerConfig
