@@ -16,11 +16,9 @@ from deploy_tools import ROOT
 
 import mail
 from handlers.wiring import SWEEP_DELAYS
-from mail.adapters.aws.documents import PEERS, TOKENS, _key_of
 from mail.adapters.aws.schema import create_table
 from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.protocol.message import Tier
-from mail.core.task.documents import Kind
 
 Template = dict[str, Any]
 
@@ -34,7 +32,6 @@ CHANGE = {
     "dynamodb:UpdateItem",
     "dynamodb:DeleteItem",
     "dynamodb:BatchWriteItem",
-    "dynamodb:ConditionCheckItem",
     "s3:PutObject",
     "s3:DeleteObject",
     "sqs:SendMessage",
@@ -69,6 +66,8 @@ INDEXES = {
     "StatusFunction": {"tasks", "running"},
     "TasksFunction": {"tasks", "dead"},
     "ThreadsFunction": {"tasks"},
+    "MessageFunction": {"tasks"},
+    "InterswarmFunction": {"tasks"},
     "StreamFunction": {"tasks", "running", "dead"},
     "SweeperFunction": {"running"},
 }
@@ -372,27 +371,6 @@ def test_only_turns_see_secrets(template: Template) -> None:
     assert knows_where == read_all | read_tokens | read_secrets
 
 
-def test_what_is_known_of_other_swarms_is_in_a_partition_of_its_own(template: Template) -> None:
-    (statement,) = template["Resources"]["KeepPeers"]["Properties"]["PolicyDocument"]["Statement"]
-    assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [PEERS]}}
-
-
-def test_functions_that_issue_tokens_or_change_settings_change_nothing_else(template: Template) -> None:
-    """UpdateItem writes every document, so PutItem would neither be enough nor little."""
-    (settings,) = template["Resources"]["ChangeSettings"]["Properties"]["PolicyDocument"]["Statement"]
-    assert settings["Action"] == "dynamodb:UpdateItem"
-    assert settings["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["SERVER"]}}
-    own, marker = template["Resources"]["IssueTokens"]["Properties"]["PolicyDocument"]["Statement"]
-    keys = [key for kind in (Kind.TOKEN, Kind.SIGN_IN_LINK) for key in (_key_of(kind, ("*",))[0],)]
-    assert own["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [TOKENS, *keys]}}
-    assert marker["Action"] == "dynamodb:UpdateItem"
-    assert marker["Condition"]["ForAllValues:StringEquals"]["dynamodb:Attributes"] == [
-        "PK",
-        "SK",
-        "expires_at",
-    ]
-
-
 # ------------------------------------------------------------------------------------------------- signed requests
 
 
@@ -470,7 +448,9 @@ def test_only_turns_may_call_models_of_bedrock(template: Template) -> None:
         "Action": ["bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"],
         "Resource": {"Fn::Split": [",", {"Ref": "BedrockModels"}]},
     }
-    assert permit in _values(template["Resources"]["TurnRole"], "CallsBedrock")
+    assert permit in _values(template["Resources"]["RunTurns"], "CallsBedrock")
+    for name, properties in of_type(template, "AWS::IAM::Role").items():
+        assert ({"Ref": "RunTurns"} in properties.get("ManagedPolicyArns", ())) == (name == "TurnRole"), name
 
 
 def _values(node: Any, condition: str) -> list[Any]:
