@@ -23,11 +23,13 @@ def file_of_previous(path: str) -> str:
 
 
 def source_of_previous(folder: Path) -> Path:
-    """A folder with the packages of the previous release, for PYTHONPATH; that of this one, if there is none."""
+    """A folder with the packages of the previous release (and what links in it point to), for PYTHONPATH; that of this one, if there is none."""
     tag = previous_release()
     if tag is None:
         return ROOT / "src"
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", tag, "src"))) as archive:
+    with tarfile.open(
+        fileobj=io.BytesIO(_git("archive", tag, "src", "spec", "layers", "template.yaml"))
+    ) as archive:
         archive.extractall(folder, filter="data")
     return folder / "src"
 
