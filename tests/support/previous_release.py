@@ -23,7 +23,10 @@ def file_of_previous(path: str) -> str:
 
 
 def source_of_previous(folder: Path) -> Path:
-    """A folder with the packages of the previous release (and what links in it point to), for PYTHONPATH; that of this one, if there is none."""
+    """A folder with the packages of the previous release, for PYTHONPATH; that of this one, if there is none.
+
+    `spec`, `layers` and the template are there as links in the packages point to them.
+    """
     tag = previous_release()
     if tag is None:
         return ROOT / "src"

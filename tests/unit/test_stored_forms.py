@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from support.engines.aws import ROOT
 from support.previous_release import file_of_previous
 
+from mail.adapters.aws.compression import DICTIONARIES, PRESENT
 from mail.adapters.shared.codec import _EVENTS
 from mail.core.task.documents import LoadedSwarm
 from mail.core.task.interswarm import PeerHealth, PeerRecord
@@ -28,7 +29,7 @@ Known = dict[str, list[str]]
 def known() -> Known:
     """What this version reads: the values of each enumeration, and the fields that each type requires."""
     documents = (PeerRecord, PeerHealth, WebhookRecord, LoadedSwarm)
-    found: dict[str, set[str]] = {"form": {str(FORM)}}
+    found = {"form": set(map(str, range(1, FORM + 1))), "dictionary": set(map(str, DICTIONARIES))}
     for adapter in (*STORED_TYPES, _PERMITS, _EVENTS, *map(TypeAdapter, documents)):
         schema = adapter.json_schema()
         for name, each in {**schema.get("$defs", {}), schema.get("title", "list"): schema}.items():
@@ -77,6 +78,7 @@ def test_the_previous_release_reads_what_this_one_writes() -> None:
     present = json.loads((ROOT / PATH).read_text(encoding="utf-8"))
     previous = json.loads(file_of_previous(PATH))
     assert problems(previous["reads"], present["reads"], present["not_written_yet"]) == []
+    assert f"dictionary={PRESENT}" not in present["not_written_yet"]
 
 
 def test_what_breaks_the_rule_is_found() -> None:
