@@ -13,12 +13,19 @@ from typing import Any, LiteralString
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_portion
-from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Busy, Idle
-from mail.core.task.stored import read_checkpoint, read_park, read_task, write_checkpoint, write_park
+from mail.core.task.stored import (
+    read_checkpoint,
+    read_message,
+    read_park,
+    read_task,
+    write_checkpoint,
+    write_park,
+)
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable
@@ -384,7 +391,7 @@ def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease) -> Tu
         return Idle(None)
     state, token, is_live, tier, seq, message, checkpoint, leased = row
     if token == encode_lease(lease) and seq is not None:
-        entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+        entry = InboxEntry(mailbox, Tier(tier), seq, read_message(message))
         return Turn(
             read_task(state),
             entry,

@@ -57,6 +57,7 @@ from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import (
     TaskEncoder,
     read_checkpoint,
+    read_message,
     read_park,
     read_task,
     write_checkpoint,
@@ -497,7 +498,7 @@ class SQLiteStore:
             "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
             (*_all(cached.row), generation),
         )
-        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
+        return read_message(rows[0][0]) if rows else None
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         response = await self.read_response(key, generation)
