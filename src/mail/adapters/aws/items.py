@@ -28,11 +28,11 @@ from zlib import crc32
 from pydantic_core import from_json
 
 from mail.adapters.aws.compression import compress, decompress
-from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry
 from mail.core.task.leases import AHEAD_SECONDS, QUIET_SECONDS, Lease, due_of
-from mail.core.task.stored import read_park, task_from, write_park, write_task
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.stored import read_message, read_park, task_from, write_park, write_task
+from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
 
 Value = dict[str, Any]
@@ -390,7 +390,7 @@ def decode_task(item: Item, state: str) -> Task:
             **from_json(state),
             "instance": key.instance,
             "task_id": key.task_id,
-            "status": TaskStatus(item["status"]["S"]),
+            "status": item["status"]["S"],
             "started": item["started"]["S"].partition("#")[0],
             "seq": int(item["seq"]["N"]),
             "version": int(item["version"]["N"]),
@@ -428,7 +428,7 @@ def decode_leases(item: Item) -> dict[str, Lease]:
 
 def decode_mail(mailbox: str, item: Item, message: str) -> InboxEntry:
     """Decode a message in a mailbox, from its item and its text."""
-    return InboxEntry(mailbox, *mail_position(item), MAILMessage.model_validate_json(message))
+    return InboxEntry(mailbox, *mail_position(item), read_message(message))
 
 
 def is_expired(item: Item, now: float) -> bool:

@@ -5,6 +5,7 @@ which the worker that took over has replaced. They check while they have the loc
 replaced between the check and the write.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,15 +15,24 @@ from uuid import UUID
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_portion
-from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Turn
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Busy, Idle
-from mail.core.task.stored import read_checkpoint, read_park, read_task, write_checkpoint, write_park
+from mail.core.task.stored import (
+    read_checkpoint,
+    read_message,
+    read_park,
+    read_task,
+    write_checkpoint,
+    write_park,
+)
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable
+from mail.errors import LeaseLost, MAILError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
 
 NOW: LiteralString = "extract(epoch FROM clock_timestamp())::double precision"
 """The time by the clock of the database, which all servers share. Times in statements are seconds from then."""
@@ -251,7 +261,13 @@ class Leases:
             clock = self.clock()
             for number, mailbox, token, left, park in await self._sql.fetch(LEASES_OF, ([*leases],)):
                 leases[number][mailbox] = decode_lease(token, clock + left, park)
-        return [DueTask(read_task(state), leases[number]) for number, state in rows]
+        due = []
+        for number, state in rows:
+            try:
+                due.append(DueTask(read_task(state), leases[number]))
+            except MAILError as error:  # which must not stop the sweep
+                logger.error("task %s can't be read: %s", number, error)
+        return due
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, left: Lease | None = None) -> None:
         """Release a lease, if it is still there, and leave another in its place."""
@@ -390,7 +406,7 @@ def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease) -> Tu
         return Idle(None)
     state, token, is_live, tier, seq, message, checkpoint, leased = row
     if token == encode_lease(lease) and seq is not None:
-        entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+        entry = InboxEntry(mailbox, Tier(tier), seq, read_message(message))
         return Turn(
             read_task(state),
             entry,

@@ -47,7 +47,7 @@ from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
-from mail.core.task.stored import read_task
+from mail.core.task.stored import read_message, read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
@@ -269,7 +269,7 @@ class PostgresStore:
             NO_LIMIT if max_bytes is None else max_bytes,
         )
         return [
-            InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+            InboxEntry(mailbox, Tier(tier), seq, read_message(message))
             for mailbox, tier, seq, message in rows
         ]
 
@@ -303,7 +303,7 @@ class PostgresStore:
         )
         if not rows:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return None if rows[0][0] is None else MAILMessage.model_validate_json(rows[0][0])
+        return None if rows[0][0] is None else read_message(rows[0][0])
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         loop = asyncio.get_running_loop()

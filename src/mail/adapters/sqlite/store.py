@@ -57,6 +57,7 @@ from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import (
     TaskEncoder,
     read_checkpoint,
+    read_message,
     read_park,
     read_task,
     write_checkpoint,
@@ -64,7 +65,7 @@ from mail.core.task.stored import (
 )
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
 
 CACHED_TASKS = 1_000
 """The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
@@ -483,7 +484,7 @@ class SQLiteStore:
             "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
             (*_all(cached.row), generation),
         )
-        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
+        return read_message(rows[0][0]) if rows else None
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         response = await self.read_response(key, generation)
@@ -540,8 +541,16 @@ class SQLiteStore:
         )
         keys = [TaskKey(instance, task_id) for instance, task_id in rows]
         keys += [key for key, cached in self._cache.items() if cached.has_expired(until)]
-        due = [await self._load(key) for key in dict.fromkeys(keys)]
-        return [DueTask(cached.task, dict(cached.leases)) for cached in due if cached is not None]
+        due = []
+        for key in dict.fromkeys(keys):
+            try:
+                cached = await self._load(key)
+            except MAILError as error:  # which must not stop the sweep
+                logger.error("task %s can't be read: %s", key.task_id, error)
+                continue
+            if cached is not None:
+                due.append(DueTask(cached.task, dict(cached.leases)))
+        return due
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = self._read(

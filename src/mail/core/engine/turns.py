@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
+from math import inf
 
 from mail.core.decisions.cancel import is_discarded
 from mail.core.engine.attempts import (
@@ -255,9 +256,8 @@ class Turns:
         """Return the time limits of a turn and of its lease, in a process that lives for so many seconds."""
         limit, lease_seconds = self._wiring.turn_seconds, self._wiring.lease_seconds
         if seconds is not None:
-            limit = min(limit, max(seconds - COMMIT_SECONDS, seconds / 2))
             lease_seconds = min(lease_seconds, seconds + SKEW)
-        return limit, lease_seconds
+        return min(limit, _without_commit(seconds)), lease_seconds
 
     def _not_begun(self, mailbox: str, outcome: TurnReport.Outcome) -> TurnReport:
         """Report that there was no turn to run."""
@@ -361,7 +361,7 @@ class Turns:
                 report = await self._execute(leased, work, seconds, on_renewal)
             except BaseException as error:
                 for observer in observers:
-                    observer.turn_failed(leased.turn, error)
+                    observer.turn_failed(leased.turn, leased.report(TurnReport.Outcome.FAILED), error)
                 raise
             if report.problem:  # a program that embeds the swarm raises it, and has no observers
                 logger.warning(
@@ -385,7 +385,9 @@ class Turns:
             activity.start()
         running = self._running[key]
         running.add(leased)
-        self._heartbeat.begin(leased, wiring.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
+        patience = wiring.turn_seconds + LEASE_MARGIN
+        self._heartbeat.begin(leased, patience, seconds, on_renewal)
+        leased.until = asyncio.get_running_loop().time() + min(patience, _without_commit(seconds))
         done: TaskChange | Lease | None = None
         try:
             done = await work
@@ -452,6 +454,11 @@ class Turns:
                 wiring.queue,
                 [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, not_before)],
             )
+
+
+def _without_commit(seconds: float | None) -> float:
+    """Return the seconds of a worker's life that are not reserved for a commit."""
+    return inf if seconds is None else max(seconds - COMMIT_SECONDS, seconds / 2)
 
 
 def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
