@@ -9,6 +9,7 @@ begun (`OpenTurns`).
 """
 
 import asyncio
+import logging
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
@@ -66,6 +67,8 @@ from mail.core.task.stored import (
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
+
+logger = logging.getLogger(__name__)
 
 CACHED_TASKS = 1_000
 """The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
