@@ -57,7 +57,6 @@ class Recovery:
     def __init__(self, wiring: Wiring, turns: Turns) -> None:
         self._wiring = wiring
         self._turns = turns
-        self._committer = Committer(wiring.store)
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:
         """Wake all mailboxes with mail: after a restart, or when wake-ups may have been lost.
@@ -112,7 +111,7 @@ class Recovery:
     async def _look_after(self, due: DueTask, ahead: float, quiet_for: float) -> Found:
         """End a task or its requests if they are overdue, and otherwise its leases and parks that have expired."""
         wiring, now = self._wiring, self._wiring.now()
-        change = await self._committer.commit(
+        change = await Committer(wiring.store).commit(
             lambda task: expire(task, wiring.swarm, None, wiring.clock), due.task
         )
         if change is not None:
