@@ -142,7 +142,7 @@ async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: 
         assert isinstance(turn, Turn)
         assert await healthy.store.renew([turn], expires=time.time() + 40) == set()
         for store, there in ((healthy.store, time.time()), (early.store, ahead())):
-            assert await store.take_expired(NAME, now=there) == []
+            assert await store.list_due(there) == []
             again = make.lease(there + 40)
             assert await store.open_turn(KEY, "alpha", again, now=there, history_after=0) == Busy()
             assert set(await store.read_leases(KEY, now=there)) == {"alpha"}
@@ -151,9 +151,10 @@ async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: 
         other = await early.store.open_turn(KEY, "beta", make.lease(there + 40), now=there, history_after=0)
         assert isinstance(other, Turn)
         assert other.running_turns == 1
-        assert await healthy.store.take_expired(NAME, now=time.time() + 30) == []
-        late = await healthy.store.take_expired(NAME, now=time.time() + 60)
-        assert {each.mailbox for each in late} == {"alpha", "beta"}
+        assert await healthy.store.list_due(time.time() + 30) == []
+        (late,) = await healthy.store.list_due(time.time() + 60)
+        ended = await healthy.store.end_expired(late, now=time.time() + 60)
+        assert {each.mailbox for each in ended} == {"alpha", "beta"}
 
 
 class TestRollCall:

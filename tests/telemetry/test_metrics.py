@@ -269,6 +269,6 @@ async def test_turns_of_dead_workers_are_counted_by_who_takes_over(metered: Mete
     await rig.workers.stop()
     submitted = await rig.submit()
     await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0)  # and its worker dies
-    await rig.runtime.take_over()
+    await rig.runtime.sweep()
     await rig.runtime.run_turn(submitted.key, "supervisor")
     assert (await metered.scrape())["mail_taken_over_turns_total"] == 1

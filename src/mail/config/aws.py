@@ -20,7 +20,6 @@ class AwsConfig:
         bucket: the S3 bucket for texts that are too large for the table; without one, they are refused.
         turn_queues: the URLs of the SQS queues for turns, one per tier; none if this function never publishes.
         outbound_queue: the URL of the queue for outbound mail; empty if this function never publishes.
-        sweep_queue: the URL of the queue that invokes the sweeper more often than its schedule; empty for none.
         retention_days: days after which items are deleted; None for never.
         stream_seconds: seconds after which a stream of `GET /task/stream` ends, and its client resumes it; None for the
             time limit of the function.
@@ -33,7 +32,6 @@ class AwsConfig:
     bucket: str | None = None
     turn_queues: tuple[str, ...] = ()
     outbound_queue: str = ""
-    sweep_queue: str = ""
     retention_days: int | None = None
     stream_seconds: float | None = None
     stream_url: str = ""
@@ -51,7 +49,6 @@ class AwsConfig:
             bucket=environ.get("MAIL_BUCKET") or None,
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
             outbound_queue=environ.get("MAIL_DELIVERY_QUEUE", ""),
-            sweep_queue=environ.get("MAIL_SWEEP_QUEUE", ""),
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
             stream_seconds=_seconds(environ.get("MAIL_STREAM_SECONDS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),

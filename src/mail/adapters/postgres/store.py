@@ -45,7 +45,7 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_message, read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -122,14 +122,14 @@ class PostgresStore:
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return await self.turns.renew(turns, expires)
 
-    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
-        return await self.turns.take_expired(swarm, now)
-
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
         await self.turns.park(turn, parked, checkpoint)
 
-    async def end_parks(self, task: Task, *, now: float) -> list[str]:
-        return await self.turns.end_parks(task, now)
+    async def list_due(self, until: float) -> list[DueTask]:
+        return await self.turns.list_due(until)
+
+    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
+        return await self.turns.end_expired(due, now)
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         await self.turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
@@ -383,14 +383,6 @@ class PostgresStore:
             for wake_up in wake_ups(task)
             if wake_up.mailbox not in leased
         ]
-
-    async def list_due(self, now: float) -> list[TaskKey]:
-        rows = await self._sql.fetch(
-            "SELECT instance, task_id FROM mail.tasks WHERE status = 'running' AND due <= %s"
-            " UNION ALL SELECT instance, task_id FROM mail.tasks WHERE status = 'paused' AND due <= %s",
-            (now, now),
-        )
-        return [TaskKey(instance, task_id) for instance, task_id in rows]
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = await self._sql.fetch(

@@ -42,7 +42,7 @@ from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
 from mail.core.turns.context import CURRENT_TASK, TURN, TurnContext
-from mail.errors import LeaseLost, StoreUnavailable
+from mail.errors import LeaseLost, MAILError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Turns:
     ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
         limit, lease_seconds = self._limits(seconds)
-        opened = await self._open(key, mailbox, lease_seconds)
+        opened = await self._begin(key, mailbox, lease_seconds, on_renewal)
         if isinstance(opened, TurnReport.Outcome):
             return self._not_begun(mailbox, opened)
         if opened.turn.replaced is not None and (earlier := counted_attempts(opened.turn)):
@@ -209,10 +209,33 @@ class Turns:
                 seconds -= asyncio.get_running_loop().time() - begin
             limit, lease_seconds = self._limits(seconds)
             attempt = earlier + (counts and not is_outbound)
-            opened = await self._open(key, mailbox, lease_seconds, attempt, left.seq)
+            opened = await self._begin(key, mailbox, lease_seconds, on_renewal, attempt, left.seq)
             if isinstance(opened, TurnReport.Outcome):
                 return self._not_begun(mailbox, opened)
             return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+
+    async def _begin(
+        self,
+        key: TaskKey,
+        mailbox: str,
+        lease_seconds: float,
+        on_renewal: OnRenewal | None,
+        attempt: int | None = None,
+        seq: int = 0,
+    ) -> LeasedTurn | TurnReport.Outcome:
+        """Lease a mailbox, while the caller hears for how long, so that its queue replaces it if it dies at once."""
+        if on_renewal is None:
+            return await self._open(key, mailbox, lease_seconds, attempt, seq)
+        hearing = asyncio.ensure_future(on_renewal(lease_seconds + SKEW))
+        try:
+            return await self._open(key, mailbox, lease_seconds, attempt, seq)
+        finally:
+            try:
+                await hearing
+            except MAILError as error:
+                logger.warning(
+                    "the wake-up of %s is not hidden; its queue returns it later: %s", mailbox, error
+                )
 
     @asynccontextmanager
     async def _admitted(self, key: TaskKey, mailbox: str, left: Lease, failed: int) -> AsyncGenerator[bool]:
