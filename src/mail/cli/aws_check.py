@@ -42,7 +42,7 @@ VALUES = {
     "RetentionDays": "30",
     "SecretsPath": "/mail-check",
     "SnapStart": "all",
-    "StreamConcurrency": "0",
+    "StreamConcurrency": "10",
     "TurnMemory": "512",
 }
 """The values to switch parameters to. Others take the first value that is allowed besides their default."""
