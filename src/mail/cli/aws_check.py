@@ -43,7 +43,7 @@ VALUES = {
     "RetentionDays": "30",
     "SecretsPath": "/mail-check",
     "SnapStart": "all",
-    "StreamConcurrency": "0",
+    "StreamConcurrency": "10",
     "StreamSeconds": "60",
     "TurnMemory": "512",
 }
