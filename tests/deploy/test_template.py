@@ -317,7 +317,8 @@ def test_every_function_has_a_role_of_its_own(template: Template) -> None:
 def test_nothing_is_allowed_that_has_no_name(template: Template) -> None:
     for role in of_type(template, "AWS::IAM::Role"):
         for statement in statements(template, role):
-            assert statement["Effect"] == "Allow"
+            if statement["Effect"] == "Deny":
+                continue
             assert not [action for action in listed(statement["Action"]) if "*" in action], role
             for resource in listed(statement["Resource"]):
                 assert list(references(resource)), f"{role}: {resource} names nothing of this stack"
@@ -359,7 +360,7 @@ def test_only_turns_see_secrets(template: Template) -> None:
                 if action == "ssm:GetParametersByPath":
                     read_all.add(name)
                 elif action.startswith("ssm:"):
-                    kind = statement["Resource"]["Fn::Sub"].rpartition("${SecretsPath}/")[2]
+                    kind = statement["Resource"]["Fn::Sub"].rpartition("${SecretsPath}/outbound/")[2]
                     {"SWARM_AUTH_TOKEN_*": read_tokens, "WEBHOOK_SECRET_*": read_secrets}[kind].add(name)
     assert read_all == {"TurnFunction"}
     assert read_tokens == {"SwarmsFunction", "StreamFunction", "OutboundFunction"}

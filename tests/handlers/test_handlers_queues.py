@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from mail.testing.agents import build_swarm, turns
 from mail.testing.clock import FakeClock
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
+BURST = 2
 
 SWARM = entry("example-no-proxy", supervisor("supervisor", "own_agent:make"))
 
@@ -91,6 +93,15 @@ def take(stage: Stage) -> dict[str, Any]:
     return next(stage.records())
 
 
+def take_again(stage: Stage) -> dict[str, Any]:
+    """The message when it comes back, earlier than its queue would bring it: that hides it for thirty seconds."""
+    deadline = time.monotonic() + 25
+    while (again := next(stage.records(), None)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return again
+
+
 def test_the_sample_tokens_wake_nobody_who_has_no_mail(stage: Stage) -> None:
     assert stage.invoke("turn", stage.event("turn")) == NOTHING_FAILED
     assert stage.invoke("dead_letter", stage.event("dead_letter")) == NOTHING_FAILED
@@ -154,7 +165,6 @@ def test_one_bad_record_keeps_none_from_being_dealt_with(stage: Stage) -> None:
 
 
 def test_what_failed_comes_back_soon(stage: Stage) -> None:
-    """Its message would be hidden for thirty seconds, which is longer than this waits."""
     ask(stage, "back")
     record = take(stage)
     with pytest.raises(StopIteration):
@@ -162,10 +172,7 @@ def test_what_failed_comes_back_soon(stage: Stage) -> None:
     spoilt = {**record, "body": "no token"}
     result = stage.invoke("turn", {"Records": [spoilt]})
     assert result == {"batchItemFailures": [{"itemIdentifier": record["messageId"]}]}
-    deadline = time.monotonic() + 25
-    while (again := next(stage.records(), None)) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    again = take_again(stage)
     assert again["messageId"] == record["messageId"]
     assert stage.invoke("turn", {"Records": [again]}) == NOTHING_FAILED
     stage.delete(again)
@@ -262,6 +269,49 @@ def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path
     stage.delete(record)
     answer = stage.invoke("task", stage.request("task", query="task_id=secret"))
     assert "s3cr3t" in answer["body"]
+
+
+def test_a_burst_that_the_parameter_store_refuses_runs_its_turns_all_the_same(stage: Stage) -> None:
+    """Each try of the client is four requests."""
+    path = stage.put_secret("SWARM_SECRET", "s3cr3t")
+    for n in range(BURST):
+        ask(stage, f"burst-{n}")
+    records = [take(stage) for _ in range(BURST)]
+    stage.gateway.throttle("GetParametersByPath", times=4 * BURST + 2)
+
+    def invoke(record: dict[str, Any]) -> tuple[Any, str]:
+        with stage.start("turn", path) as running:
+            answer = running.invoke({"Records": [record]})
+            assert len(running.inits) == 1
+            return answer, running.log
+
+    with ThreadPoolExecutor(BURST) as threads:
+        answers = list(threads.map(invoke, records))
+    assert stage.gateway.throttles("GetParametersByPath") == 0
+    for answer, log in answers:
+        assert answer == NOTHING_FAILED, log
+        assert "can't be read now" in log
+    for n, record in enumerate(records):
+        assert stage.load(f"burst-{n}").generation.turns == 1
+        stage.delete(record)
+    stage.work_off()
+
+
+def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage) -> None:
+    path = stage.put_secret("SWARM_SECRET", "s3cr3t")
+    ask(stage, "refused")
+    record = take(stage)
+    stage.gateway.throttle("GetParametersByPath", times=1000)
+    with stage.start("turn", path, timeout=12) as running:
+        (failed,) = running.invoke({"Records": [record]})["batchItemFailures"]
+        assert failed == {"itemIdentifier": record["messageId"]}
+        stage.gateway.throttle("GetParametersByPath", times=0)
+        again = take_again(stage)
+        assert running.invoke({"Records": [again]}) == NOTHING_FAILED
+        assert len(running.inits) == 1
+    stage.delete(again)
+    stage.work_off()
+    assert stage.load("refused").status is TaskStatus.COMPLETED
 
 
 def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stage) -> None:

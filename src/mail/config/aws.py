@@ -23,7 +23,7 @@ class AwsConfig:
         sweep_queue: the URL of the queue that invokes the sweeper more often than its schedule; empty for none.
         retention_days: days after which items are deleted; None for never.
         stream_url: the base URL of the function that streams, if this one doesn't.
-        secrets_path: the path in SSM of the parameters with the tokens of other swarms, if there is one.
+        secrets_path: the path in SSM of the secrets, if there is one.
     """
 
     server: ServerConfig

@@ -1,6 +1,6 @@
 """Ports: what the engine needs from outside. The implementations are in `mail.adapters`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
 from typing import Protocol
@@ -84,11 +84,11 @@ class TaskPage:
     is_ordered: bool = True
     cursors: tuple[str, ...] = ()
 
-    def upto(self, max_bytes: int, size: Callable[[Task], int]) -> "TaskPage":
-        """Return the beginning of the page: its tasks up to that size together, and at least one."""
+    def upto(self, max_bytes: int) -> "TaskPage":
+        """Return the beginning of the page: the tasks that have stored so many bytes together, and at least one."""
         total = 0
         for n, task in enumerate(self.tasks):
-            total += size(task)
+            total += task.stored_bytes
             if n and total > max_bytes:
                 return replace(self, tasks=self.tasks[:n], cursor=self.cursors[n - 1])
         return self
