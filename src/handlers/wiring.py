@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
 """Names the path in SSM whose parameters become environment variables: `/mail/prod/OPENAI_API_KEY`, …"""
 
-RECEIVES = 5
-"""Deliveries of a wake-up before it becomes a dead letter: `maxReceiveCount` in `template.yaml`."""
-
-SWEEP_DELAYS = (12, 24, 36, 48)
-"""Seconds after a tick of its schedule, which can't come more often than each minute, when the sweeper runs again."""
+RECEIVES, DELIVERY_RECEIVES = 1000, 5
+"""How often a wake-up of an agent, or for mail that goes out, is received before it becomes a dead letter:
+`maxReceiveCount` in `template.yaml`. The store counts the attempts at turns; a throttled wake-up counts here, too."""
 
 REASON = "its turn could not be run, again and again; the server's log says more"
 """The reason of such a dead letter."""

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 Values = Mapping[str, str]
 
 EXAMPLES = {
+    "ModelCallsPerTurn": ["3"],
     "SwarmName": ["team"],
     "SwarmSource": ["other.json"],
     "AuthEndpoint": ["https://auth.example.com/login"],

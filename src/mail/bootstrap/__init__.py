@@ -158,7 +158,6 @@ def aws(
         retention_days=config.retention_days,
         turn_queues=config.turn_queues,
         outbound_queue=config.outbound_queue,
-        sweep_queue=config.sweep_queue,
     )
     documents = ServerDocuments(backend.documents)
     secrets = peers.read_secrets(environ, account.client("ssm"), config.secrets_path)

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import ConfigurationError
+from mail.errors import ConfigurationError, TaskNotFound
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
 from mail.net.webhooks import HTTPWebhooks
@@ -225,9 +225,14 @@ class System[Q: TurnQueue]:
     ) -> None:
         """Run the next turn of a mailbox that a queue has woken, with the swarm that is served now.
 
-        `seconds_left` returns how long this process will live, if that is limited; see `Runtime.run_turn`.
+        Without a mailbox, look after the task, which is due. `seconds_left` returns how long this process will live, if
+        that is limited; see `Runtime.run_turn`.
         """
         await self.served.refresh()
+        if not mailbox:
+            with suppress(TaskNotFound):
+                await self.runtime.look_after(key)
+            return
         seconds = None if seconds_left is None else seconds_left()
         await self.runtime.run_turn(key, mailbox, seconds=seconds, on_renewal=on_renewal)
 

@@ -37,6 +37,7 @@ VALUES = {
     "CorsOrigins": "https://example.com",
     "CostPerHour": "1",
     "EventBus": "default",
+    "ModelCallsPerTurn": "3",
     "RequestBurst": "50",
     "RequestsPerSecond": "50",
     "RetentionDays": "30",
