@@ -183,6 +183,7 @@ def aws(
         telemetry=telemetry
         or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,
+        stream_seconds=config.stream_seconds,
         stream_url=config.stream_url,
         pause=pause,
     )

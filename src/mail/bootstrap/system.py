@@ -68,6 +68,7 @@ class System[Q: TurnQueue]:
         auth_endpoints: the URLs of an external authentication service; None for built-in tokens.
         observers: measure the runtime, besides those of `telemetry`.
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
+        stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
         stream_url: the base URL of a function that streams, where this one can't.
         pause: seconds between two requests for permits of models; see `ModelPermits`.
         is_embedded: whether it belongs to a program, which may start it again: its database stays open after `stop`,
@@ -87,6 +88,7 @@ class System[Q: TurnQueue]:
         auth_endpoints: tuple[str, str] | None = None,
         telemetry: Telemetry | None = None,
         observers: Observers = (),
+        stream_seconds: float | None = None,
         stream_url: str = "",
         pause: float = PAUSE_SECONDS,
         is_embedded: bool = False,
@@ -99,6 +101,7 @@ class System[Q: TurnQueue]:
         self.queue = backend.queue
         self.router = router
         self.webhooks = webhooks
+        self.stream_seconds = stream_seconds
         self.stream_url = stream_url
         self.issues_tokens = auth_endpoints is None
         limits = config.limits

@@ -46,6 +46,8 @@ VALUES = {
     "RetentionDays": "30",
     "SecretsPath": "/mail-check",
     "SnapStart": "all",
+    "StreamConcurrency": "10",
+    "StreamSeconds": "60",
     "TurnMemory": "512",
 }
 """The values to switch parameters to. Others take the first value that is allowed besides their default."""

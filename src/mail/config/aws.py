@@ -21,6 +21,8 @@ class AwsConfig:
         turn_queues: the URLs of the SQS queues for turns, one per tier; none if this function never publishes.
         outbound_queue: the URL of the queue for outbound mail; empty if this function never publishes.
         retention_days: days after which items are deleted; None for never.
+        stream_seconds: seconds after which a stream of `GET /task/stream` ends, and its client resumes it; None for the
+            time limit of the function.
         stream_url: the base URL of the function that streams, if this one doesn't.
         secrets_path: the path in SSM of the secrets, if there is one.
     """
@@ -31,6 +33,7 @@ class AwsConfig:
     turn_queues: tuple[str, ...] = ()
     outbound_queue: str = ""
     retention_days: int | None = None
+    stream_seconds: float | None = None
     stream_url: str = ""
     secrets_path: str = ""
 
@@ -47,6 +50,7 @@ class AwsConfig:
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
             outbound_queue=environ.get("MAIL_DELIVERY_QUEUE", ""),
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
+            stream_seconds=_seconds(environ.get("MAIL_STREAM_SECONDS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
             secrets_path=environ.get("MAIL_SECRETS_PATH", ""),
         )
@@ -64,6 +68,12 @@ def _queues(text: str) -> tuple[str, ...]:
     if urls and len(urls) != len(Tier):
         raise ConfigurationError(f"MAIL_TURN_QUEUES: {len(urls)} URLs; give one per tier, {len(Tier)} in all")
     return urls
+
+
+def _seconds(text: str) -> float | None:
+    if text and not text.isdecimal():
+        raise ConfigurationError(f"MAIL_STREAM_SECONDS: {text!r} is not a whole number of seconds")
+    return float(text) if text else None
 
 
 def _days(text: str) -> int | None:
