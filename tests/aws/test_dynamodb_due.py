@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 from collections.abc import Callable
 
 import pytest
@@ -29,9 +30,13 @@ REQUESTS, READS = 40, 100
 
 
 @pytest.fixture
-def clock(make: Maker) -> FakeClock:
-    assert isinstance(make.clock, FakeClock)
-    return make.clock
+def clock() -> FakeClock:
+    return FakeClock(run=random.getrandbits(32))  # an engine remembers ids, across tables
+
+
+@pytest.fixture
+def make(clock: FakeClock) -> Maker:
+    return Maker(clock)
 
 
 @pytest.fixture
