@@ -43,7 +43,8 @@ WRITERS = {
     Kind.HAD_TOKENS: ISSUERS | SETTERS | {"HealthRole", "InterswarmRole"},  # it has nothing but a key
     Kind.HEALTH: SETTERS | {"HealthRole", "InterswarmRole"},
     Kind.LOADED_SWARM: SETTERS,
-    Kind.PEER: REGISTRARS | {"TurnRole"},
+    Kind.PEER: REGISTRARS,
+    Kind.FOUND_PEER: REGISTRARS | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
@@ -54,16 +55,23 @@ READERS = {
     Kind.HAD_TOKENS: HTTP | QUEUES,
     Kind.HEALTH: HTTP | QUEUES,
     Kind.LOADED_SWARM: HTTP | QUEUES,
-    Kind.PEER: REGISTRARS | DOORS | {"TurnRole", "OutboundRole"},
+    Kind.PEER: REGISTRARS | DOORS | {"OutboundRole"},
+    Kind.FOUND_PEER: REGISTRARS | DOORS | {"OutboundRole"},
     Kind.WEBHOOK: DOORS | {"TasksRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
 }
-LISTERS = {Kind.TOKEN: ISSUERS, Kind.PEER: READERS[Kind.PEER], Kind.WEBHOOK: {"TasksRole", "StreamRole"}}
+LISTERS = {
+    Kind.TOKEN: ISSUERS,
+    Kind.PEER: READERS[Kind.PEER],
+    Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
+    Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+}
 ERASERS = {
     Kind.TOKEN: ISSUERS,
     Kind.SIGN_IN_LINK: ISSUERS,
     Kind.PEER: REGISTRARS,
+    Kind.FOUND_PEER: REGISTRARS,
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
 }
