@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,17 @@ from support.services.llm_stub import (
 )
 
 from mail import Agent, Swarm
+from mail.adapters.sqlite.backend import SQLiteDocuments
+from mail.core.engine.permits import ModelPermits
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.extras import SwitchExtra
 from mail.core.task.fallback import Switch, SwitchCause
+from mail.core.task.permits import ModelLimits
 from mail.core.task.stored import read_checkpoint, write_checkpoint
 from mail.core.task.task import TaskStatus
 from mail.core.task.turn_state import Checkpoint
+from mail.core.turns.context import TURN
 from mail.errors import ConfigurationError, ModelRefusal, ModelUnavailable
 from mail.factories import LiteLLMSupervisorFunction, fallback
 from mail.factories.fallback import CAUSES, Breakers, read_fallback
@@ -253,6 +258,56 @@ async def test_the_task_returns_to_its_first_model(
     assert outcome.task.switches == {}
     assert breakers.until(CLAUDE) == 0.0
     assert outcome.task.models.keys() == {GPT, CLAUDE}
+
+
+def limited(rig: Rig, *patterns: str) -> None:
+    """Let models of these patterns begin a call every ten seconds."""
+    limits = dict.fromkeys(patterns, ModelLimits(requests_per_minute=6))
+    rig.runtime.permits = ModelPermits(SQLiteDocuments(rig.database), rig.clock, limits, pause=0.0)
+
+
+async def test_a_call_past_the_limit_of_a_model_goes_to_the_next_one(
+    stub: LLMStub, breakers: Breakers
+) -> None:
+    stub.otherwise = lambda _: DONE
+    async with Rig(swarm_of(Dialect(GPT, "responses"), fallback=[CLAUDE])) as rig:
+        limited(rig, "openai/*")
+        await rig.ask("One")
+        outcome = await rig.ask("Two")
+    assert [request.body["model"] for request in stub.requests] == [of(GPT), of(CLAUDE)]
+    (event,) = outcome.of(EventKind.MODEL_SWITCHED)
+    extra = event.extra.as_json()
+    assert (extra["model"], extra["cause"]) == (CLAUDE, "rate_limit")
+    assert extra["until"], "the task stays there for a while, for the sake of its cache"
+    assert breakers.until(GPT) == 0.0, "the model works, and others may call it"
+
+
+async def test_where_all_models_are_at_their_limits_the_turn_waits_for_the_first(stub: LLMStub) -> None:
+    stub.otherwise = lambda _: DONE
+    async with Rig(swarm_of(Dialect(GPT, "responses"), fallback=[CLAUDE])) as rig:
+        limited(rig, "openai/*", "anthropic/*")
+        await rig.ask("One")
+        await rig.ask("Two")
+        submitted = await rig.submit("Three")
+        lease = await rig.parked(submitted.key, "supervisor")
+        assert lease.park is not None
+        assert (lease.park.on, lease.park.ticket) == ("openai", 1)
+        await rig.pass_time(lease.expires - rig.runtime.now() + 1)
+        assert (await rig.outcome(submitted)).answer == "Sunny."
+    assert [request.body["model"] for request in stub.requests] == [of(GPT), of(CLAUDE), of(GPT)]
+
+
+async def test_the_window_is_that_of_the_model_in_use(stub: LLMStub) -> None:
+    function = supervisor(Dialect(GPT, "responses"), fallback=[DEEPSEEK])
+    other = supervisor(Dialect(DEEPSEEK, "responses"))
+    first = await function.window()
+    turn = TURN.set(
+        replace(TURN.get(), switch=Switch(model=DEEPSEEK, previous=GPT, cause=SwitchCause.OUTAGE))
+    )
+    try:
+        assert await function.window() == await other.window() != first
+    finally:
+        TURN.reset(turn)
 
 
 async def test_another_task_leaves_a_broken_model_alone(stub: LLMStub) -> None:

@@ -53,6 +53,19 @@ class TestRequests:
         (reply,) = ask(crowd.permits, Ask("bob"), now=0.5).replies
         assert reply.wait < 4
 
+    def test_a_call_that_does_not_wait_takes_a_slot_or_leaves_nothing_behind(self) -> None:
+        decision = ask(Permits(), *[Ask("ann", waits=False)] * 4)
+        assert [reply.may_begin for reply in decision.replies] == [True, True, False, False]
+        assert decision.replies[1].wait <= AHEAD_SECONDS < decision.replies[2].wait
+        assert decision.permits.lines == {}
+        closed = refused(Permits(), NO_LIMITS, 0.0, 20.0)
+        assert not ask(closed, Ask("ann", waits=False)).replies[0].may_begin
+
+    def test_a_call_that_does_not_wait_overtakes_nobody(self) -> None:
+        crowd = ask(Permits(), *[Ask("ann")] * 5)
+        (reply,) = ask(crowd.permits, Ask("bob", waits=False), now=1.0).replies
+        assert not reply.may_begin
+
     def test_a_ticket_of_a_line_that_is_forgotten_counts(self) -> None:
         assert ask(Permits(), Ask("ann", 7)).replies[0].may_begin
 

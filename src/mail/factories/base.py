@@ -1,6 +1,7 @@
 """Base classes of agent functions, with and without litellm, and their deprecated factories."""
 
 import os
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -234,7 +235,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     async def window(self) -> int | None:
         """Return how many tokens the model can read in a call, less what a long reply takes; None if not known."""
-        window = context_window(self.llm)
+        held = None if self.fallback is None else self.fallback.held(TURN.get().switch, time.time())
+        window = context_window(self.llm if held is None else held.llm)
         return window and min(window, int((window - (self.max_tokens or 0)) / USUAL_SHARE))
 
     @property

@@ -37,6 +37,7 @@ PROBE_SECONDS = 60.0
 CAUSES: Mapping[Cause, SwitchCause] = MappingProxyType(
     {
         Cause.RATE_LIMIT: SwitchCause.RATE_LIMIT,
+        Cause.BUSY: SwitchCause.RATE_LIMIT,
         Cause.QUOTA: SwitchCause.RATE_LIMIT,
         Cause.OUTAGE: SwitchCause.OUTAGE,
         Cause.TIMEOUT: SwitchCause.OUTAGE,
@@ -79,6 +80,12 @@ class Fallback:
     def find(self, llm: str) -> Target | None:
         """Return the model of this name; None if the settings don't have it any more."""
         return next((target for target in self.targets if target.llm == llm), None)
+
+    def held(self, stored: Switch | None, now: float) -> Target | None:
+        """Return the model that a task has been switched to, while that holds; else None."""
+        if stored is None or (stored.until is not None and stored.until <= now):
+            return None
+        return self.find(stored.model)
 
     def following(
         self, cause: SwitchCause, tried: Sequence[str], is_open: Callable[[str], bool]
@@ -215,11 +222,15 @@ class SwitchingPolicy:
     """A retry policy that gives up early if another model can be called instead.
 
     Attributes:
+        waits: whether the call waits for a permit of its model.
         failure: the failure after which it has given up.
         following: the model to call then; None if there is no other.
     """
 
-    def __init__(self, policy: RetryPolicy, find: Callable[[SwitchCause], Target | None]) -> None:
+    def __init__(
+        self, policy: RetryPolicy, find: Callable[[SwitchCause], Target | None], *, waits: bool
+    ) -> None:
+        self.waits = waits
         self.attempts, self.least = policy.attempts, policy.least
         self.failure: Failure | None = None
         self.following: Target | None = None
@@ -256,6 +267,9 @@ async def call_in_order[Output](
     target, cause = _begin(fallback, stored, now, breakers)
     tried: list[str] = []
     errors: list[ModelError] = []
+    busy: Target | None = None
+    hold = 0.0
+    is_last = False
 
     def find(cause: SwitchCause) -> Target | None:
         if cause is SwitchCause.CONTEXT and turn.may_cut:
@@ -263,18 +277,28 @@ async def call_in_order[Output](
         return fallback.following(cause, [*tried, target.llm], lambda llm: breakers.is_open(llm, now))
 
     while True:
-        trying = SwitchingPolicy(policy, find)
+        other = find(SwitchCause.RATE_LIMIT)
+        is_only = busy is None and (other is None or breakers.is_open(other.llm, now))
+        trying = SwitchingPolicy(policy, find, waits=is_only or is_last)
         try:
             output = await call(target, trying, _share(turn.deadline) if _has_more(fallback, tried) else None)
         except ModelError as error:
-            errors.append(error)
             failure = trying.failure
+            is_busy = failure is not None and failure.cause is Cause.BUSY
+            if is_busy:
+                busy, hold = busy or target, time.time() + OPEN_SECONDS
+            else:
+                errors.append(error)
+            if busy is not None and trying.following is None and not is_last:
+                tried.append(target.llm)
+                target, cause, is_last = busy, SwitchCause.RATE_LIMIT, True
+                continue
             if failure is None or trying.following is None:
                 if len(errors) == 1:
                     raise
                 raise type(error)("; ".join(each.detail for each in errors)) from error
             cause = CAUSES[failure.cause]
-            if cause is not SwitchCause.CONTEXT:
+            if cause is not SwitchCause.CONTEXT and not is_busy:
                 breakers.fail(target.llm, time.time(), cause, failure.retry_after)
             tried.append(target.llm)
             target = trying.following
@@ -282,7 +306,8 @@ async def call_in_order[Output](
             continue
         breakers.succeed(target.llm)
         if turn.activity is not None:
-            turn.activity.switch = _report(target.llm, cause, first.llm, stored, breakers)
+            until = None if cause is SwitchCause.CONTEXT else breakers.until(first.llm) or hold
+            turn.activity.switch = _report(target.llm, cause, first.llm, stored, until)
         return output
 
 
@@ -291,12 +316,11 @@ def _begin(
 ) -> tuple[Target, SwitchCause]:
     """Return the model to call first, and the cause if it is not the agent's first one."""
     first = fallback.first
-    held = None if stored is None else fallback.find(stored.model)
-    if stored is not None and held is not None and (stored.until is None or stored.until > now):
+    if stored is not None and (held := fallback.held(stored, now)) is not None:
         return held, stored.cause
     if breakers.may_call(first.llm, now):
         return first, SwitchCause.RECOVERED
-    if stored is not None and held is not None:
+    if stored is not None and (held := fallback.find(stored.model)) is not None:
         return held, stored.cause
     cause = breakers.cause(first.llm)
     other = fallback.following(cause, [first.llm], lambda llm: breakers.is_open(llm, now))
@@ -304,13 +328,12 @@ def _begin(
 
 
 def _report(
-    llm: str, cause: SwitchCause, first: str, stored: Switch | None, breakers: Breakers
+    llm: str, cause: SwitchCause, first: str, stored: Switch | None, until: float | None
 ) -> Switch | None:
     """Return what a call by this model changes for the task; None for nothing."""
     before = first if stored is None else stored.model
     if llm == first:
         return None if stored is None else Switch(model=llm, previous=before, cause=SwitchCause.RECOVERED)
-    until = None if cause is SwitchCause.CONTEXT else breakers.until(first)
     if stored is not None and stored.model == llm and (stored.until is None or until in (0.0, stored.until)):
         return None
     return Switch(model=llm, previous=before, cause=cause, until=until)

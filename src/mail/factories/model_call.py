@@ -36,7 +36,7 @@ ATTEMPT_SECONDS = 600.0
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
 
-SELF_EXPLAINED = frozenset({Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
+SELF_EXPLAINED = frozenset({Cause.BUSY, Cause.NO_KEY, Cause.ACCESS, Cause.FORBIDDEN, Cause.NO_PROVIDER})
 """Failures of which the provider's text says nothing more than the error, but may contain the key."""
 
 _FINISH = {"filter": "content_filter"}
@@ -79,7 +79,10 @@ async def call_model(
             try:
                 if gate is None:
                     return await _attempt(port, request, _left(until), pass_on, call, permits)
-                async with _permit(gate, call, provider, attempt, ticket, until, may_park=may_park):
+                waits = policy.waits or ticket > 0
+                async with _permit(
+                    gate, call, provider, attempt, ticket, until, may_park=may_park, waits=waits
+                ):
                     return await _attempt(port, request, _left(until), pass_on, call, permits)
             except ProviderBusy:
                 raise
@@ -216,10 +219,16 @@ async def _permit(
     until: float | None,
     *,
     may_park: bool,
+    waits: bool,
 ) -> AsyncGenerator[None]:
-    """Wait for a permit, and say what the call has taken. Raises ProviderBusy, or CallFailed if there is no time."""
+    """Wait for a permit, and say what the call has taken.
+
+    Raises ProviderBusy, or CallFailed if there is no time, or if there is no permit for a call that doesn't wait.
+    """
     loop = asyncio.get_running_loop()
-    while not (reply := await gate.take(TURN.get().caller, ticket)).may_begin:
+    while not (reply := await gate.take(TURN.get().caller, ticket, waits=waits)).may_begin:
+        if not waits:
+            raise CallFailed(Cause.BUSY)
         ticket = reply.ticket
         call.wait(provider, reply.wait)
         if may_park and reply.wait > SHORT_WAIT:

@@ -16,6 +16,7 @@ class Cause(StrEnum):
     """The causes of failures."""
 
     RATE_LIMIT = "rate limit"
+    BUSY = "no permit"
     QUOTA = "quota used up"
     OUTAGE = "outage"
     TIMEOUT = "timeout"
@@ -105,6 +106,11 @@ class RetryPolicy:
     least: float = 1.0
     patience: float = 600.0
 
+    @property
+    def waits(self) -> bool:
+        """Whether a call waits for a permit; if not, it fails as BUSY, and another model is called."""
+        return True
+
     def decide(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
         """Decide whether to retry after the failure of an attempt, numbered from 1.
 
@@ -134,6 +140,7 @@ class RetryPolicy:
 _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
     {
         Cause.RATE_LIMIT: (ModelUnavailable, "{llm} is called too often for its provider's limits{tries}"),
+        Cause.BUSY: (ModelUnavailable, "{llm} takes no further call now: its limit is reached"),
         Cause.QUOTA: (ModelUnavailable, "the account's quota for {llm} is used up"),
         Cause.OUTAGE: (ModelUnavailable, "{llm} is unavailable{tries}"),
         Cause.TIMEOUT: (ModelUnavailable, "{llm} did not answer in time{tries}"),

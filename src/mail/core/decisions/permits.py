@@ -54,11 +54,16 @@ def decide(
     """Decide on calls of a process that want to begin; it would like a block of permits besides."""
     shared = _Shared(permits, limits, now)
     shared.settle(report)
-    tickets = [shared.enter(each) for each in asks]
+    tickets = [shared.enter(each) if each.waits else 0 for each in asks]
     shared.call_up()
     room = shared.room(process) - report.running
     replies = []
     for each, ticket in zip(asks, tickets, strict=True):
+        if not each.waits:
+            reply = shared.pass_by() if room > 0 else Reply(may_begin=False, wait=FULL_SECONDS)
+            room -= reply.may_begin
+            replies.append(reply)
+            continue
         wait = shared.wait(each.caller, ticket)
         if wait > 0:
             replies.append(Reply(may_begin=False, wait=wait, ticket=ticket))
@@ -143,6 +148,16 @@ class _Shared:
             if line.issued > line.called:
                 waiting.append(caller)
         self._slots = min(max(1.0, rate), self._slots)
+
+    def pass_by(self) -> Reply:
+        """Take a slot, now or soon, for a call that doesn't wait, unless others do."""
+        closed = max(0.0, self._permits.closed_until - self._now)
+        waiting = sum(line.issued - line.called for line in self._lines.values())
+        wait = max(0.0, (1.0 + waiting - self._slots) / self._rate) if self._slots < inf else 0.0
+        if closed or waiting or wait > AHEAD_SECONDS:
+            return Reply(may_begin=False, wait=closed + wait)
+        self._slots -= 1.0
+        return Reply(may_begin=True, wait=wait)
 
     def delay(self, caller: str, ticket: int) -> float:
         """Return how long a call that is called up must wait in its process."""

@@ -116,15 +116,15 @@ class Gate:
         self._running = self._ended = self._tokens = 0
         self._seconds = 0.0
 
-    async def take(self, caller: str, ticket: int = 0) -> Reply:
-        """Ask for a permit for a call, with the ticket that it has got before. If the store is away, it may begin."""
+    async def take(self, caller: str, ticket: int = 0, *, waits: bool = True) -> Reply:
+        """Ask for a permit for a call, with the ticket that it has got before (`Ask`); without a store it may begin."""
         self._wanted += 1
         if self._block and not ticket:
             self._block -= 1
             reply = Reply(may_begin=True)
         else:
             answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            self._waiting.append((Ask(caller, ticket), answer))
+            self._waiting.append((Ask(caller, ticket, waits), answer))
             _ = self._ask_soon()
             reply = await answer
         self._running += reply.may_begin
@@ -211,7 +211,10 @@ class Gate:
             limits = permits.learnt if self._limits == NO_LIMITS else self._limits
             now = self._clock.now().timestamp()
             decision = decide(permits, limits, asks, self._process, report, now, block=wanted)
-            is_told = all(each.ticket for each in asks) and not (decision.block or report.unused)
+            is_told = not (decision.block or report.unused) and all(
+                ask.ticket or not (ask.waits or reply.may_begin)
+                for ask, reply in zip(asks, decision.replies, strict=True)
+            )
             needs = limits.concurrent is not None or (limits.tokens_per_minute is not None and report.ended)
             if (is_told and not needs) or await self._write(decision.permits, version):
                 self._block = decision.block

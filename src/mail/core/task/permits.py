@@ -75,10 +75,14 @@ class Permits:
 
 @value
 class Ask:
-    """A call that wants to begin, with its ticket if it has waited before; else 0."""
+    """A call that wants to begin, with its ticket if it has waited before; else 0.
+
+    One that `waits` gets a ticket if it may not begin; another one goes to another model.
+    """
 
     caller: str
     ticket: int = 0
+    waits: bool = True
 
 
 @value
@@ -110,8 +114,8 @@ class Report:
 class PermitGate(Protocol):
     """Lets calls of a model begin within its limits."""
 
-    async def take(self, caller: str, ticket: int = 0) -> Reply:
-        """Ask whether a call of a caller may begin, with the ticket that it has got before."""
+    async def take(self, caller: str, ticket: int = 0, *, waits: bool = True) -> Reply:
+        """Ask whether a call of a caller may begin, with the ticket that it has got before (`Ask`)."""
         ...
 
     async def end(self, tokens: int, seconds: float) -> None:
