@@ -4,7 +4,7 @@ import asyncio
 import binascii
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 from itertools import batched, chain
@@ -16,6 +16,7 @@ from mail.adapters.aws.items import (
     DELETING,
     META,
     SHARDS,
+    SLEEPING_SHARDS,
     Item,
     dead_key,
     dead_start,
@@ -32,7 +33,7 @@ from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.ports import TaskPage, WakeUp, wake_ups
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.errors import MAILError
 
 CHECKSUM_LENGTH = 16
@@ -118,7 +119,7 @@ class TaskIndex:
 
     async def due(self, now: float) -> tuple[list[TaskKey], list[str]]:
         """Return the tasks with work that are due, and the partitions of those not deleted as a whole."""
-        found = await self._running_partitions(now)
+        found = await self._running_partitions(now, (*SHARDS, *SLEEPING_SHARDS))
         items = await self._table.get_many((name, META) for name in found)
         tasks = await self._read(item for item in items if not self._reader.is_gone(item))
         due = [task.key for task, item in tasks if float(item["due"]["N"]) <= now]
@@ -149,7 +150,7 @@ class TaskIndex:
 
         One request, whatever the number of tasks: those after the first page of the index are old, and few run.
         """
-        async with aclosing(self._rows(instance, TaskStatus.RUNNING, None, upto)) as pages:
+        async with aclosing(self._rows(instance, (TaskStatus.RUNNING,), None, upto)) as pages:
             async for page in pages:
                 return min(len(page), upto)
         return 0
@@ -162,7 +163,8 @@ class TaskIndex:
         self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
     ) -> AsyncGenerator[Task]:
         """Yield the tasks of an instance, newest first, or of all, from `start` on; read `at_once` at a time."""
-        async with aclosing(self._rows(instance, status, start, at_once)) as pages:
+        statuses = None if status is None else listings_of(status)
+        async with aclosing(self._rows(instance, statuses, start, at_once)) as pages:
             async for page in pages:
                 for rows in batched(page, at_once):
                     items = await self._current([row["PK"]["S"] for row in rows])
@@ -170,20 +172,21 @@ class TaskIndex:
                         item = items.get(row["PK"]["S"])
                         if item is None or item["started"] != row["started"]:
                             continue
-                        if status is None or item["status"]["S"] == status:
+                        if statuses is None or item["status"]["S"] in statuses:
                             yield await self._reader.task(item)
 
     def _rows(
-        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
+        self, instance: str | None, statuses: Sequence[str] | None, start: Item | None, at_once: int
     ) -> AsyncGenerator[list[Item]]:
         choice: dict[str, Any] = {"IndexName": TASKS_INDEX, "Limit": at_once}
         values: Item = {}
         if instance is not None:
             choice |= {"ScanIndexForward": False, "KeyConditionExpression": "#instance = :instance"}
             values[":instance"] = string(instance)
-        if status is not None:
-            choice |= {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": "#status = :status"}
-            values[":status"] = string(status)
+        if statuses is not None:
+            given = {f":status{n}": string(status) for n, status in enumerate(statuses)}
+            choice |= {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": f"#status IN ({', '.join(given)})"}
+            values |= given
         if values:
             expression = choice.get("KeyConditionExpression", "") + choice.get("FilterExpression", "")
             choice |= {"ExpressionAttributeNames": names(expression), "ExpressionAttributeValues": values}
@@ -208,8 +211,8 @@ class TaskIndex:
                 raise task
         return tasks
 
-    async def _running_partitions(self, until: float | None) -> list[str]:
-        found = await asyncio.gather(*(self._shard(shard, until) for shard in SHARDS))
+    async def _running_partitions(self, until: float | None, shards: Sequence[str] = SHARDS) -> list[str]:
+        found = await asyncio.gather(*(self._shard(shard, until) for shard in shards))
         return list(chain.from_iterable(found))
 
     async def _shard(self, shard: str, until: float | None) -> list[str]:

@@ -6,6 +6,7 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
     T  A#name#H#n            the n-th part of the agent's history; if it is staged, #writer follows
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
     T  C#ref                 a long text of an action (`mail.core.task.ports.Contents`)
+    T  K#digest              a call that finishes later
     T  E#seq#version         the events of the commit that made this version, the task's state after it, and which mail
                              it delivered and consumed (see `snapshots`); `seq` is that of the last event. Without
                              events, ~version follows, which sorts after the commit of that event
@@ -20,6 +21,7 @@ Texts (`TEXTS`) are compressed where that makes them shorter.
 """
 
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 from zlib import crc32
@@ -31,7 +33,7 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry
 from mail.core.task.leases import Lease
 from mail.core.task.stored import read_park, task_from, write_park, write_task
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus
 from mail.errors import BadRequest
 
 Value = dict[str, Any]
@@ -58,6 +60,9 @@ MAX_SORT_KEY = 1024
 
 SHARDS = "0123456789abcdef"
 """The partitions of the index of running tasks, so that none gets hot."""
+
+SLEEPING_SHARDS = ("asleep0", "asleep1", "asleep2", "asleep3")
+"""The same for tasks that are asleep, so that sweeps don't read them before they are due."""
 
 DEAD = "1"
 """The only partition of the index of tasks with dead letters, as these are few."""
@@ -171,9 +176,9 @@ def task_key(name: str) -> TaskKey:
     return TaskKey(instance, task_id)
 
 
-def shard(name: str) -> str:
+def shard(name: str, shards: Sequence[str] = SHARDS) -> str:
     """Return the partition of a task in the index of running tasks."""
-    return SHARDS[crc32(name.encode()) % len(SHARDS)]
+    return shards[crc32(name.encode()) % len(shards)]
 
 
 def listing_key(started: str, task_id: str) -> str:
@@ -210,6 +215,11 @@ def history_end(agent: str) -> str:
 def content_key(ref: str) -> str:
     """Return the sort key of a long text; of an empty reference, the one before all of them."""
     return f"C#{ref}"
+
+
+def call_key(digest: str) -> str:
+    """Return the sort key of a call that finishes later; of an empty digest, the one before all of them."""
+    return f"K#{digest}"
 
 
 def inbox_start(mailbox: str) -> str:
@@ -321,7 +331,7 @@ def encode_counts(task: Task) -> Item:
     return {
         "version": number(task.version),
         "seq": number(task.seq),
-        "status": string(task.status),
+        "status": string(task.listed_as),
         "pending": {"M": pending},
     }
 
@@ -332,7 +342,7 @@ def encode_running(task: Task) -> Item:
     if deadline is None and not (task.is_running or task.has_outbound_mail):
         return {}
     return {
-        "running": string(shard(partition(task.key))),
+        "running": string(shard(partition(task.key), SLEEPING_SHARDS if task.is_asleep else SHARDS)),
         "due": number(NEVER if deadline is None else deadline),
     }
 
@@ -355,13 +365,13 @@ def encode_identity(task: Task) -> Item:
 
 
 def decode_task(item: Item, state: str) -> Task:
-    key = task_key(item["PK"]["S"])
+    key, status = task_key(item["PK"]["S"]), item["status"]["S"]
     return task_from(
         {
             **from_json(state),
             "instance": key.instance,
             "task_id": key.task_id,
-            "status": TaskStatus(item["status"]["S"]),
+            "status": TaskStatus.RUNNING if status == ASLEEP else TaskStatus(status),
             "started": item["started"]["S"].partition("#")[0],
             "seq": int(item["seq"]["N"]),
             "version": int(item["version"]["N"]),

@@ -1,6 +1,7 @@
 """Recovery: turns of workers that are gone, mail whose wake-ups were lost, and tasks whose time is up."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
@@ -10,8 +11,9 @@ from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.turns import Turns
 from mail.core.engine.wake_ups import again, publish
 from mail.core.engine.wiring import Wiring
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.ports import wake_ups
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError
 
@@ -72,9 +74,19 @@ class Recovery:
 
     async def _expire(self, key: TaskKey) -> None:
         wiring, now = self._wiring, self._wiring.now()
-        task = await load_task(wiring.store, key)
+        calls: Sequence[LaterCall] = ()
+
+        async def load() -> Task:
+            nonlocal calls
+            task = await load_task(wiring.store, key)
+            due = task.open_calls.due
+            if due is not None and due <= now:
+                calls = await wiring.store.read_waiting_calls(key)
+            return task
+
+        task = await load()
         change = await self._committer.commit(
-            lambda task: expire(task, wiring.swarm, None, wiring.clock), task
+            lambda task: expire(task, wiring.swarm, None, wiring.clock, calls), task, reload=load
         )
         if change is None:
             ended = await wiring.store.end_parks(task, now=now)

@@ -306,6 +306,7 @@ class Turns:
             wiring.pacer,
             live=self.live,
             permits=wiring.permits,
+            base_url=wiring.base_url,
         )
 
     def execute(
