@@ -157,6 +157,7 @@ def aws(
         telemetry=telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,
         stream_url=config.stream_url,
+        base_url=config.base_url,
         pause=0.0,
     )
 

@@ -23,6 +23,7 @@ class AwsConfig:
         sweep_queue: the URL of the queue that invokes the sweeper more often than its schedule; empty for none.
         retention_days: days after which items are deleted; None for never.
         stream_url: the base URL of the function that streams, if this one doesn't.
+        base_url: the base URL of the HTTP API, for the callbacks of actions.
         secrets_path: the path in SSM of the parameters with the tokens of other swarms, if there is one.
     """
 
@@ -34,6 +35,7 @@ class AwsConfig:
     sweep_queue: str = ""
     retention_days: int | None = None
     stream_url: str = ""
+    base_url: str = ""
     secrets_path: str = ""
 
     @classmethod
@@ -51,6 +53,7 @@ class AwsConfig:
             sweep_queue=environ.get("MAIL_SWEEP_QUEUE", ""),
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
+            base_url=environ.get("MAIL_BASE_URL", "").rstrip("/"),
             secrets_path=environ.get("MAIL_SECRETS_PATH", ""),
         )
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mail.actions.functions import as_action_function, as_async, typed_action
 from mail.actions.signatures import signature_of
+from mail.actions.timing import read_timing
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS
@@ -280,7 +281,9 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
                 idempotent=action.idempotent,
                 read_only=action.read_only,
                 sequential=action.sequential,
-                timeout=action.timeout,
+                finishes="now" if action.finish_within is None else "later",
+                timeout=action.timeout if action.finish_within is None else action.finish_within,
+                heartbeat=action.heartbeat,
                 retries=action.retries,
             )
             for action in swarm.actions.values()
@@ -436,7 +439,7 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
             idempotent=action.idempotent if "idempotent" in given else core.idempotent,
             read_only=action.read_only if "read_only" in given else core.read_only,
             sequential=action.sequential if "sequential" in given else core.sequential,
-            timeout=action.timeout if "timeout" in given else core.timeout,
+            **(_timing(action) if given & {"finishes", "timeout", "heartbeat"} else {}),
             retries=action.retries if "retries" in given else core.retries,
             needs_approval=needs_approval if "needs_approval" in given else core.needs_approval,
             approval_timeout=action.approval_timeout
@@ -451,7 +454,7 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
         idempotent=action.idempotent,
         read_only=action.read_only,
         sequential=action.sequential,
-        timeout=action.timeout,
+        **_timing(action),
         retries=action.retries,
         needs_approval=needs_approval,
         approval_timeout=action.approval_timeout,
@@ -472,6 +475,10 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
             model=arguments.model,
         )
     return replace(declared, function=as_action_function(action.name, found, action.parameters))
+
+
+def _timing(action: ActionSpec) -> dict[str, float | None]:
+    return read_timing(action.name, action.finishes, action.timeout, action.heartbeat)._asdict()
 
 
 def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> bool | ApprovalPredicate:

@@ -129,7 +129,7 @@ class ActionRunner:
                     continue
             is_changed = True
             if receipt is None and action is not None and action.finish_within is not None:
-                refusal = self._callbacks.refusal(checkpoint)
+                refusal = self._callbacks.refusal(checkpoint, [action for _, action in group])
                 if refusal is not None:
                     checkpoint = self._with(checkpoint, index, refusal)
                     continue

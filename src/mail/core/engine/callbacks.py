@@ -5,6 +5,8 @@ finish ─ decide ──► commit: mail to the agent, and the end of the record
 report ─► the record
 """
 
+from collections.abc import Sequence
+
 from mail.core.decisions.callbacks import check_open, finish
 from mail.core.engine.admission import Admission
 from mail.core.engine.commit import load_task
@@ -45,9 +47,10 @@ class TurnCallbacks:
         self._base_url = base_url
         self._tokens: dict[str, str] = {}
 
-    def refusal(self, checkpoint: Checkpoint) -> Receipt | None:
+    def refusal(self, checkpoint: Checkpoint, about_to_begin: Sequence[ActionCore]) -> Receipt | None:
         """Return the receipt of a call that can't begin, as too many wait; None if it can."""
         begun = sum(receipt is not None and receipt.callback is not None for receipt in checkpoint.receipts)
+        begun += sum(action.finish_within is not None for action in about_to_begin)
         if begun >= MAX_CALLS_IN_A_TURN:
             why = f"one turn can begin {MAX_CALLS_IN_A_TURN} calls that finish later; call it again in your next turn"
         elif self._turn.task.open_calls.total + begun >= MAX_OPEN_CALLS:

@@ -186,7 +186,7 @@ class ActionCore:
         if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < inf):
             raise ConfigurationError(f"action {self.name!r}: timeout must be a number of seconds above 0")
         for name, seconds in (("timeout", self.finish_within), ("heartbeat", self.heartbeat)):
-            if seconds is not None and not 0 < seconds <= LONGEST_WAIT:
+            if seconds is not None and (isinstance(seconds, bool) or not 0 < seconds <= LONGEST_WAIT):
                 raise ConfigurationError(
                     f"action {self.name!r}: {name} of an action that finishes later must be above 0, and at most 366 "
                     "days"
