@@ -9,30 +9,21 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.wiring import load_secrets, make_loop, make_system, run_turn, survive_snapshots
 from mail import startup
+from mail.bootstrap import TurnMetrics, write_metrics
 
 load_secrets()
 _loop = make_loop()
-_system = make_system(telemetry.TurnMetrics())
+_system = make_system(TurnMetrics())
 _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
-
-
-def _preload() -> None:
-    """Import what agents need in their first turn: the libraries of language models take seconds to import."""
-    for agent in _system.swarm.agents.values():
-        preload = getattr(agent.function, "preload", None)
-        if preload is not None:
-            preload()
-
-
-_preload()
+_system.preload()
 
 
 def _renew_secrets() -> None:
     """Read the secrets again after a restore; agents that were built with others are built again."""
     global _system  # noqa: PLW0603
     if load_secrets():
-        _system = make_system(telemetry.TurnMetrics())
+        _system = make_system(TurnMetrics())
 
 
 survive_snapshots(_system, _renew_secrets)
@@ -52,5 +43,5 @@ def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     try:
         run_turn(_system, _loop, record, lambda_context)
     except Exception:
-        telemetry.write_metrics({"FailedTurns": 1})
+        write_metrics({"FailedTurns": 1})
         raise

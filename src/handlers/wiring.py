@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from handlers import telemetry
 from mail import bootstrap
+from mail.bootstrap import TaskMetrics
 from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
-from mail.core.turns.context import CURRENT_TASK
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -39,10 +39,10 @@ _secrets: dict[str, str] = {}
 """The variables read from SSM; a process restored from a snapshot reads them again."""
 
 
-def make_system(metrics: telemetry.TaskMetrics | None = None) -> AwsSystem:
+def make_system(metrics: TaskMetrics | None = None) -> AwsSystem:
     """Build the system that the environment describes, measured by `metrics`. Raises ConfigurationError."""
     telemetry.set_up()
-    return bootstrap.aws(AwsConfig.from_environ(), observers=(metrics or telemetry.TaskMetrics(),))
+    return bootstrap.aws(AwsConfig.from_environ(), observers=(metrics or TaskMetrics(),))
 
 
 def load_secrets() -> bool:
@@ -95,27 +95,10 @@ def survive_snapshots(system: AwsSystem, after: Callable[[], object] = lambda: N
 def run_turn(
     system: AwsSystem, loop: asyncio.AbstractEventLoop, record: "SQSRecord", context: "LambdaContext"
 ) -> None:
-    """Run what a wake-up asks for: an agent's turn, or a delivery to another swarm or to a webhook.
+    """Do what a wake-up asks for, within the time that the invocation has left; see `SQSQueue.handle`."""
 
-    One that was delayed, for an agent whose turn was parked, is only forwarded to the function that runs turns.
-    If this raises, the queue delivers the wake-up again, after a delay that grows with each attempt.
-    """
-    try:
-        wake_up = system.queue.read(record.body)
-        CURRENT_TASK.set(wake_up.key.task_id)
-        if wake_up.tier is not None:
-            loop.run_until_complete(system.queue.forward(wake_up, wake_up.tier))
-            return
-        loop.run_until_complete(system.served.refresh())
-        loop.run_until_complete(
-            system.runtime.run_turn(
-                wake_up.key,
-                wake_up.mailbox,
-                seconds=context.get_remaining_time_in_millis() / 1000,
-                on_renewal=partial(system.queue.hide, record.raw_event),
-            )
-        )
-    except Exception:
-        logger.exception("a turn failed; its wake-up is retried")
-        loop.run_until_complete(system.queue.retry_soon(record.raw_event))
-        raise
+    def seconds_left() -> float:
+        return context.get_remaining_time_in_millis() / 1000
+
+    turn = partial(system.run_turn, seconds_left=seconds_left)
+    loop.run_until_complete(system.queue.handle(record.raw_event, turn))

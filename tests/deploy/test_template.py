@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,9 @@ from deploy_tools import ROOT
 
 import mail
 from handlers.wiring import SWEEP_DELAYS
-from mail.adapters.aws.documents import PEERS, TOKENS, _key_of
 from mail.adapters.aws.schema import create_table
 from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.protocol.message import Tier
-from mail.core.task.documents import Kind
 
 Template = dict[str, Any]
 
@@ -33,7 +32,6 @@ CHANGE = {
     "dynamodb:UpdateItem",
     "dynamodb:DeleteItem",
     "dynamodb:BatchWriteItem",
-    "dynamodb:ConditionCheckItem",
     "s3:PutObject",
     "s3:DeleteObject",
     "sqs:SendMessage",
@@ -68,6 +66,8 @@ INDEXES = {
     "StatusFunction": {"tasks", "running"},
     "TasksFunction": {"tasks", "dead"},
     "ThreadsFunction": {"tasks"},
+    "MessageFunction": {"tasks"},
+    "InterswarmFunction": {"tasks"},
     "StreamFunction": {"tasks", "running", "dead"},
     "SweeperFunction": {"running"},
 }
@@ -371,27 +371,6 @@ def test_only_turns_see_secrets(template: Template) -> None:
     assert knows_where == read_all | read_tokens | read_secrets
 
 
-def test_what_is_known_of_other_swarms_is_in_a_partition_of_its_own(template: Template) -> None:
-    (statement,) = template["Resources"]["KeepPeers"]["Properties"]["PolicyDocument"]["Statement"]
-    assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [PEERS]}}
-
-
-def test_functions_that_issue_tokens_or_change_settings_change_nothing_else(template: Template) -> None:
-    """UpdateItem writes every document, so PutItem would neither be enough nor little."""
-    (settings,) = template["Resources"]["ChangeSettings"]["Properties"]["PolicyDocument"]["Statement"]
-    assert settings["Action"] == "dynamodb:UpdateItem"
-    assert settings["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["SERVER"]}}
-    own, marker = template["Resources"]["IssueTokens"]["Properties"]["PolicyDocument"]["Statement"]
-    keys = [key for kind in (Kind.TOKEN, Kind.SIGN_IN_LINK) for key in (_key_of(kind, ("*",))[0],)]
-    assert own["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [TOKENS, *keys]}}
-    assert marker["Action"] == "dynamodb:UpdateItem"
-    assert marker["Condition"]["ForAllValues:StringEquals"]["dynamodb:Attributes"] == [
-        "PK",
-        "SK",
-        "expires_at",
-    ]
-
-
 # ------------------------------------------------------------------------------------------------- signed requests
 
 
@@ -469,7 +448,9 @@ def test_only_turns_may_call_models_of_bedrock(template: Template) -> None:
         "Action": ["bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"],
         "Resource": {"Fn::Split": [",", {"Ref": "BedrockModels"}]},
     }
-    assert permit in _values(template["Resources"]["TurnRole"], "CallsBedrock")
+    assert permit in _values(template["Resources"]["RunTurns"], "CallsBedrock")
+    for name, properties in of_type(template, "AWS::IAM::Role").items():
+        assert ({"Ref": "RunTurns"} in properties.get("ManagedPolicyArns", ())) == (name == "TurnRole"), name
 
 
 def _values(node: Any, condition: str) -> list[Any]:
@@ -526,10 +507,13 @@ def test_http_functions_start_from_snapshots_where_that_is_wanted(template: Temp
     assert other == {name: {"ApplyOn": "None"} for name in never}
 
 
-LONG = {"SwarmName", "SwarmSource", "SecretsPath", "AuthEndpoint", "TokenInfoEndpoint"}
+LONG = {"SwarmName", "SwarmSource", "SecretsPath", "AuthEndpoint", "TokenInfoEndpoint"} | {
+    "ExistingTableArn",
+    "ExistingBucket",
+}
 """Parameters whose values may have any length, or are mostly much shorter than they may be."""
 
-TOGETHER = 190
+TOGETHER = 180
 """How many characters these may have, by docs/deploy.md."""
 
 
@@ -617,6 +601,19 @@ def test_data_outlives_the_stack(template: Template) -> None:
         assert template["Resources"][name]["UpdateReplacePolicy"] == "Retain"
 
 
+def test_the_table_and_bucket_of_the_parameters_are_used_if_they_are_given(template: Template) -> None:
+    choices = {"UsesExistingTable": "ExistingTableArn", "UsesExistingBucket": "ExistingBucket"}
+    template = deepcopy(template)
+    for condition, parameter in choices.items():
+        for choice in _values(template, condition):
+            assert parameter in references(choice[1])
+            choice[2] = None
+    of_the_own = ("Table", "Bodies", "BodiesPolicy", "TaskEvents", "TaskEventsRole")
+    others = {name: each for name, each in template["Resources"].items() if name not in of_the_own}
+    used = {*references(others), *references(template["Globals"]), *references(template["Outputs"])}
+    assert not used & {"Table", "Bodies"}
+
+
 # --------------------------------------------------------------------------------------------------------- watching
 
 
@@ -631,7 +628,7 @@ def test_every_queue_and_function_is_watched(template: Template) -> None:
 
 
 def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None:
-    body = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"]
+    body = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"][0]
     widgets = json.loads(body)["widgets"]
     shown = {
         metric[1] for widget in widgets for metric in widget["properties"]["metrics"] if metric[0] == "MAIL"

@@ -2,20 +2,17 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from function_stage import Stage
 from support.engines.lambda_runtime import LambdaRuntime
 from support.services.peer_server import PeerServer
 
-from mail.adapters.aws.client import Aws
 from mail.core.task.task import TaskStatus
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
@@ -158,15 +155,9 @@ def asked(stage: Stage, task_id: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def path(stage: Stage) -> str:
-    """Where SSM has the token of the other swarm."""
-    path = f"/mail/{stage.table.table}"
-    with patch.dict(os.environ, stage.environment):
-        ssm = Aws().client("ssm").botocore
-    name = f"{path}/SWARM_AUTH_TOKEN_SWARM_BETA"
-    ssm.put_parameter(Name=name, Value="the-key-for-beta", Type="SecureString")
-    ssm.close()
-    return path
+def path(stage: Stage) -> dict[str, str]:
+    """Says where SSM has the token of the other swarm."""
+    return stage.put_secret("SWARM_AUTH_TOKEN_SWARM_BETA", "the-key-for-beta")
 
 
 class TestMailToThere:
@@ -181,9 +172,9 @@ class TestMailToThere:
             yield server
 
     @pytest.fixture
-    def outbound(self, stage: Stage, path: str) -> LambdaRuntime:
+    def outbound(self, stage: Stage, path: dict[str, str]) -> LambdaRuntime:
         """The function that delivers, told where tokens are."""
-        return LambdaRuntime(stage.function("outbound"), {**stage.environment, "MAIL_SECRETS_PATH": path})
+        return stage.start("outbound", path)
 
     def ask(self, stage: Stage, task_id: str) -> dict[str, Any]:
         """The token of a delivery."""

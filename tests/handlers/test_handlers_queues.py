@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-import os
 import random
 import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
-from uuid import uuid4
 
 import pytest
 from function_stage import ALICE, Stage
@@ -18,7 +15,6 @@ from support.engines.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
 from support.processes.projects import entry, supervisor, write_project
 
 from handlers.wiring import RECEIVES
-from mail.adapters.aws.client import Aws
 from mail.adapters.aws.queue import decode_wake_up
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
@@ -257,14 +253,9 @@ def test_every_process_starts_from_nothing(stage: Stage) -> None:
 
 
 def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path) -> None:
-    path = f"/mail/{uuid4().hex}"
-    with patch.dict(os.environ, stage.environment):
-        ssm = Aws().client("ssm").botocore
-    ssm.put_parameter(Name=f"{path}/SWARM_SECRET", Value="s3cr3t", Type="SecureString")
-    ssm.close()
+    path = stage.put_secret("SWARM_SECRET", "s3cr3t")
     ask(stage, "secret")
-    function = stage.function("turn", root=bundle(tmp_path, TELLS_SECRET))
-    with LambdaRuntime(function, {**stage.environment, "MAIL_SECRETS_PATH": path}) as running:
+    with stage.start("turn", path, root=bundle(tmp_path, TELLS_SECRET)) as running:
         record = take(stage)
         assert running.invoke({"Records": [record]}) == NOTHING_FAILED
         assert "s3cr3t" not in running.log
@@ -276,7 +267,7 @@ def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path
 def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stage) -> None:
     running = LambdaRuntime(
         stage.function("turn"),
-        {name: value for name, value in stage.environment.items() if name != "MAIL_TABLE"},
+        {name: value for name, value in stage.variables("turn").items() if name != "MAIL_TABLE"},
     )
     with running, pytest.raises(FunctionFailed, match="MAIL_TABLE"):
         running.invoke(stage.event("turn"))

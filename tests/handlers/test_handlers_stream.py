@@ -35,7 +35,7 @@ def url(stage: Stage, log: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = KeptProcess(
             [str(function.interpreter.python), *server],
-            env={**system_environment(), **stage.environment, "PYTHONPATH": path},
+            env={**system_environment(), **stage.variables("stream"), "PYTHONPATH": path},
             cwd=function.root,
             output=output,
         )

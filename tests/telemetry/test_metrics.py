@@ -11,7 +11,6 @@ import pytest
 from support.processes.http_server import HTTPServer
 from support.services.federation import Swallow
 
-from handlers import telemetry
 from mail.core.engine.leased_turn import OutboundResult, TurnReport
 from mail.core.task.change import Turn
 from mail.core.task.draft import Draft
@@ -25,6 +24,7 @@ from mail.testing.changes import ANN, SWARM, Mail, Maker
 pytest.importorskip("prometheus_client", reason="pip install 'mail-serverless[metrics]'")
 from prometheus_client.parser import text_string_to_metric_families
 
+from mail.adapters.telemetry import emf
 from mail.adapters.telemetry.prometheus import MANY, OTHER, PrometheusMetrics, _Names
 
 MODEL = "openai/gpt-5-mini"
@@ -171,7 +171,7 @@ class Written:
         found: Counter[tuple[str, ...]] = Counter()
         for line in self.lines:
             (directive,) = line["_aws"]["CloudWatchMetrics"]
-            assert directive["Namespace"] == telemetry.NAMESPACE
+            assert directive["Namespace"] == "MAIL"
             if ["service", *dimensions] in directive["Dimensions"]:
                 for metric in directive["Metrics"]:
                     name = metric["Name"]
@@ -190,11 +190,11 @@ def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[s
     for outcome in (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST, TurnReport.Outcome.HANDED_BACK):
         report = TurnReport(outcome, models={"m": usage}, outbound=OutboundResult.DELIVERED)
         for mailbox in ("alpha", peer_mailbox("beta")):
-            telemetry.TurnMetrics().turn_ended(turn_of(mailbox), report, 1.0)
+            emf.TurnMetrics().turn_ended(turn_of(mailbox), report, 1.0)
     maker = Maker()
     begun = maker.begin(TaskKey(ANN, "t"))
     for change in (begun, maker.change(begun.task, transition=Transition.COMPLETE)):
-        telemetry.TaskMetrics().task_changed(change)
+        emf.TaskMetrics().task_changed(change)
     names = {name for (name,) in Written(capsys.readouterr().out).sums()} - {"LostTurns"}
     page = PrometheusMetrics({"turns": lambda: 0}).render().decode()
     ours = set(re.findall(r"^# TYPE mail_(\w+?)(?:_total)? ", page, re.MULTILINE))
@@ -207,7 +207,7 @@ def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[s
 async def test_the_functions_on_aws_count_tasks_as_we_do(
     metered: Metered, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    metered.server.rig.runtime.observers = (*metered.server.rig.runtime.observers, telemetry.TaskMetrics())
+    metered.server.rig.runtime.observers = (*metered.server.rig.runtime.observers, emf.TaskMetrics())
     await metered.server.ask()
     await metered.server.ask()
     await metered.server.post(body="fail")
@@ -222,7 +222,7 @@ async def test_the_functions_on_aws_count_tasks_as_we_do(
 def test_the_functions_on_aws_tell_models_apart(capsys: pytest.CaptureFixture[str]) -> None:
     one = Usage(calls=1, input_tokens=10, cached_tokens=4, cache_write_tokens=3, output_tokens=2, cost=0.5)
     report = TurnReport(TurnReport.Outcome.COMMITTED, models={"a": one + one, "": one})
-    telemetry.TurnMetrics().turn_ended(turn_of("alpha"), report, 1.0)
+    emf.TurnMetrics().turn_ended(turn_of("alpha"), report, 1.0)
     written = Written(capsys.readouterr().out)
     assert written.sums() == {
         ("Turns",): 1, ("TurnSeconds",): 1.0, ("AgentSeconds",): 0, ("Conflicts",): 0,
@@ -241,7 +241,7 @@ def test_a_function_tells_of_a_dead_letter_at_once(capsys: pytest.CaptureFixture
     draft = Draft(begun.task, SWARM, make.clock)
     for _ in range(2):
         draft.dead_letter("alpha", "it died", 5, message=None, message_seq=1)
-    meter = telemetry.TaskMetrics()
+    meter = emf.TaskMetrics()
     meter.task_changed(begun)
     assert ("DeadLetters",) not in Written(capsys.readouterr().out).sums()
     meter.task_changed(draft.seal())

@@ -3,6 +3,7 @@
     local(config)   the system of `mail server`, on SQLite or PostgreSQL
     embedded(swarm) a swarm inside another program, by default in memory
     aws(config)     the system of a function's process, on DynamoDB and SQS
+    worker(config)  that of a long-lived process which takes its turns from the same queues
 
 Each fills in a `System`, and imports only what it uses. `mail.bootstrap.backends` opens databases for commands.
 """
@@ -11,21 +12,33 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from mail.adapters.telemetry.emf import RequestMetrics as RequestMetrics
+from mail.adapters.telemetry.emf import TaskMetrics as TaskMetrics
+from mail.adapters.telemetry.emf import TurnMetrics as TurnMetrics
+from mail.adapters.telemetry.emf import service_name as service_name
+from mail.adapters.telemetry.emf import write_metrics as write_metrics
 from mail.bootstrap import peers
 from mail.bootstrap.peers import may_call_private as may_call_private
 from mail.bootstrap.system import LocalSystem, read_auth_endpoints, with_protocol
 from mail.bootstrap.system import System as System
 from mail.bootstrap.system import read_swarm as read_swarm
-from mail.bootstrap.telemetry import telemetry_of_function, telemetry_of_server
+from mail.bootstrap.telemetry import (
+    Telemetry,
+    telemetry_of_function,
+    telemetry_of_server,
+    telemetry_of_worker,
+)
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import AUTO
 from mail.config.models import AS_GIVEN
+from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.permits import PAUSE_SECONDS
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.error_text import describe
 from mail.core.task.documents import IN_MEMORY
@@ -37,6 +50,7 @@ from mail.net.registration import is_loopback
 
 if TYPE_CHECKING:
     from mail.adapters.aws.client import Parameters
+    from mail.adapters.aws.worker import SQSWorker
     from mail.bootstrap.system import AwsSystem
     from mail.config.aws import AwsConfig
     from mail.core.engine.telemetry import Observers
@@ -116,8 +130,15 @@ def aws(
     clock: Clock = SYSTEM_CLOCK,
     environ: Mapping[str, str] = os.environ,
     observers: "Observers" = (),
+    telemetry: Telemetry | None = None,
+    pause: float = 0.0,
 ) -> "AwsSystem":
-    """Make the system of a function's process; `observers` measure it. Raises ConfigurationError."""
+    """Make the system of a function's process; `observers` measure it. Raises ConfigurationError.
+
+    Args:
+        telemetry: the default is that of a function.
+        pause: see `ModelPermits`.
+    """
     from mail.adapters.aws.backend import open_functions
     from mail.adapters.aws.client import Aws
 
@@ -154,12 +175,55 @@ def aws(
         router=router,
         webhooks=peers.make_webhooks(documents, config.server, clock, secrets),
         auth_endpoints=read_auth_endpoints(environ),
-        telemetry=telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
+        telemetry=telemetry
+        or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,
         stream_url=config.stream_url,
+<<<<<<< HEAD
         base_url=config.base_url,
         pause=0.0,
+=======
+        pause=pause,
+>>>>>>> main
     )
+
+
+def worker(config: "AwsConfig", *, concurrency: int) -> "tuple[AwsSystem, SQSWorker]":
+    """Make a worker that runs the turns of a deployment in this process, and its system. Raises ConfigurationError.
+
+    If the log is JSON, it has the metrics of the functions, in the form that CloudWatch reads.
+    """
+    from mail.adapters.aws.client import READ_SECONDS, Aws
+    from mail.adapters.aws.worker import WAIT_SECONDS, SQSWorker
+
+    telemetry, settings = config.server.telemetry, config.server.settings
+    is_measured = telemetry.log_format == "json"
+    observers = (TurnMetrics(),) if is_measured else ()
+    system = aws(
+        config,
+        observers=observers,
+        telemetry=telemetry_of_worker(telemetry, config.server.swarm.name, observers),
+        pause=PAUSE_SECONDS,
+    )
+    ACTION_THREADS.resize(settings.action_threads)
+    system.preload()
+    polls = Aws(read_seconds=WAIT_SECONDS + READ_SECONDS)
+    return system, SQSWorker(
+        polls.client("sqs", connections=len(config.turn_queues)),
+        system.queue,
+        system.run_turn,
+        concurrency=concurrency,
+        lease_seconds=settings.lease_seconds,
+        on_failure=partial(write_metrics, {"FailedTurns": 1}) if is_measured else lambda: None,
+    )
+
+
+def read_stack(name: str) -> dict[str, str]:
+    """Return the environment of the functions of a deployed stack that run turns. Raises ConfigurationError."""
+    from mail.adapters.aws.client import Aws
+    from mail.adapters.aws.stack import read_stack
+
+    return read_stack(Aws(), name)
 
 
 def interswarm_registry(

@@ -20,13 +20,14 @@ from mail.core import protocol
 from mail.core.decisions.caller_limits import CallerLimits
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
-from mail.core.engine.permits import ModelPermits
+from mail.core.engine.heartbeat import OnRenewal
+from mail.core.engine.permits import PAUSE_SECONDS, ModelPermits
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import TaskStatus
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
@@ -89,7 +90,7 @@ class System[Q: TurnQueue]:
         observers: Observers = (),
         stream_url: str = "",
         base_url: str = "",
-        pause: float = 1.0,
+        pause: float = PAUSE_SECONDS,
         is_embedded: bool = False,
     ) -> None:
         self.config = config
@@ -217,6 +218,29 @@ class System[Q: TurnQueue]:
             count += len(page.tasks)
             if (cursor := page.cursor) is None:
                 return count
+
+    async def run_turn(
+        self,
+        key: TaskKey,
+        mailbox: str,
+        on_renewal: OnRenewal | None = None,
+        *,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> None:
+        """Run the next turn of a mailbox that a queue has woken, with the swarm that is served now.
+
+        `seconds_left` returns how long this process will live, if that is limited; see `Runtime.run_turn`.
+        """
+        await self.served.refresh()
+        seconds = None if seconds_left is None else seconds_left()
+        await self.runtime.run_turn(key, mailbox, seconds=seconds, on_renewal=on_renewal)
+
+    def preload(self) -> None:
+        """Import what agents need in their first turn: the libraries of language models take seconds to import."""
+        for agent in self.swarm.agents.values():
+            preload = getattr(agent.function, "preload", None)
+            if preload is not None:
+                preload()
 
     def before_snapshot(self) -> None:
         """Prepare what the first requests would, before the process is copied."""

@@ -59,10 +59,14 @@ class Aws:
     Args:
         region: the default is that of the environment.
         endpoint_url: the URL of the services; the default is AWS_ENDPOINT_URL, or AWS itself.
+        read_seconds: the time limit of a response.
     """
 
-    def __init__(self, region: str = "", endpoint_url: str = "") -> None:
+    def __init__(
+        self, region: str = "", endpoint_url: str = "", *, read_seconds: float = READ_SECONDS
+    ) -> None:
         self._region = region
+        self._read_seconds = read_seconds
         self._endpoint_url = endpoint_url
         self._session: Any = None
         self._lock = threading.Lock()
@@ -107,7 +111,7 @@ class Aws:
 
         config = Config(
             connect_timeout=CONNECT_SECONDS,
-            read_timeout=READ_SECONDS,
+            read_timeout=self._read_seconds,
             retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
             max_pool_connections=connections,
             tcp_keepalive=True,

@@ -11,8 +11,9 @@ enough: a batch of ten wake-ups, with names as long as the table allows, takes a
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from itertools import batched
 from math import ceil
@@ -22,12 +23,14 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from mail.adapters.aws.client import AwsClient, back_off
+from mail.adapters.aws.client import AwsClient, Refused, back_off
+from mail.core.engine.heartbeat import OnRenewal
 from mail.core.protocol.message import Tier
 from mail.core.protocol.values import Value, value
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
+from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, ConfigurationError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -52,7 +55,13 @@ for half an hour.
 LONGEST_DELAY = 900
 """The longest delay of SQS, in seconds."""
 
+EXPIRED = ("ReceiptHandleIsInvalid", "InvalidParameterValue")
+"""How SQS refuses to delete a message that has become visible again."""
+
 Clock = Callable[[], float]
+
+RunTurn = Callable[[TaskKey, str, OnRenewal], Awaitable[object]]
+"""Runs the next turn of a mailbox; the last argument is that of `Runtime.run_turn`."""
 
 
 class _Body(Value):
@@ -106,7 +115,8 @@ class SQSQueue:
     """`mail.core.task.ports.TurnQueue` on SQS.
 
     Args:
-        urls: the URLs of the queues, tier 1 first; none if this process never publishes.
+        urls: the URLs of the queues, tier 1 first; none if this process never publishes. The attribute
+            has them by tier.
         outbound_url: the URL of the queue for outbound mail.
         sweep_url: the URL of the queue that invokes the sweeper, if there is one.
     """
@@ -121,7 +131,7 @@ class SQSQueue:
         clock: Clock = time,
     ) -> None:
         self._client = client
-        self._urls = dict(zip(Tier, urls, strict=True)) if urls else {}
+        self.urls = dict(zip(Tier, urls, strict=True)) if urls else {}
         self._outbound_url = outbound_url
         self._sweep_url = sweep_url
         self._clock = clock
@@ -130,7 +140,7 @@ class SQSQueue:
 
     async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
         """Send wake-ups. Raises StoreUnavailable if some may not have arrived; it is safe to send them again."""
-        if wake_ups and not self._urls:
+        if wake_ups and not self.urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
         now = self._clock()
         outbound = [each for each in wake_ups if goes_out(each.mailbox) or each.not_before > now]
@@ -144,6 +154,25 @@ class SQSQueue:
         for error in sent:
             if error is not None:
                 raise error
+
+    async def handle(self, record: Mapping[str, Any], run: RunTurn) -> None:
+        """Do what a message asks for: run an agent's turn, or a delivery to another swarm or to a webhook.
+
+        One that was delayed, for an agent whose turn was parked, is only sent to the queue of its tier. `record` is
+        that of the event. If this raises, the message is delivered again, later after each attempt.
+        """
+        try:
+            wake_up = self.read(record["body"])
+            CURRENT_TASK.set(wake_up.key.task_id)
+            if wake_up.tier is not None:
+                await self.forward(wake_up, wake_up.tier)
+                return
+            await run(wake_up.key, wake_up.mailbox, partial(self.hide, record))
+        except Exception as error:
+            trace = None if isinstance(error, StoreUnavailable) else error  # which the client has logged
+            logger.error("a turn failed; its wake-up is retried: %s", error, exc_info=trace)
+            await self.retry_soon(record)
+            raise
 
     async def forward(self, delayed: Received, tier: Tier) -> None:
         """Send a wake-up that was delayed to the queue of its tier. Raises StoreUnavailable.
@@ -173,6 +202,16 @@ class SQSQueue:
             VisibilityTimeout=ceil(seconds),
         )
 
+    async def delete(self, record: Mapping[str, Any]) -> None:
+        """Delete a message that was handled. If this fails, it is delivered again, and finds nothing to do."""
+        with suppress(Refused, StoreUnavailable):
+            await self._client.call(
+                "delete_message",
+                expect=EXPIRED,
+                QueueUrl=self._url(record["eventSourceARN"]),
+                ReceiptHandle=record["receiptHandle"],
+            )
+
     async def invoke_sweeper(self, delays: Sequence[int]) -> None:
         """Invoke the sweeper after each of these delays, in seconds, if it has a queue. Raises StoreUnavailable."""
         if self._sweep_url:
@@ -181,7 +220,7 @@ class SQSQueue:
 
     def _url(self, arn: str) -> str:
         name = arn.rsplit(":", 1)[-1]
-        for url in (*self._urls.values(), self._outbound_url):
+        for url in (*self.urls.values(), self._outbound_url):
             if url.rsplit("/", 1)[-1] == name:
                 return url
         raise ConfigurationError(
@@ -192,7 +231,7 @@ class SQSQueue:
         """Send the wake-ups of one tier in order, batch by batch."""
         for batch in batched(wake_ups, BATCH):
             entries = [_turn_entry(str(n), wake_up) for n, wake_up in enumerate(batch)]
-            await self._send_batch(self._urls[tier], entries)
+            await self._send_batch(self.urls[tier], entries)
 
     async def _send_outbound(self, wake_ups: Sequence[WakeUp]) -> None:
         if wake_ups and not self._outbound_url:

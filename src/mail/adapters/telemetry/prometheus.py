@@ -1,6 +1,6 @@
 """Metrics of a server for Prometheus. Needs the extra `metrics`.
 
-The names are those of the functions' metrics on AWS (`handlers.telemetry`) in Prometheus' style: `TurnSeconds` is
+The names are those of the functions' metrics on AWS (`emf`) in Prometheus' style: `TurnSeconds` is
 `mail_turn_seconds`, `Turns` is `mail_turns_total`.
 """
 
