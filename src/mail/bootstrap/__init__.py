@@ -179,12 +179,8 @@ def aws(
         or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,
         stream_url=config.stream_url,
-<<<<<<< HEAD
         base_url=config.base_url,
-        pause=0.0,
-=======
         pause=pause,
->>>>>>> main
     )
 
 
