@@ -215,7 +215,7 @@ class MAILClient(Messaging):
     ) -> JSONObject:
         """Finish a call of an action with its result or an error, or report on its progress, or that it is alive.
 
-        The token is that of the call (`ctx.callback`); no API key is needed. Raises ServerError with status 404 for an
+        The token is that of the call (`ctx.callback`); no API key is needed. Raises BadAnswer with status 404 for an
         unknown token, and 409 for a call that has ended with another result, or too late.
         """
         given = {"result": result, "error": error, "progress": progress, "heartbeat": heartbeat or None}
