@@ -87,7 +87,9 @@ class Server:
         token = current_context().callback.token
         self.tokens.append(token)
         if self.is_early:
-            await Runtime(self.runtime.swarm, self.store, self.queue, self.clock).callbacks.finish(token, FILM)
+            await Runtime(self.runtime.swarm, self.store, self.queue, self.clock).callbacks.finish(
+                token, FILM
+            )
         return LATER
 
     async def work(self) -> None:
@@ -143,13 +145,18 @@ async def test_a_worker_that_dies_at_a_write_loses_no_call(
         server.clock.advance(DAY)
         await server.runtime.expire_overdue()
     await server.work()
-    assert await server.answer() in ("render: the film", "render: ERROR: nothing had been heard of it for 86400 seconds")
+    assert await server.answer() in (
+        "render: the film",
+        "render: ERROR: nothing had been heard of it for 86400 seconds",
+    )
     assert (await server.answer() == "render: the film") is bool(server.tokens)
     assert (await server.task()).open_calls.total == 0
 
 
 @pytest.mark.parametrize("fate", [(1, "before"), (1, "after")], ids=["before", "after"])
-async def test_a_result_whose_commit_dies_can_be_sent_again(adapter: StoreAdapter, fate: tuple[int, str]) -> None:
+async def test_a_result_whose_commit_dies_can_be_sent_again(
+    adapter: StoreAdapter, fate: tuple[int, str]
+) -> None:
     server = Server(adapter.store, FakeClock())
     await server.begin()
     server.restart(fate)

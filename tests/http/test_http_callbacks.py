@@ -40,7 +40,11 @@ def studio() -> Studio:
 @pytest.fixture
 async def server(studio: Studio) -> AsyncIterator[HTTPServer]:
     swarm = build_swarm(
-        {"chief": lambda view: [call("render")] if view.mail.sender_type == "user" else [complete(view.mail.body)]},
+        {
+            "chief": lambda view: (
+                [call("render")] if view.mail.sender_type == "user" else [complete(view.mail.body)]
+            )
+        },
         actions={"render": ActionCore("render", studio, finish_within=3600.0, heartbeat=600.0)},
     )
     async with HTTPServer(swarm) as server:
@@ -100,12 +104,15 @@ async def test_a_request_must_say_one_thing(server: HTTPServer, studio: Studio) 
 
 
 async def test_strangers_learn_nothing(server: HTTPServer, studio: Studio) -> None:
-    await begin(server)
+    asked = await begin(server)
     token = studio.callbacks[0].token
     place = token.partition(".")[0]
-    answers = [await send(server, f"/callbacks/{each}", result=1) for each in (f"{place}.x", "x.y", "x", f"{token}0")]
+    answers = [
+        await send(server, f"/callbacks/{each}", result=1) for each in (f"{place}.x", "x.y", "x", f"{token}0")
+    ]
     assert {answer.status_code for answer in answers} == {404}
     assert len({answer.text for answer in answers}) == 1
+    asked.cancel()
 
 
 async def test_strangers_are_limited_by_their_address(studio: Studio) -> None:
@@ -120,7 +127,9 @@ async def test_the_client_finishes_calls_too(server: HTTPServer, studio: Studio)
     asked = await begin(server)
     async with MAILClient(server.uvicorn.url) as client:
         assert (await client.post_callback(studio.callbacks[0].token, heartbeat=True))["status"] == "waiting"
-        assert (await client.post_callback(studio.callbacks[0].token, result="a film"))["status"] == "finished"
+        assert (await client.post_callback(studio.callbacks[0].token, result="a film"))[
+            "status"
+        ] == "finished"
         with pytest.raises(BadAnswer, match="another result"):
             await client.post_callback(studio.callbacks[0].token, error="no")
     assert (await asked).json()["response"] == "render: a film"

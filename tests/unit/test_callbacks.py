@@ -66,13 +66,15 @@ def director(view: View) -> Sequence[Call]:
 
 
 def studio_of(studio: Studio, **settings: Any) -> Rig:
-    return Rig(build_swarm({"director": director}, actions={"render": studio.action(**settings), "look": look}))
+    return Rig(
+        build_swarm({"director": director}, actions={"render": studio.action(**settings), "look": look})
+    )
 
 
 async def until_asleep(rig: Rig, key: TaskKey) -> None:
     """Wait until nothing happens in a task before a call finishes."""
     async with asyncio.timeout(60):
-        while not (await rig.task(key)).is_asleep:
+        while not (await rig.task(key)).is_asleep:  # noqa: ASYNC110 - of a store
             await asyncio.sleep(0.001)
 
 
@@ -103,7 +105,9 @@ class TestResult:
             submitted = await rig.submit("render look")
             await until_asleep(rig, submitted.key)
             woken = [event.text for event in await rig.store.read_events(submitted.key) if event.message]
-            assert any("look: a look" in str(event.message) for event in await rig.store.read_events(submitted.key))
+            assert any(
+                "look: a look" in str(event.message) for event in await rig.store.read_events(submitted.key)
+            )
             assert woken
             await rig.runtime.callbacks.finish(studio.tokens[0], CallResult("no light", has_failed=True))
             outcome = await rig.outcome(submitted)
@@ -163,7 +167,11 @@ class TestResult:
         """A result for a paused task waits in the mailbox of its agent."""
         studio = Studio()
         swarm = build_swarm(
-            {"director": lambda view: [call("render"), call("ask")] if len(view.messages) == 1 else [complete("done")]},
+            {
+                "director": lambda view: (
+                    [call("render"), call("ask")] if len(view.messages) == 1 else [complete("done")]
+                )
+            },
             actions={"render": studio.action(), "ask": look},
             breakpoint_tools=frozenset({"ask"}),
         )
@@ -217,7 +225,7 @@ class TestTime:
             await until_asleep(rig, submitted.key)
             await rig.submit("two", task_id=submitted.key.task_id)
             async with asyncio.timeout(60):
-                while (await rig.task(submitted.key)).open_calls.total < 60:
+                while (await rig.task(submitted.key)).open_calls.total < 60:  # noqa: ASYNC110 - of a store
                     await asyncio.sleep(0.001)
             await rig.pass_time(3 * DAY)
             assert (await rig.task(submitted.key)).open_calls.total == 60 - MOST_EXPIRED
@@ -255,7 +263,10 @@ class TestTask:
             await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             outcome = await rig.outcome(submitted)
         assert outcome.answer == "render: the film"
-        assert [message.message.body for message in outcome.sent_to("chief")][-2:] == ["2", "render: the film"]
+        assert [message.message.body for message in outcome.sent_to("chief")][-2:] == [
+            "2",
+            "render: the film",
+        ]
 
     async def test_completing_it_is_refused_once_and_then_cancels_its_calls(self) -> None:
         studio = Studio()
@@ -308,7 +319,10 @@ class TestTask:
             forked = await rig.runtime.fork(rig.user, submitted.key.task_id)
             assert forked.task.open_calls.total == 0
             (told,) = await rig.inbox(forked.task.key)
-            assert "the results of your calls that were under way (a call of render)" in told.message.message.body
+            assert (
+                "the results of your calls that were under way (a call of render)"
+                in told.message.message.body
+            )
             await rig.runtime.callbacks.finish(studio.tokens[0], DONE)
             assert (await rig.outcome(submitted)).answer == "render: the film"
 

@@ -29,12 +29,15 @@ def read_timing(name: str, finishes: Finishes, timeout: Any, heartbeat: Any) -> 
     """
     where = f"action {name!r}: "
     limit, beat = (
-        _seconds(f"{where}{setting}", given) for setting, given in (("timeout", timeout), ("heartbeat", heartbeat))
+        _seconds(f"{where}{setting}", given)
+        for setting, given in (("timeout", timeout), ("heartbeat", heartbeat))
     )
     match finishes:
         case "later":
             if limit is None:
-                raise ConfigurationError(f"{where}finishes='later' needs a timeout for the result, such as '3d'")
+                raise ConfigurationError(
+                    f"{where}finishes='later' needs a timeout for the result, such as '3d'"
+                )
             return Timing(None, limit, beat)
         case "now":
             if beat is not None:
@@ -48,5 +51,7 @@ def _seconds(what: str, given: Any) -> float | None:
         return given  # type: ignore[no-any-return]  # `ActionCore` checks it
     found = re.fullmatch(DURATION, given.strip())
     if found is None:
-        raise ConfigurationError(f"{what} must be seconds, or text such as '90s', '15m', '2h' or '3d', not {given!r}")
+        raise ConfigurationError(
+            f"{what} must be seconds, or text such as '90s', '15m', '2h' or '3d', not {given!r}"
+        )
     return float(found[1]) * _UNITS[found[2]]

@@ -138,8 +138,8 @@ class ActionSpec(Spec):
     timeout: Duration | None = Field(
         default=None,
         exclude_if=is_none,
-        description="Seconds that one attempt may take; without it, no limit but the turn's. Of an action that finishes "
-        "later, the time until its result must come, also as text such as 3d.",
+        description="Seconds that one attempt may take; without it, no limit but the turn's. Of an action that "
+        "finishes later, the time until its result must come, also as text such as 3d.",
     )
     heartbeat: Duration | None = Field(
         default=None,

@@ -208,7 +208,9 @@ class DynamoDBStore:
 
     async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
         async with aclosing(self._table.pages(partition(key), call_key(""), call_key("~"))) as pages:
-            return [read_call(item["record"]["S"]) async for page in pages for item in page if "waits" in item]
+            return [
+                read_call(item["record"]["S"]) async for page in pages for item in page if "waits" in item
+            ]
 
     def _expires_at(self, now: float, wanted_at: float | None) -> int | None:
         """Return when what is written now expires, if ever; not before it has been wanted."""

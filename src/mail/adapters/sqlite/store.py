@@ -461,9 +461,7 @@ class SQLiteStore:
         return bool(await self._database.write(lambda: self._database.execute(put, values)))
 
     async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
-        rows = self._read(
-            "SELECT record FROM calls WHERE task = ? AND digest = ?", (self._row(key), digest)
-        )
+        rows = self._read("SELECT record FROM calls WHERE task = ? AND digest = ?", (self._row(key), digest))
         return read_call(rows[0][0]) if rows else None
 
     async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
@@ -548,7 +546,13 @@ class SQLiteStore:
         rows = self._read(
             f"SELECT id FROM tasks WHERE {condition} status <> '{FORKING}' AND id < ?"  # noqa: S608
             " AND (? IS NULL OR status IN (SELECT value FROM json_each(?))) ORDER BY id DESC LIMIT ?",
-            (*values, read_cursor(cursor), status, status and to_json(listings_of(status)).decode(), limit + 1),
+            (
+                *values,
+                read_cursor(cursor),
+                status,
+                status and to_json(listings_of(status)).decode(),
+                limit + 1,
+            ),
         )
         return await self._page(rows, limit)
 

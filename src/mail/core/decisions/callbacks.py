@@ -73,7 +73,9 @@ def close(draft: Draft, agent: str, name: str, call_id: str, receipt: Receipt, s
         draft.keep_call(_ended(made, CallResult(receipt.content, has_failed=failed)))
 
 
-def finish(task: Task, swarm: SwarmCore, call: LaterCall, result: CallResult, clock: Clock) -> TaskChange | None:
+def finish(
+    task: Task, swarm: SwarmCore, call: LaterCall, result: CallResult, clock: Clock
+) -> TaskChange | None:
     """End a call with its result, which its agent reads as mail; None if it has ended with the same one.
 
     Raises CallbackClosed if it takes no result any more.
@@ -123,9 +125,7 @@ def expire_calls(
     return draft.seal()
 
 
-def _record(
-    draft: Draft, agent: str, name: str, call_id: str, callback: Callback, seq: int
-) -> LaterCall:
+def _record(draft: Draft, agent: str, name: str, call_id: str, callback: Callback, seq: int) -> LaterCall:
     return LaterCall(
         digest=callback.digest,
         agent=agent,

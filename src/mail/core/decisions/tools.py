@@ -235,8 +235,8 @@ class ToolExecutor:
         if calls.counts and not calls.warned and draft.generation.limit_notice is None:
             draft.open_calls = replace(calls, warned=True)
             raise ToolCallFault(
-                f"results are still to come: {calls.in_words()}. Await them; or call task_complete again, which cancels "
-                "these calls"
+                f"results are still to come: {calls.in_words()}. Await them; or call task_complete again, and these "
+                "calls are cancelled"
             )
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,

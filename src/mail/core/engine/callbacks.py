@@ -30,7 +30,7 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
-from mail.core.turns.context import NO_CALLBACK, CURRENT_TASK, CallbackAddress
+from mail.core.turns.context import CURRENT_TASK, NO_CALLBACK, CallbackAddress
 from mail.errors import BadRequest, CallbackNotFound
 
 PATH = "/callbacks/"
@@ -144,7 +144,9 @@ class Callbacks:
         async def load() -> Task:
             nonlocal call
             task = await load_task(wiring.store, key)
-            call = await self._read(key, call.digest)  # after the task, whose version proves that it is current
+            call = await self._read(
+                key, call.digest
+            )  # after the task, whose version proves that it is current
             return task
 
         def decide(task: Task) -> TaskChange | None:

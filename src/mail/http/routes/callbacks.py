@@ -1,4 +1,4 @@
-"""Callbacks: whoever has the token of a call that finishes later finishes it, or reports on it. No API key is needed."""
+"""Callbacks: the result of a call that finishes later, or a report on it. The token of the call is the only key."""
 
 from typing import Annotated, Any
 
@@ -22,15 +22,18 @@ class PostCallback(Given):
         default=None, description="Why the work failed."
     )
     progress: Annotated[str, StringConstraints(min_length=1, max_length=MAX_PROGRESS)] | None = Field(
-        default=None, description="How far the work has come, for people who look at the task. It is a heartbeat, too."
+        default=None,
+        description="How far the work has come, for people who look at the task. It is a heartbeat, too.",
     )
-    heartbeat: bool | None = Field(default=None, description="`true`: the work goes on.")
+    heartbeat: bool | None = Field(default=None, description="`true`: the work has not ended.")
 
 
 class CalledBack(Answered):
     """What the call has come to."""
 
-    status: CallState = Field(description="`finished` or `failed` after a result; else it still runs or waits.")
+    status: CallState = Field(
+        description="`finished` or `failed` after a result; else it still runs or waits."
+    )
     due: str | None = Field(
         description="When the call fails unless it has a result or a heartbeat before, in ISO 8601; null once it has "
         "ended."
