@@ -157,7 +157,7 @@ def asked(stage: Stage, task_id: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def path(stage: Stage) -> dict[str, str]:
     """Says where SSM has the token of the other swarm."""
-    return stage.put_secret("SWARM_AUTH_TOKEN_SWARM_BETA", "the-key-for-beta")
+    return stage.put_secret("outbound/SWARM_AUTH_TOKEN_SWARM_BETA", "the-key-for-beta")
 
 
 class TestMailToThere:

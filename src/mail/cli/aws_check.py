@@ -37,12 +37,14 @@ VALUES = {
     "CorsOrigins": "https://example.com",
     "CostPerHour": "1",
     "EventBus": "default",
+    "ModelCallsPerTurn": "3",
     "RequestBurst": "50",
     "RequestsPerSecond": "50",
     "RetentionDays": "30",
     "SecretsPath": "/mail-check",
     "SnapStart": "all",
     "StreamConcurrency": "0",
+    "StreamSeconds": "60",
     "TurnMemory": "512",
 }
 """The values to switch parameters to. Others take the first value that is allowed besides their default."""

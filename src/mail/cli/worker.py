@@ -77,7 +77,7 @@ def worker(
         elif not os.environ.get("MAIL_TABLE") or not os.environ.get("MAIL_TURN_QUEUES"):
             raise click.UsageError("name the deployment with --stack, or set MAIL_TABLE and MAIL_TURN_QUEUES")
         if path := os.environ.get("MAIL_SECRETS_PATH"):
-            for variable, value in bootstrap.read_parameters(path).items():
+            for variable, value in bootstrap.read_turn_secrets(path).items():
                 os.environ.setdefault(variable, value)
         settings = AwsConfig.from_environ()
         set_up_logging(settings.server)

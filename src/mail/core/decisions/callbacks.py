@@ -109,8 +109,7 @@ def expire_calls(
 
     `calls` are all that wait, of which some may have been heard of since the task was due.
     """
-    due = task.open_calls.due
-    if due is None or due > now:
+    if not task.open_calls.is_due(now):
         return None
     draft = Draft(task, swarm, clock)
     waiting = [call for call in calls if is_open(task, call)]

@@ -137,6 +137,10 @@ class OpenCalls:
         """The number of calls."""
         return sum(sum(names.values()) for names in self.counts.values())
 
+    def is_due(self, now: float) -> bool:
+        """Return whether one of them may be due."""
+        return self.due is not None and self.due <= now
+
     def added(self, call: LaterCall) -> "OpenCalls":
         """Return them with one more."""
         due = call.due if self.due is None else min(self.due, call.due)

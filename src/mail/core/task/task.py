@@ -401,12 +401,14 @@ class Task:
     def deadline(self) -> float | None:
         """When the task, a request, an approval or an open call expires, in seconds since the epoch; None for never.
 
-        Of a paused task, only approvals and open calls expire.
+        Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
         """
         earliest = self.open_calls.due
         if self.status is TaskStatus.PAUSED:
             by = None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
             return min((time for time in (by, earliest) if time is not None), default=None)
+        if not self.is_running:
+            return None
         limits = self.limits
         end = limits.deadline if limits.finish_by is None else limits.ends_at
         if earliest is None or (end is not None and end < earliest):
