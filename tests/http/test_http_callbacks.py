@@ -1,4 +1,4 @@
-"""`POST /callbacks/{token}`: whoever has the token of a call finishes it, once, and needs no key."""
+"""`POST /callbacks/{token}`: the token of a call finishes it, once, without an API key."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Calls that finish later: a turn begins them, and whoever has their tokens finishes them.
+"""Calls that finish later: a turn begins them, and others finish them by their tokens.
 
 begin ─► receipt with the token's digest, then the call's record ─► the action runs, and returns LATER
 finish ─ decide ──► commit: mail to the agent, and the end of the record

@@ -17,7 +17,7 @@ from mail.core.protocol.values import value
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.leases import QUIET_SECONDS, DueTask, ExpiredLease
 from mail.core.task.ports import WakeUp, look_at, wake_ups
-from mail.core.task.task import Task
+from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError
 

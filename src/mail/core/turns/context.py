@@ -44,7 +44,7 @@ class CallbackAddress:
     """Where the result of a call goes that finishes later.
 
     Attributes:
-        token: finishes the call, once; whoever has it can.
+        token: all that it takes to finish the call, once.
         url: `POST` the result there, as `{"result": …}` or `{"error": "why"}`; empty where no server runs.
     """
 
