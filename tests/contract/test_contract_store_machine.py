@@ -32,7 +32,7 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
-from mail.core.task.leases import Lease
+from mail.core.task.leases import Lease, Park, due_of, urgent_mail
 from mail.core.task.ports import Busy, Idle, WakeUp
 from mail.core.task.task import LIFECYCLE, Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -72,9 +72,12 @@ class Model:
     leases: dict[str, Lease] = field(default_factory=dict)
     checkpoints: dict[tuple[str, int], Checkpoint] = field(default_factory=dict)
     moments: list[tuple[Task, list[InboxEntry]]] = field(default_factory=list)
+    was_parked: bool = False
+    was_committed: bool = False
 
     def apply(self, change: TaskChange) -> None:
         self.task = change.task
+        self.was_committed = True
         if change.consumed is not None:
             self.inbox.remove(change.consumed)
             self.checkpoints.pop((change.consumed.mailbox, change.consumed.seq), None)
@@ -176,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
             return multiple()
         held = model.leases.get(mailbox)
         head = model.head(mailbox)
-        if held is not None and held.expires > self.now:
+        if held is not None and held.expires > self.now and not held.is_over(model.task, mailbox):
             assert opened == Busy()
             return multiple()
         if head is None or not model.task.is_running:
@@ -192,12 +195,52 @@ class StoreMachine(RuleBasedStateMachine):
         model.leases[mailbox] = lease
         return opened
 
+    @rule(
+        turn=turns,
+        term=st.integers(1, 30),
+        ended_by_mail=st.booleans(),
+        contents=st.none() | st.text(max_size=5),
+    )
+    def park(self, turn: Turn, term: int, ended_by_mail: bool, contents: str | None) -> None:
+        """A turn that can't run now leaves its mailbox to nobody."""
+        model = self.models[turn.task.key]
+        urgent = urgent_mail(turn.task, turn.mailbox) if ended_by_mail else None
+        reason = Park(on="weather", since=self.now, urgent=urgent)
+        parked = turn.lease.parked(self.now + term + BETWEEN, 0, turn.entry.seq, reason)
+        saved = None if contents is None else checkpoint(contents)
+        if not self.holds(turn):
+            with pytest.raises(LeaseLost):
+                self.run(self.adapter.store.park(turn, parked, saved))
+            return
+        self.run(self.adapter.store.park(turn, parked, saved))
+        model.leases[turn.mailbox] = parked
+        model.was_parked, model.was_committed = True, False
+        if saved is not None:
+            model.checkpoints[turn.mailbox, turn.entry.seq] = saved
+
+    @rule(key=keys)
+    def end_parks(self, key: TaskKey) -> None:
+        """The parks whose time has come are ended once."""
+        model = self.models.get(key)
+        if model is None:
+            return
+        over = {
+            mailbox: replace(lease, expires=0.0)
+            for mailbox, lease in model.leases.items()
+            if lease.park is not None and 0.0 < lease.expires <= self.now
+        }
+        ended = self.run(self.adapter.store.end_parks(model.task, now=self.now))
+        assert sorted(ended) == sorted(over)
+        model.leases |= over
+        model.was_parked = any(lease.park is not None and lease.expires for lease in model.leases.values())
+
     @staticmethod
     def is_same(found: Lease | None, known: Lease | None) -> bool:
         """Compare leases, but for their times, which a store may count by its own clock."""
         if found is None or known is None:
             return found is known
-        return found.attempt == known.attempt and known.token in (found.token, FORGOTTEN)
+        same = found.attempt == known.attempt and found.park == known.park
+        return same and known.token in (found.token, FORGOTTEN)
 
     def holds(self, turn: Turn) -> bool:
         lease = self.models[turn.task.key].leases.get(turn.mailbox)
@@ -235,7 +278,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert len(found) == len(expired)
         for key, model in self.models.items():
             for mailbox, lease in model.leases.items():
-                is_expired = 0 < lease.expires <= self.now
+                is_expired = 0 < lease.expires <= self.now and lease.park is None
                 if (key, mailbox) in found:
                     assert is_expired
                     assert self.is_same(found[key, mailbox], lease)
@@ -309,10 +352,13 @@ class StoreMachine(RuleBasedStateMachine):
         if not self.adapter.leases_outlive_process:
             for model in self.models.values():
                 model.leases = {
-                    mailbox: Lease(FORGOTTEN, 0.0, lease.attempt) for mailbox, lease in model.leases.items()
+                    mailbox: Lease(FORGOTTEN, 0.0, lease.attempt) if lease.park is None else lease
+                    for mailbox, lease in model.leases.items()
                 }
 
     is_durable: ClassVar[bool] = True
+    forgets_parks: ClassVar[bool] = False
+    """Whether a commit may hide that a park makes its task due."""
     compares_every: ClassVar[int] = 1
     """Steps from one look at everything to the next."""
 
@@ -353,10 +399,14 @@ class StoreMachine(RuleBasedStateMachine):
             for mailbox in AGENTS
             if (head := model.head(mailbox)) is not None
         }
-        overdue = await store.list_due(self.now)
-        assert sorted(overdue) == sorted(
-            key for key, model in running.items() if model.task.is_overdue(self.now)
-        )
+        listed = set(await store.list_due(self.now))
+        for key, model in self.models.items():
+            due = due_of(model.task, model.leases.values())
+            is_due = model.task.is_running and due is not None and due <= self.now
+            if self.forgets_parks and model.was_committed:
+                is_due = model.task.is_overdue(self.now)
+            assert key in listed or not is_due
+            assert key not in listed or is_due or (model.task.is_running and model.was_parked)
         assert await store.count_active_instances() == len({key.instance for key in running})
         for instance in (ANN, BOB):
             newest = [self.models[key].task for key in reversed(self.began) if key.instance == instance]
@@ -400,7 +450,9 @@ class NetworkMachine(StoreMachine):
 
 NETWORK_MACHINES = {
     f"DynamoDB-{engine}": type(
-        f"{engine}Machine", (NetworkMachine,), {"make_adapter": STORES[f"dynamodb-{engine}"]}
+        f"{engine}Machine",
+        (NetworkMachine,),
+        {"make_adapter": STORES[f"dynamodb-{engine}"], "forgets_parks": True},
     )
     for engine in ENGINES
 }

@@ -204,14 +204,16 @@ class SQLiteStore:
             self._set_due(
                 cached,
                 leases,
-                "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint, park) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO checkpoints (task, mailbox, seq, checkpoint, park) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE"
+                " SET checkpoint = coalesce(excluded.checkpoint, checkpoint), park = excluded.park",
                 [(cached.row, turn.mailbox, seq, text, write_park(parked))],
             )
             self._open_turns.end(cached, turn.mailbox)
             cached.leases = leases
             before = cached.size
             if checkpoint is None:
-                cached.checkpoints[turn.mailbox, seq] = None
+                cached.checkpoints.setdefault((turn.mailbox, seq), None)
             else:
                 cached.keep_checkpoint(turn.mailbox, seq, checkpoint)
             self._cached_bytes += cached.size - before
