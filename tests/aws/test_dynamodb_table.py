@@ -52,6 +52,22 @@ class TestSchema:
         assert await create_table(table.client, table.table) is False
         assert await table.store.load(KEY) is not None
 
+    async def test_a_restored_table_gets_what_a_restore_leaves_out(
+        self, table: DynamoDBAdapter, make: Maker
+    ) -> None:
+        await table.store.commit(make.begin(KEY))
+        aws, restored = table.client.botocore, f"{table.table}-restored"
+        aws.restore_table_to_point_in_time(
+            SourceTableName=table.table, TargetTableName=restored, UseLatestRestorableTime=True
+        )
+        for _ in range(2):
+            assert await create_table(table.client, restored) is False
+            lifetime = aws.describe_time_to_live(TableName=restored)["TimeToLiveDescription"]
+            assert lifetime == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
+            backups = aws.describe_continuous_backups(TableName=restored)["ContinuousBackupsDescription"]
+            assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
+        assert await DynamoDBStore(table.client, restored, clock=make.clock).load(KEY) is not None
+
     async def test_a_table_that_takes_its_time(
         self, table: DynamoDBAdapter, client: AwsClient, faults: Faults
     ) -> None:

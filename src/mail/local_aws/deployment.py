@@ -156,7 +156,7 @@ class Deployment:
         self._clients: dict[str, AwsClient] = {}
 
     async def deploy(self, parameters: Mapping[str, str]) -> Stack:
-        """Create the stack. Raises MAILError if that fails."""
+        """Create the stack, or update it, as `sam deploy` does. Raises MAILError if that fails."""
         try:
             await self._upload(self._template.deployable(f"s3://{_ARTIFACTS}/{_STUB}"))
             return await self._describe(await self._create(parameters))
@@ -178,9 +178,10 @@ class Deployment:
             await self._call("s3", "put_object", Bucket=_ARTIFACTS, Key=key, Body=body)
 
     async def _create(self, parameters: Mapping[str, str]) -> dict[str, str]:
+        stacks = (await self._call("cloudformation", "describe_stacks"))["Stacks"]
         await self._call(
             "cloudformation",
-            "create_stack",
+            "update_stack" if any(each["StackName"] == STACK for each in stacks) else "create_stack",
             StackName=STACK,
             TemplateURL=f"{self._account.endpoint}/{_ARTIFACTS}/{_TEMPLATE}",
             Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
@@ -189,9 +190,9 @@ class Deployment:
         while True:
             described = await self._call("cloudformation", "describe_stacks", StackName=STACK)
             stack = described["Stacks"][0]
-            if stack["StackStatus"] == "CREATE_COMPLETE":
+            if stack["StackStatus"] in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
                 return {item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())}
-            if stack["StackStatus"] != "CREATE_IN_PROGRESS":
+            if "ROLLBACK" in stack["StackStatus"] or not stack["StackStatus"].endswith("IN_PROGRESS"):
                 raise MAILError(f"the template can't be deployed: {await self._first_failure()}")
             await asyncio.sleep(0.1)
 
@@ -288,7 +289,8 @@ class Deployment:
         for item in (await self._call("scheduler", "list_schedules"))["Schedules"]:
             names = {"Name": item["Name"], "GroupName": item["GroupName"]}
             found = await self._call("scheduler", "get_schedule", **names)
-            await self._call("scheduler", "delete_schedule", **names)
+            kept = {key: found[key] for key in ("FlexibleTimeWindow", "ScheduleExpression", "Target")}
+            await self._call("scheduler", "update_schedule", **names, **kept, State="DISABLED")
             function = by_arn[_unqualified(found["Target"]["Arn"])]
             schedules.append(Schedule(function, item["Name"], _read_rate(found["ScheduleExpression"])))
         for rule in (await self._call("events", "list_rules"))["Rules"]:

@@ -92,8 +92,8 @@ class LocalAws:
         logs: Path | None = None,
         watch: Callable[[EventSource, Invocation], None] = lambda _source, _done: None,
     ) -> None:
-        self._template = template
-        self._parameters = parameters or {}
+        self._path = template
+        self._parameters = dict(parameters or {})
         self._given = environment or {}
         self._ports = (port, stream_port)
         self._concurrency = concurrency
@@ -102,6 +102,7 @@ class LocalAws:
         self._logs = logs
         self._watch = watch
         self._resources = AsyncExitStack()
+        self._running = AsyncExitStack()
         self._interpreters: dict[tuple[Path, ...], Interpreter] = {}
         self._servers: dict[Interpreter, ForkServer] = {}
         self.urls: dict[str, str] = {}
@@ -111,11 +112,12 @@ class LocalAws:
         try:
             await self._start()
         except BaseException:
-            await self._resources.aclose()
+            await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
         await self._resources.aclose()
 
     @property
@@ -125,8 +127,8 @@ class LocalAws:
 
     async def _start(self) -> None:
         require_runtime_client()
-        template = Template(self._template)
-        template.check(self._parameters)
+        self._template = Template(self._path)
+        self._template.check(self._parameters)
         folder = self._resources.enter_context(
             tempfile.TemporaryDirectory(prefix="mail-local-aws-", ignore_cleanup_errors=True)
         )
@@ -136,7 +138,15 @@ class LocalAws:
         self._resources.callback(engine.stop)
         self.endpoint = engine.endpoint
         self.account = LocalAccount(engine.endpoint)
-        deployed = await Deployment(self.account, template).deploy(self._parameters)
+        await self.deploy({})
+
+    async def deploy(self, parameters: Mapping[str, str]) -> None:
+        """Deploy with these parameters besides the former ones, and start the functions again, at other URLs."""
+        await self._running.aclose()
+        self._servers.clear()
+        self._template.check(parameters)
+        self._parameters |= parameters
+        deployed = await Deployment(self.account, self._template).deploy(self._parameters)
         self.stack = _retimed(deployed, self._tempo)
         await self._start_functions()
         self.tokens = await self._issue_tokens()
@@ -155,10 +165,10 @@ class LocalAws:
             else:
                 functions[spec.name] = await self._start_function(spec)
         api = with_cors(HttpApi(self.stack.routes, functions), self.stack.api_cors)
-        await self._resources.enter_async_context(serving(api, api_socket))
+        await self._running.enter_async_context(serving(api, api_socket))
         for application in web:
             cors = self.stack.urls[application.spec.name].cors
-            await self._resources.enter_async_context(serving(with_cors(application, cors), stream_socket))
+            await self._running.enter_async_context(serving(with_cors(application, cors), stream_socket))
         for name in functions.keys() & self.stack.urls.keys():
             await self._serve_url(name, functions)
         await self._start_pollers(functions)
@@ -171,7 +181,7 @@ class LocalAws:
         application: ASGIApp = HttpApi([Route("ANY", "$default", name)], functions)
         if url.is_signed:
             application = OnlySigned(application)
-        await self._resources.enter_async_context(serving(with_cors(application, url.cors), socket))
+        await self._running.enter_async_context(serving(with_cors(application, url.cors), socket))
         self.urls[name] = base_url(LOOPBACK, socket)
 
     async def _start_function(self, spec: FunctionSpec) -> LambdaFunction:
@@ -179,23 +189,23 @@ class LocalAws:
         if interpreter not in self._servers:
             server = ForkServer(interpreter.python, interpreter.path)
             await server.start()
-            self._resources.push_async_callback(server.stop)
+            self._running.push_async_callback(server.stop)
             self._servers[interpreter] = server
         log = self.log_folder / f"{spec.name}.log"
         function = LambdaFunction(spec, self._servers[interpreter], self._environment(spec), log)
-        self._resources.push_async_callback(function.stop)
+        self._running.push_async_callback(function.stop)
         return function
 
     async def _start_web(self, spec: FunctionSpec) -> WebFunction:
         application = WebFunction(spec, self._interpreter(spec))
-        self._resources.push_async_callback(application.stop)
+        self._running.push_async_callback(application.stop)
         log = self.log_folder / f"{spec.name}.log"
         await asyncio.to_thread(application.start, self._environment(spec), log)
         return application
 
     async def _start_pollers(self, functions: Mapping[str, LambdaFunction]) -> None:
         sqs = self.account.client("sqs", connections=SQS_CONNECTIONS)
-        self._resources.callback(sqs.close)
+        self._running.callback(sqs.close)
         for source in self.stack.event_sources:
             if self._tempo.visibility is not None:
                 visibility = {"VisibilityTimeout": str(self._tempo.visibility)}
@@ -219,7 +229,7 @@ class LocalAws:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-        self._resources.push_async_callback(end)
+        self._running.push_async_callback(end)
 
     def _interpreter(self, spec: FunctionSpec) -> Interpreter:
         if spec.layers not in self._interpreters:

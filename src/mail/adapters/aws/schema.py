@@ -1,5 +1,7 @@
 """Creates the table and its indexes as `template.yaml` declares them, for tests and for engines on this machine."""
 
+import contextlib
+
 from mail.adapters.aws.client import AwsClient, Refused, back_off
 from mail.errors import StoreUnavailable
 
@@ -27,7 +29,11 @@ _ATTEMPTS = 60
 
 
 async def create_table(client: AwsClient, name: str) -> bool:
-    """Create the table if it is missing; return whether it was. Raises StoreUnavailable."""
+    """Create the table if it is missing; return whether it was. Raises StoreUnavailable.
+
+    Turn on the expiry of items and continuous backups in any case, as a restored table has neither.
+    """
+    is_new = True
     try:
         await client.call(
             "create_table",
@@ -57,15 +63,17 @@ async def create_table(client: AwsClient, name: str) -> bool:
             ],
         )
     except Refused:
-        return False
+        is_new = False
     await _until_active(client, name)
-    await client.call(
-        "update_time_to_live",
-        TableName=name,
-        TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"},
-    )
+    with contextlib.suppress(Refused):  # it is on
+        await client.call(
+            "update_time_to_live",
+            expect=("ValidationException",),
+            TableName=name,
+            TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"},
+        )
     await _turn_on_backups(client, name)
-    return True
+    return is_new
 
 
 def _key(hash_key: str, range_key: str) -> list[dict[str, str]]:
@@ -78,7 +86,7 @@ async def _until_active(client: AwsClient, name: str) -> None:
         if table["TableStatus"] == "ACTIVE":
             return
         await back_off(attempt)
-    raise StoreUnavailable(f"the table {name} was created but is not ready yet; try again")
+    raise StoreUnavailable(f"the table {name} is not ready yet; try again")
 
 
 async def _turn_on_backups(client: AwsClient, name: str) -> None:
