@@ -208,6 +208,9 @@ class StoreMachine(RuleBasedStateMachine):
         reason = Park(on="weather", since=self.now, urgent=urgent)
         parked = turn.lease.parked(self.now + term + BETWEEN, 0, turn.entry.seq, reason)
         saved = None if contents is None else checkpoint(contents)
+        held = model.leases.get(turn.mailbox)
+        if held is not None and held.token == parked.token:
+            return  # a store behind a network takes it for a repeated request
         if not self.holds(turn):
             with pytest.raises(LeaseLost):
                 self.run(self.adapter.store.park(turn, parked, saved))

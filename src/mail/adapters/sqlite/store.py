@@ -139,7 +139,7 @@ class SQLiteStore:
             history = self._portions(cached.row, mailbox, after, n)
         running_turns, replaced = 0, None
         if cached.leases:
-            running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
+            running_turns, replaced = cached.count_leases(now, mailbox), cached.leases.get(mailbox)
         self._open_turns.begin(cached, mailbox, entry.seq, lease, now)
         checkpoint = self._checkpoint(cached, mailbox, entry.seq) if cached.checkpoints else None
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)

@@ -72,9 +72,10 @@ class CachedTask:
         lease = self.leases.get(turn.mailbox)
         return lease is not None and lease.token == turn.lease.token
 
-    def count_leases(self, now: float) -> int:
-        """Return the number of leased mailboxes of agents."""
-        return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
+    def count_leases(self, now: float, besides: str) -> int:
+        """Return the number of leased mailboxes of agents, besides one of them, whose park mail may have ended."""
+        others = (lease for name, lease in self.leases.items() if name != besides and not goes_out(name))
+        return sum(lease.expires > now for lease in others)
 
     @property
     def is_in_use(self) -> bool:
