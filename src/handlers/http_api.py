@@ -10,6 +10,7 @@ from handlers import telemetry
 from handlers.routing import EveryRoute
 from handlers.wiring import make_loop, make_system, survive_snapshots
 from mail import startup
+from mail.bootstrap import RequestMetrics
 from mail.http.app import create_app
 from mail.server.app import make_service
 
@@ -33,7 +34,7 @@ def serve(*routers: APIRouter, all_routes: bool = False) -> Handler:
         time_left=_time_left,
         stream_url=system.stream_url,
         max_answer_bytes=MAX_ANSWER_BYTES,
-        observers=(telemetry.RequestMetrics(),),
+        observers=(RequestMetrics(),),
     )
     app = EveryRoute(service, *routers) if all_routes else create_app(service, routers)
     mangum = Mangum(app, lifespan="off")

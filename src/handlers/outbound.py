@@ -9,9 +9,10 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.wiring import make_loop, make_system, run_turn
 from mail import startup
+from mail.bootstrap import TurnMetrics, write_metrics
 
 _loop = make_loop()
-_system = make_system(telemetry.TurnMetrics())
+_system = make_system(TurnMetrics())
 _processor = BatchProcessor(event_type=EventType.SQS)
 _processor.raise_on_entire_batch_failure = False
 startup.end()
@@ -30,5 +31,5 @@ def _deliver(record: SQSRecord, lambda_context: LambdaContext) -> None:
     try:
         run_turn(_system, _loop, record, lambda_context)
     except Exception:
-        telemetry.write_metrics({"FailedDeliveries": 1})
+        write_metrics({"FailedDeliveries": 1})
         raise

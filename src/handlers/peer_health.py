@@ -5,6 +5,7 @@ from typing import Any
 from handlers import telemetry
 from handlers.wiring import make_loop, make_system
 from mail import startup
+from mail.bootstrap import write_metrics
 
 _loop = make_loop()
 _system = make_system()
@@ -18,5 +19,5 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
     active = sum(health.is_active for health in seen.values())
     silent = len(seen) - active
     if seen:
-        telemetry.write_metrics({"ActivePeers": active, "SilentPeers": silent})
+        write_metrics({"ActivePeers": active, "SilentPeers": silent})
     return {"active": active, "silent": silent}

@@ -15,6 +15,7 @@ from handlers import telemetry
 from handlers.routing import EveryRoute
 from handlers.wiring import make_system
 from mail import startup
+from mail.bootstrap import RequestMetrics
 from mail.http.routes import health, message, tasks
 from mail.server.app import make_service
 
@@ -86,9 +87,14 @@ class FlushBeforeEnd:
 def _make_app() -> ASGIApp:
     system = make_system()
     config = system.config
-    observers = (telemetry.RequestMetrics(),)
+    observers = (RequestMetrics(),)
     service = make_service(
-        system, config, time_left=time_left, stream_url=system.stream_url, observers=observers
+        system,
+        config,
+        time_left=time_left,
+        stream_seconds=system.stream_seconds,
+        stream_url=system.stream_url,
+        observers=observers,
     )
     served = InvocationLog(EveryRoute(service, health.router, message.router, tasks.router))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)

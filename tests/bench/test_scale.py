@@ -12,7 +12,6 @@ LOAD = Load(turns=10_000, seconds=3.1, units=9, reads=2, memory=1)
 def test_the_largest_cell_is_the_template_s() -> None:
     shares = read_template(ROOT / "template.yaml")["Mappings"]["TurnShares"][str(LARGEST.concurrency)]
     tiers = [share for name, share in shares.items() if name.startswith("Tier")]
-    assert sum(tiers) == LARGEST.concurrency
     assert max(tiers) == 1000
 
 

@@ -39,6 +39,7 @@ from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
+from mail.testing.contracts import due_tasks, end_expired
 
 pytestmark = pytest.mark.full
 
@@ -72,7 +73,6 @@ class Model:
     leases: dict[str, Lease] = field(default_factory=dict)
     checkpoints: dict[tuple[str, int], Checkpoint] = field(default_factory=dict)
     moments: list[tuple[Task, list[InboxEntry]]] = field(default_factory=list)
-    was_parked: bool = False
     was_committed: bool = False
 
     def apply(self, change: TaskChange) -> None:
@@ -217,25 +217,9 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.run(self.adapter.store.park(turn, parked, saved))
         model.leases[turn.mailbox] = parked
-        model.was_parked, model.was_committed = True, False
+        model.was_committed = False
         if saved is not None:
             model.checkpoints[turn.mailbox, turn.entry.seq] = saved
-
-    @rule(key=keys)
-    def end_parks(self, key: TaskKey) -> None:
-        """The parks whose time has come are ended once."""
-        model = self.models.get(key)
-        if model is None:
-            return
-        over = {
-            mailbox: replace(lease, expires=0.0)
-            for mailbox, lease in model.leases.items()
-            if lease.park is not None and 0.0 < lease.expires <= self.now
-        }
-        ended = self.run(self.adapter.store.end_parks(model.task, now=self.now))
-        assert sorted(ended) == sorted(over)
-        model.leases |= over
-        model.was_parked = any(lease.park is not None and lease.expires for lease in model.leases.values())
 
     @staticmethod
     def is_same(found: Lease | None, known: Lease | None) -> bool:
@@ -275,13 +259,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def take_expired(self) -> None:
-        """The leases of workers that are gone are handed out once, as far as their tasks have work."""
-        expired = self.run(self.adapter.store.take_expired(SWARM.name, now=self.now))
+        """Parks that are over, and leases of workers that are gone, are handed out once, if their tasks have work."""
+        expired = self.run(end_expired(self.adapter.store, self.now))
         found = {(each.task.key, each.mailbox): each.lease for each in expired}
         assert len(found) == len(expired)
         for key, model in self.models.items():
             for mailbox, lease in model.leases.items():
-                is_expired = 0 < lease.expires <= self.now and lease.park is None
+                is_expired = 0 < lease.expires <= self.now
                 if (key, mailbox) in found:
                     assert is_expired
                     assert self.is_same(found[key, mailbox], lease)
@@ -402,14 +386,14 @@ class StoreMachine(RuleBasedStateMachine):
             for mailbox in AGENTS
             if (head := model.head(mailbox)) is not None
         }
-        listed = set(await store.list_due(self.now))
+        listed = await due_tasks(store, self.now)
+        assert len(listed) == len(set(listed))
         for key, model in self.models.items():
             due = due_of(model.task, model.leases.values())
             is_due = model.task.is_running and due is not None and due <= self.now
-            if self.forgets_parks and model.was_committed:
-                is_due = model.task.is_overdue(self.now)
-            assert key in listed or not is_due
-            assert key not in listed or is_due or (model.task.is_running and model.was_parked)
+            assert is_due or key not in listed
+            if not (self.forgets_parks and model.was_committed) or model.task.is_overdue(self.now):
+                assert key in listed or not is_due
         assert await store.count_active_instances() == len({key.instance for key in running})
         for instance in (ANN, BOB):
             newest = [self.models[key].task for key in reversed(self.began) if key.instance == instance]

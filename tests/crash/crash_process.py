@@ -187,7 +187,7 @@ class Life:
             await self.runtime.recover()
         while True:
             await asyncio.sleep(PARK_SECONDS)
-            await self.runtime.expire_overdue()
+            await self.runtime.sweep()
             await self.parked.wait()
             self.parked.clear()
 

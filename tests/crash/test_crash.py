@@ -33,7 +33,7 @@ def test_the_points_are_everywhere(zygote: Zygote) -> None:
     for when in ("before", "after"):
         for where in (
             "submit", "store.load", "store.open_turn", "store.save_checkpoint", "store.commit",
-            "store.list_ready", "store.read_events", "store.park", "store.list_due", "store.end_parks",
+            "store.list_ready", "store.read_events", "store.park", "store.list_due", "store.end_expired",
             "queue.publish", "queue.take",
             "agent chief", "agent scout", "agent clerk", "action look", "action book", "action file", "action pay",
             "summary scout",

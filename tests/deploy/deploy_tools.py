@@ -1,7 +1,11 @@
 """The tools that look at the template: each lives in a virtual environment of its own, as their pins collide."""
 
+import json
 import os
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,3 +31,36 @@ def environment() -> dict[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "SAM_CLI_TELEMETRY": "0",
     }
+
+
+EXPANDED = """
+import copy, json, sys
+from unittest.mock import Mock
+from samtranslator.translator.transform import transform
+from samtranslator.yaml_helper import yaml_parse
+text, settings = json.load(sys.stdin)
+template = yaml_parse(text)
+template["Globals"]["Function"]["CodeUri"] = "s3://bucket/code"
+for resource in template["Resources"].values():
+    if "ContentUri" in resource["Properties"]:
+        resource["Properties"]["ContentUri"] = "s3://bucket/layer"
+default = {name: parameter.get("Default", "") for name, parameter in template["Parameters"].items()}
+policies = {"AWSCodeDeployRoleForLambda": "arn:aws:iam::aws:policy/service-role/AWSCodeDeployRoleForLambda"}
+load = Mock(load=lambda: policies)
+json.dump([transform(copy.deepcopy(template), {**default, **given}, load) for given in settings], sys.stdout)
+"""
+
+
+def expand(text: str, settings: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """What SAM makes of a template with each of these values of its parameters."""
+    done = subprocess.run(
+        [find_tool("sam", "python"), "-c", EXPANDED],
+        cwd=ROOT,
+        env=environment(),
+        input=json.dumps([text, settings]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expanded: list[dict[str, Any]] = json.loads(done.stdout)
+    return expanded

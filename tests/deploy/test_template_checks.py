@@ -4,10 +4,9 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from deploy_tools import ROOT, environment, find_tool
+from deploy_tools import ROOT, environment, expand, find_tool
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -25,34 +24,9 @@ def test_checkov_sees_what_is_wrong(tmp_path: Path) -> None:
     assert "AWS::DynamoDB::Table.Table" in done.stdout
 
 
-EXPANDED = """
-import json, sys
-from unittest.mock import Mock
-from samtranslator.translator.transform import transform
-from samtranslator.yaml_helper import yaml_parse
-template = yaml_parse(open("template.yaml").read())
-template["Globals"]["Function"]["CodeUri"] = "s3://bucket/code"
-for resource in template["Resources"].values():
-    if "ContentUri" in resource["Properties"]:
-        resource["Properties"]["ContentUri"] = "s3://bucket/layer"
-given = {name: parameter.get("Default", "") for name, parameter in template["Parameters"].items()}
-policies = {"AWSCodeDeployRoleForLambda": "arn:aws:iam::aws:policy/service-role/AWSCodeDeployRoleForLambda"}
-expanded = transform(template, {**given, **json.loads(sys.argv[1])}, Mock(load=lambda: policies))
-print(json.dumps(expanded))
-"""
-"""What CloudFormation makes of the template with some parameters."""
-
-
-def expand(**parameters: str) -> dict[str, Any]:
-    command = [find_tool("sam", "python"), "-c", EXPANDED, json.dumps(parameters)]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
-    expanded: dict[str, Any] = json.loads(done.stdout)
-    return expanded
-
-
 def test_a_gradual_rollout_makes_a_valid_stack(tmp_path: Path) -> None:
     """In which nothing depends on itself: functions know the URL of another, and alarms end the rollout of both."""
-    expanded = expand(Rollout="Canary10Percent5Minutes")
+    (expanded,) = expand((ROOT / "template.yaml").read_text(), [{"Rollout": "Canary10Percent5Minutes"}])
     resources = expanded["Resources"]
     aliases = {name: each for name, each in resources.items() if each["Type"] == "AWS::Lambda::Alias"}
     assert len(aliases) == 16
@@ -70,15 +44,22 @@ def test_a_gradual_rollout_makes_a_valid_stack(tmp_path: Path) -> None:
     assert called <= aliases.keys()
     path = tmp_path / "expanded.json"
     path.write_text(json.dumps(expanded))
-    # SAM has used the mapping of rollouts up.
-    command = [find_tool("sam", "cfn-lint"), "--ignore-checks", "W7001", "--", str(path)]
+    # SAM has used the mapping of rollouts up, and the metadata that waives the others.
+    command = [find_tool("sam", "cfn-lint"), "--ignore-checks", "W7001", "W3011", "W1033", "--", str(path)]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
 def test_without_a_gradual_rollout_there_is_no_codedeploy() -> None:
-    types = {each["Type"] for each in expand()["Resources"].values()}
+    (expanded,) = expand((ROOT / "template.yaml").read_text(), [{}])
+    types = {each["Type"] for each in expanded["Resources"].values()}
     assert not [kind for kind in types if "CodeDeploy" in kind]
+
+
+def test_sam_adds_no_role_without_the_boundary() -> None:
+    (expanded,) = expand((ROOT / "template.yaml").read_text(), [{"Rollout": "Canary10Percent5Minutes"}])
+    roles = {name: each for name, each in expanded["Resources"].items() if each["Type"] == "AWS::IAM::Role"}
+    assert [name for name, role in roles.items() if "PermissionsBoundary" not in role["Properties"]] == []
 
 
 def test_the_template_of_the_firewall_is_valid(tmp_path: Path) -> None:

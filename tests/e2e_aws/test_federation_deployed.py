@@ -73,7 +73,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         with ServerProcess(there, *as_beta, env=variables) as beta:
             beta.flags = (*as_beta, "--port", beta.url.rpartition(":")[2])  # where it is found again
             client("ssm", alpha.endpoint).put_parameter(
-                Name=f"{SECRETS}/SWARM_AUTH_TOKEN_SWARM_BETA",
+                Name=f"{SECRETS}/outbound/SWARM_AUTH_TOKEN_SWARM_BETA",
                 Value=token_for("swarm-alpha", cwd=there),
                 Type="SecureString",
             )
@@ -172,11 +172,11 @@ def alpha_is_active(beta: ServerProcess) -> bool:
 
 def test_that_url_is_for_those_who_were_named(pair: Pair) -> None:
     account = client("lambda", pair[0].endpoint)
-    name = output(pair[0].endpoint, "PeerFunctionArn").rpartition(":")[2]
-    url = account.get_function_url_config(FunctionName=name)
+    *_, name, alias = output(pair[0].endpoint, "PeerFunctionArn").split(":")
+    url = account.get_function_url_config(FunctionName=name, Qualifier=alias)
     assert url["AuthType"] == "AWS_IAM"
     assert url["FunctionUrl"] == output(pair[0].endpoint, "PeerUrl")
-    statements = json.loads(account.get_policy(FunctionName=name)["Policy"])["Statement"]
+    statements = json.loads(account.get_policy(FunctionName=name, Qualifier=alias)["Policy"])["Statement"]
     allowed = {
         (json.dumps(each["Principal"]), each["Action"]) for each in statements if "AWS" in each["Principal"]
     }

@@ -19,3 +19,11 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         pytest.skip(reason)
     with Stage(request.param) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_refused(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check that no function has asked AWS for what its role doesn't allow."""
+    yield
+    if "stage" in request.fixturenames:
+        assert request.getfixturevalue("stage").gateway.refused == []

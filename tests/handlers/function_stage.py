@@ -4,22 +4,29 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 from support.engines.aws import aws_environment, endpoint
 from support.engines.dynamodb import BUCKET, DynamoDBAdapter
+from support.engines.gateway import Gateway
+from support.engines.iam import Roles
 from support.engines.lambda_runtime import ROOT, Function, LambdaRuntime, built_function, source_function
 from support.engines.sqs import SQSQueueAdapter
 
+from mail.adapters.aws.client import Aws
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.core.task.documents import CallerRole
 from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import hook_of
 from mail.core.task.task import Task, TaskKey
+from mail.local_aws.deployment import read_template
 
 ENGINE = "ministack"
 BUILD = Path(os.environ.get("MAIL_TEST_BUILD") or ROOT / ".aws-sam" / "build")
@@ -41,11 +48,19 @@ QUEUES = ("turn", "outbound", "dead_letter")
 FUNCTIONS = (*HTTP, *QUEUES, "sweeper", "peer_health")
 """The handlers that Lambda calls; `stream` is a server behind the Web Adapter."""
 
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
 
 class Stage:
     """A table, a bucket, six queues, keys of callers, and functions that run on them, from source or as built.
 
-    A context manager. Functions are started when they are first needed, and kept.
+    A context manager. Functions are started when they are first needed, and kept. Each has the role that the template
+    gives it.
+
+    Attributes:
+        environment: what the variables of all functions have in common.
+        gateway: what they reach AWS through.
+        secrets: the path of secrets; a function knows it if `start` gets it as a variable.
     """
 
     def __init__(self, code: str) -> None:
@@ -54,11 +69,16 @@ class Stage:
         self.queues = SQSQueueAdapter(ENGINE)
         self._keys: dict[str, str] = {}
         self._running: dict[str, LambdaRuntime] = {}
+        self._resources = ExitStack()
 
     def __enter__(self) -> "Stage":
         asyncio.run(self.table.open())
+        queues = {url: f"Turns{tier}" for tier, url in enumerate(self.queues.urls, 1)}
+        queues[self.queues.outbound_url] = "DeliveryQueue"
+        self.secrets = f"/mail/{self.table.table}"
+        roles = Roles(read_template(ROOT / "template.yaml"), SecretsPath=self.secrets)
+        self.gateway = self._resources.enter_context(Gateway(endpoint(ENGINE), roles, queues))
         self.environment = {
-            **aws_environment(endpoint(ENGINE)),
             "MAIL_TABLE": self.table.table,
             "MAIL_BUCKET": BUCKET,
             "MAIL_TURN_QUEUES": ",".join(self.queues.urls),
@@ -74,6 +94,7 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         for running in self._running.values():
             running.stop()
+        self._resources.close()
         asyncio.run(self.table.close())
 
     def function(self, name: str, **changes: Any) -> Function:
@@ -84,9 +105,22 @@ class Stage:
             function = built_function(f"{name.title().replace('_', '')}Function", BUILD)
         return replace(function, **changes)
 
-    def start(self, name: str, **changes: Any) -> LambdaRuntime:
-        """An execution environment of a function that is the caller's to stop."""
-        return LambdaRuntime(self.function(name, **changes), self.environment)
+    def variables(self, name: str) -> dict[str, str]:
+        """The environment of a function, with the credentials of its role."""
+        role = f"{name.title().replace('_', '')}Role"
+        return {**self.environment, **self.gateway.environment(role)}
+
+    def start(self, name: str, variables: Mapping[str, str] = NO_VARIABLES, **changes: Any) -> LambdaRuntime:
+        """An execution environment of a function, with further variables, that is the caller's to stop."""
+        return LambdaRuntime(self.function(name, **changes), {**self.variables(name), **variables})
+
+    def put_secret(self, name: str, value: str) -> dict[str, str]:
+        """Store a parameter below the path of secrets; returns the variables of functions that know the path."""
+        with patch.dict(os.environ, aws_environment(endpoint(ENGINE))):
+            ssm = Aws().client("ssm").botocore
+        ssm.put_parameter(Name=f"{self.secrets}/{name}", Value=value, Type="SecureString", Overwrite=True)
+        ssm.close()
+        return {"MAIL_SECRETS_PATH": self.secrets}
 
     def invoke(self, name: str, event: dict[str, Any]) -> Any:
         """What a function returns; all invocations share one execution environment."""

@@ -2,21 +2,30 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from function_stage import Stage
 from support.engines.lambda_runtime import LambdaRuntime
+from support.processes.projects import entry, supervisor, write_project
 from support.services.peer_server import PeerServer
 
-from mail.adapters.aws.client import Aws
 from mail.core.task.task import TaskStatus
+
+DISCOVERS = """
+from mail.factories.rules import call, complete, rule_based
+
+@rule_based
+async def make(view):
+    if not view.results:
+        return [call("discover_swarms", discovery_urls=[view.mail.body])]
+    return [complete(view.results[-1])]
+"""
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 BETA = "swarm:swarm-beta@example-no-proxy"
@@ -158,15 +167,9 @@ def asked(stage: Stage, task_id: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def path(stage: Stage) -> str:
-    """Where SSM has the token of the other swarm."""
-    path = f"/mail/{stage.table.table}"
-    with patch.dict(os.environ, stage.environment):
-        ssm = Aws().client("ssm").botocore
-    name = f"{path}/SWARM_AUTH_TOKEN_SWARM_BETA"
-    ssm.put_parameter(Name=name, Value="the-key-for-beta", Type="SecureString")
-    ssm.close()
-    return path
+def path(stage: Stage) -> dict[str, str]:
+    """Says where SSM has the token of the other swarm."""
+    return stage.put_secret("outbound/SWARM_AUTH_TOKEN_SWARM_BETA", "the-key-for-beta")
 
 
 class TestMailToThere:
@@ -181,9 +184,9 @@ class TestMailToThere:
             yield server
 
     @pytest.fixture
-    def outbound(self, stage: Stage, path: str) -> LambdaRuntime:
+    def outbound(self, stage: Stage, path: dict[str, str]) -> LambdaRuntime:
         """The function that delivers, told where tokens are."""
-        return LambdaRuntime(stage.function("outbound"), {**stage.environment, "MAIL_SECRETS_PATH": path})
+        return stage.start("outbound", path)
 
     def ask(self, stage: Stage, task_id: str) -> dict[str, Any]:
         """The token of a delivery."""
@@ -276,3 +279,33 @@ class TestMailToThere:
 
 def test_the_sample_token_wakes_nobody_who_has_no_mail(stage: Stage) -> None:
     assert stage.invoke("outbound", stage.event("outbound")) == NOTHING_FAILED
+
+
+def test_agents_discover_swarms_with_the_role_of_turns(stage: Stage, tmp_path: Path) -> None:
+    """The entry has no access; it is seen by the functions that know other swarms, and forgotten as any."""
+    (tmp_path / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
+    agent = supervisor("supervisor", "own_agent:make", enable_interswarm=True)
+    swarm = entry("example-no-proxy", agent, enable_interswarm=True)
+    root = write_project(tmp_path, swarm, own_agent=DISCOVERS)
+    with (
+        served(PeerServer("swarm-delta", info={"public": True})) as delta,
+        stage.start("turn", root=root) as running,
+    ):
+        for task_id, told in (
+            ("discovers", "registered: swarm-delta"),
+            ("knows", "known already: swarm-delta"),
+        ):
+            event = stage.request(
+                "message", body={"body": delta.url, "task_id": task_id}, prefer="respond-async"
+            )
+            assert stage.invoke("message", event)["statusCode"] == 202
+            for record in stage.records():
+                assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+                stage.delete(record)
+            answer = stage.invoke("task", stage.request("task", query=f"task_id={task_id}"))
+            assert told in answer["body"]
+    listed = stage.invoke("swarms", stage.request("swarms", path="/swarms"))
+    assert "swarm-delta" in {each["swarm_name"] for each in json.loads(listed["body"])["swarms"]}
+    event = stage.request("swarms", path="/swarms/swarm-delta")
+    event["requestContext"]["http"]["method"] = "DELETE"
+    assert stage.invoke("swarms", event)["statusCode"] == 200

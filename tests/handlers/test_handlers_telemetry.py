@@ -10,7 +10,6 @@ from typing import Any
 import httpx2
 import pytest
 from function_stage import Stage
-from support.engines.lambda_runtime import LambdaRuntime
 from support.processes.projects import entry, supervisor, write_project
 from support.services.llm_stub import LLMStub, Tokens, call, reply
 
@@ -63,8 +62,7 @@ def test_a_turn_of_a_model_is_measured(stage: Stage, tmp_path: Path) -> None:
             reply(call("help"), tokens=tokens),
             reply(call("task_complete", finish_message="42"), tokens=tokens),
         )
-        function = stage.function("turn", root=tmp_path, timeout=60)
-        with LambdaRuntime(function, {**stage.environment, **stub.environ}) as running:
+        with stage.start("turn", stub.environ, root=tmp_path, timeout=60) as running:
             ask(stage, "costly")
             for record in stage.records():
                 assert running.invoke({"Records": [record]}) == {"batchItemFailures": []}
@@ -76,7 +74,14 @@ def test_a_turn_of_a_model_is_measured(stage: Stage, tmp_path: Path) -> None:
     assert task.models.keys() == {MODEL}
     assert task.models[MODEL].cost == pytest.approx(2 * COST)
     told = sums(records)
-    expected = {"Turns": 2, "ModelCalls": 2, "InputTokens": 2000, "CachedTokens": 800, "OutputTokens": 200}
+    expected = {
+        "Turns": 2,
+        "ModelTurns": 2,
+        "ModelCalls": 2,
+        "InputTokens": 2000,
+        "CachedTokens": 800,
+        "OutputTokens": 200,
+    }
     assert {name: told[name,] for name in expected} == expected
     assert told["CostUsd",] == pytest.approx(2 * COST)
     assert sums(records, "model")["CostUsd", MODEL] == pytest.approx(2 * COST)
@@ -101,8 +106,7 @@ def test_a_task_that_begins_is_counted_where_it_begins(stage: Stage) -> None:
 
 def test_an_answer_that_is_a_servers_error_is_counted(stage: Stage) -> None:
     """Lambda counts none: the invocation succeeds."""
-    function = stage.function("health")
-    with LambdaRuntime(function, {**stage.environment, "MAIL_TABLE": "missing"}) as running:
+    with stage.start("health", {"MAIL_TABLE": "missing"}) as running:
         answer = running.invoke(stage.request("health", path="/health"))
         assert answer["statusCode"] == 503
         assert sums(running.records) == {("ServerErrors",): 1}
@@ -128,7 +132,7 @@ def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
         }
         process = KeptProcess(
             [str(function.interpreter.python), *server],
-            env={**system_environment(), **stage.environment, **traces, "PYTHONPATH": path},
+            env={**system_environment(), **stage.variables("stream"), **traces, "PYTHONPATH": path},
             cwd=function.root,
         )
         with process:
@@ -169,8 +173,7 @@ def test_a_turns_model_call_is_traced_before_its_invocation_ends(stage: Stage, t
     with LLMStub() as stub, Receiver().running() as receiver:
         stub.script(*[reply(call("task_complete", finish_message="42"))] * 3)
         traces = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
-        function = stage.function("turn", root=tmp_path, timeout=60)
-        with LambdaRuntime(function, {**stage.environment, **stub.environ, **traces}) as running:
+        with stage.start("turn", {**stub.environ, **traces}, root=tmp_path, timeout=60) as running:
             for number, status in enumerate((200, 500, 200)):
                 receiver.status = status
                 ask(stage, f"traced-{number}")
@@ -213,9 +216,7 @@ def test_a_healthy_task_is_in_the_log(stage: Stage) -> None:
 
 
 def test_no_level_of_the_log_drops_a_metric(stage: Stage) -> None:
-    with LambdaRuntime(
-        stage.function("turn"), {**stage.environment, "POWERTOOLS_LOG_LEVEL": "ERROR"}
-    ) as running:
+    with stage.start("turn", {"POWERTOOLS_LOG_LEVEL": "ERROR"}) as running:
         ask(stage, "silent")
         for record in stage.records():
             assert running.invoke({"Records": [record]}) == {"batchItemFailures": []}

@@ -1,18 +1,14 @@
 """Webhooks on AWS: the functions that accept them and the one that sends, each on a Lambda of our own."""
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from function_stage import Stage
-from support.engines.lambda_runtime import LambdaRuntime
 from support.services.webhook_receiver import WebhookReceiver
 
-from mail.adapters.aws.client import Aws
 from mail.core.task.mailboxes import hook_mailbox
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
@@ -21,19 +17,9 @@ SECRET = b"a secret of SSM"
 
 
 @pytest.fixture(scope="module")
-def path(stage: Stage) -> str:
-    """Where SSM has the secret."""
-    path = f"/mail/{stage.table.table}"
-    with patch.dict(os.environ, stage.environment):
-        ssm = Aws().client("ssm").botocore
-    ssm.put_parameter(Name=f"{path}/WEBHOOK_SECRET_STAGE", Value=SECRET.decode(), Type="SecureString")
-    ssm.close()
-    return path
-
-
-def started(stage: Stage, name: str, path: str) -> LambdaRuntime:
-    """A function that knows where secrets are."""
-    return LambdaRuntime(stage.function(name), {**stage.environment, "MAIL_SECRETS_PATH": path})
+def path(stage: Stage) -> dict[str, str]:
+    """Says where SSM has the secret."""
+    return stage.put_secret("outbound/WEBHOOK_SECRET_STAGE", SECRET.decode())
 
 
 @pytest.fixture
@@ -47,14 +33,16 @@ def message(stage: Stage, task_id: str, webhook: dict[str, Any] | None = None) -
     return stage.request("message", body=body, prefer="respond-async")
 
 
-def test_it_is_sent_with_the_secret_of_ssm(stage: Stage, path: str, receiver: WebhookReceiver) -> None:
+def test_it_is_sent_with_the_secret_of_ssm(
+    stage: Stage, path: dict[str, str], receiver: WebhookReceiver
+) -> None:
     webhook = {"url": receiver.url, "secret_ref": SIGNED, "events": ["new_message"]}
-    with started(stage, "message", path) as running:
+    with stage.start("message", path) as running:
         unknown = {**webhook, "secret_ref": "${WEBHOOK_SECRET_OTHER}"}
         assert running.invoke(message(stage, "hooked", unknown))["statusCode"] == 400
         assert running.invoke(message(stage, "hooked", webhook))["statusCode"] == 202
     (record,) = stage.deliveries()
-    with started(stage, "outbound", path) as running:
+    with stage.start("outbound", path) as running:
         assert running.invoke({"Records": [record]}) == NOTHING_FAILED
         assert running.invoke({"Records": [record]}) == NOTHING_FAILED
         assert SECRET.decode() not in running.log
@@ -66,8 +54,8 @@ def test_it_is_sent_with_the_secret_of_ssm(stage: Stage, path: str, receiver: We
     assert (hook.after, hook.upto) == (1, 1)
 
 
-def test_what_fails_has_a_token_for_later(stage: Stage, path: str) -> None:
-    with WebhookReceiver(500, 200) as receiver, started(stage, "outbound", path) as running:
+def test_what_fails_has_a_token_for_later(stage: Stage, path: dict[str, str]) -> None:
+    with WebhookReceiver(500, 200) as receiver, stage.start("outbound", path) as running:
         webhook = {"url": receiver.url, "events": ["new_message"]}
         assert stage.invoke("message", message(stage, "later", webhook))["statusCode"] == 202
         (record,) = stage.deliveries()
@@ -98,7 +86,7 @@ def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: We
     assert receiver.got == []
 
 
-def test_callers_register_them(stage: Stage, path: str, receiver: WebhookReceiver) -> None:
+def test_callers_register_them(stage: Stage, path: dict[str, str], receiver: WebhookReceiver) -> None:
     def asks(method: str, where: str = "/webhooks", body: dict[str, Any] | None = None) -> dict[str, Any]:
         event = stage.request("tasks", path=where, body=body, **{"content-type": "application/json"})
         event["rawQueryString"] = ""
@@ -106,7 +94,7 @@ def test_callers_register_them(stage: Stage, path: str, receiver: WebhookReceive
         event["requestContext"]["http"]["method"] = method
         return event
 
-    with started(stage, "tasks", path) as running:
+    with stage.start("tasks", path) as running:
         given = {"url": receiver.url, "secret_ref": SIGNED, "events": ["new_message"]}
         answer = running.invoke(asks("POST", body=given))
         assert answer["statusCode"] == 201, answer

@@ -3,6 +3,7 @@
     local(config)   the system of `mail server`, on SQLite or PostgreSQL
     embedded(swarm) a swarm inside another program, by default in memory
     aws(config)     the system of a function's process, on DynamoDB and SQS
+    worker(config)  that of a long-lived process which takes its turns from the same queues
 
 Each fills in a `System`, and imports only what it uses. `mail.bootstrap.backends` opens databases for commands.
 """
@@ -11,21 +12,33 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from mail.adapters.telemetry.emf import RequestMetrics as RequestMetrics
+from mail.adapters.telemetry.emf import TaskMetrics as TaskMetrics
+from mail.adapters.telemetry.emf import TurnMetrics as TurnMetrics
+from mail.adapters.telemetry.emf import service_name as service_name
+from mail.adapters.telemetry.emf import write_metrics as write_metrics
 from mail.bootstrap import peers
 from mail.bootstrap.peers import may_call_private as may_call_private
 from mail.bootstrap.system import LocalSystem, read_auth_endpoints, with_protocol
 from mail.bootstrap.system import System as System
 from mail.bootstrap.system import read_swarm as read_swarm
-from mail.bootstrap.telemetry import telemetry_of_function, telemetry_of_server
+from mail.bootstrap.telemetry import (
+    Telemetry,
+    telemetry_of_function,
+    telemetry_of_server,
+    telemetry_of_worker,
+)
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import AUTO
 from mail.config.models import AS_GIVEN
+from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.permits import PAUSE_SECONDS
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.error_text import describe
 from mail.core.task.documents import IN_MEMORY
@@ -37,9 +50,16 @@ from mail.net.registration import is_loopback
 
 if TYPE_CHECKING:
     from mail.adapters.aws.client import Parameters
+    from mail.adapters.aws.queue import SQSQueue
+    from mail.adapters.aws.worker import SQSWorker
     from mail.bootstrap.system import AwsSystem
     from mail.config.aws import AwsConfig
     from mail.core.engine.telemetry import Observers
+
+SECRETS_SECONDS = 30.0
+"""Seconds for which the secrets of turns are tried to be read."""
+
+logger = logging.getLogger(__name__)
 
 
 def local(
@@ -116,8 +136,15 @@ def aws(
     clock: Clock = SYSTEM_CLOCK,
     environ: Mapping[str, str] = os.environ,
     observers: "Observers" = (),
+    telemetry: Telemetry | None = None,
+    pause: float = 0.0,
 ) -> "AwsSystem":
-    """Make the system of a function's process; `observers` measure it. Raises ConfigurationError."""
+    """Make the system of a function's process; `observers` measure it. Raises ConfigurationError.
+
+    Args:
+        telemetry: the default is that of a function.
+        pause: see `ModelPermits`.
+    """
     from mail.adapters.aws.backend import open_functions
     from mail.adapters.aws.client import Aws
 
@@ -131,7 +158,6 @@ def aws(
         retention_days=config.retention_days,
         turn_queues=config.turn_queues,
         outbound_queue=config.outbound_queue,
-        sweep_queue=config.sweep_queue,
     )
     documents = ServerDocuments(backend.documents)
     secrets = peers.read_secrets(environ, account.client("ssm"), config.secrets_path)
@@ -154,11 +180,51 @@ def aws(
         router=router,
         webhooks=peers.make_webhooks(documents, config.server, clock, secrets),
         auth_endpoints=read_auth_endpoints(environ),
-        telemetry=telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
+        telemetry=telemetry
+        or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,
+        stream_seconds=config.stream_seconds,
         stream_url=config.stream_url,
-        pause=0.0,
+        pause=pause,
     )
+
+
+def worker(config: "AwsConfig", *, concurrency: int) -> "tuple[AwsSystem, SQSWorker]":
+    """Make a worker that runs the turns of a deployment in this process, and its system. Raises ConfigurationError.
+
+    If the log is JSON, it has the metrics of the functions, in the form that CloudWatch reads.
+    """
+    from mail.adapters.aws.client import READ_SECONDS, Aws
+    from mail.adapters.aws.worker import WAIT_SECONDS, SQSWorker
+
+    telemetry, settings = config.server.telemetry, config.server.settings
+    is_measured = telemetry.log_format == "json"
+    observers = (TurnMetrics(),) if is_measured else ()
+    system = aws(
+        config,
+        observers=observers,
+        telemetry=telemetry_of_worker(telemetry, config.server.swarm.name, observers),
+        pause=PAUSE_SECONDS,
+    )
+    ACTION_THREADS.resize(settings.action_threads)
+    system.preload()
+    polls = Aws(read_seconds=WAIT_SECONDS + READ_SECONDS)
+    return system, SQSWorker(
+        polls.client("sqs", connections=len(config.turn_queues)),
+        system.queue,
+        system.run_turn,
+        concurrency=concurrency,
+        lease_seconds=settings.lease_seconds,
+        on_failure=partial(write_metrics, {"FailedTurns": 1}) if is_measured else lambda: None,
+    )
+
+
+def read_stack(name: str) -> dict[str, str]:
+    """Return the environment of the functions of a deployed stack that run turns. Raises ConfigurationError."""
+    from mail.adapters.aws.client import Aws
+    from mail.adapters.aws.stack import read_stack
+
+    return read_stack(Aws(), name)
 
 
 def interswarm_registry(
@@ -193,9 +259,24 @@ def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
     return JSONFormatter()
 
 
-def read_parameters(path: str) -> dict[str, str]:
-    """Read all SSM parameters under a path, decrypted, by name."""
-    return _parameters(path).read_all()
+def read_turn_secrets(path: str, seconds: float = SECRETS_SECONDS) -> dict[str, str]:
+    """Read the SSM parameters right below a path, which are variables of turns; give up after so many seconds.
+
+    Tokens of other swarms and secrets of webhooks are not among them. Raises StoreUnavailable.
+    """
+    found = _parameters(path).read_all(seconds)
+    for variable in [name for name in found if name.startswith(peers.SECRETS)]:
+        logger.warning("code of agents can read %s: move it to %s", variable, peers.path_of_outbound(path))
+        del found[variable]
+    return found
+
+
+def aws_queue(config: "AwsConfig") -> "SQSQueue":
+    """Make the queue of a function that can't make its system yet."""
+    from mail.adapters.aws.client import Aws
+    from mail.adapters.aws.queue import SQSQueue
+
+    return SQSQueue(Aws().client("sqs"), config.turn_queues, config.outbound_queue)
 
 
 @cache

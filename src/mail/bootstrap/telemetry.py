@@ -5,6 +5,7 @@ Their libraries are extras of the package, imported only where they are used.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mail.adapters.telemetry.json_log import ActivityLog
@@ -68,9 +69,14 @@ def telemetry_of_server(
 ) -> Telemetry:
     """Make the telemetry of a server. Raises ConfigurationError if a library is missing."""
     metrics = _metrics(depths) if config.metrics != "off" else None
-    observers = () if metrics is None else (metrics,)
+    return replace(
+        telemetry_of_worker(config, service, () if metrics is None else (metrics,)), metrics=metrics
+    )
+
+
+def telemetry_of_worker(config: TelemetryConfig, service: str, observers: Observers) -> Telemetry:
+    """Make the telemetry of a process that serves no metrics. Raises ConfigurationError if a library is missing."""
     return Telemetry(
-        metrics=metrics,
         log=ActivityLog() if config.log_format == "json" else None,
         text_log=TextLog() if config.log_format == "text" else None,
         spans=_spans(config, service, observers) if config.traces else None,

@@ -38,6 +38,8 @@ SECTIONS = {
         "build": "mail.cli.build",
         "local-aws": "mail.cli.local_aws",
         "smoke": "mail.cli.smoke",
+        "aws-check": "mail.cli.aws_check",
+        "worker": "mail.cli.worker",
     },
     "Administer a server": {
         "token": "mail.cli.token",

@@ -78,7 +78,7 @@ def local_aws(
 
     system = LocalAws(
         BUILT if built else template,
-        parameters=dict(_pair(text, "--parameter") for text in parameter),
+        parameters=dict(pair(text, "--parameter") for text in parameter),
         environment=dict(_variable(text) for text in environment),
         port=port,
         stream_port=stream_port,
@@ -88,7 +88,8 @@ def local_aws(
     asyncio.run(_run(system))
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def pair(text: str, option: str) -> tuple[str, str]:
+    """Return the name and the value that an option gives. Raises click.BadParameter."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint=option)
@@ -97,7 +98,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 def _variable(text: str) -> tuple[str, str]:
     if "=" in text:
-        return _pair(text, "--env")
+        return pair(text, "--env")
     value = os.environ.get(text)
     if value is None:
         raise click.BadParameter(f"{text} is not set; write {text}=VALUE", param_hint="--env")

@@ -85,7 +85,7 @@ def smoke(
             async for check in perform(client, streaming, message):
                 done.append(check)
                 if not as_json:
-                    output.text(_line(check))
+                    output.text(shown(check))
         return done
 
     checks = asyncio.run(run())
@@ -163,7 +163,8 @@ def _expect(is_so: bool, problem: str) -> None:
         raise Failed(problem)
 
 
-def _line(check: Check) -> str:
+def shown(check: Check) -> str:
+    """Return a check as a line of text."""
     if check.problem:
         return f"✗ {check.name}: {check.problem}"
     return f"✓ {check.name} ({check.seconds:.2f} s)"

@@ -51,7 +51,7 @@ def create(
         caller = Caller(role, caller_id)
     except BadRequest as error:
         raise click.BadParameter(error.detail, param_hint="--id") from None
-    text = run(_issue(token_storage(**storage), caller, days))
+    text = run(issue(token_storage(**storage), caller, days))
     output = Output(sys.stdout, as_json)
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
@@ -128,12 +128,13 @@ async def _revoke(storage: "StorageConfig", number: str) -> None:
         await revoke_token(documents, number)
 
 
-async def _issue(storage: "StorageConfig", caller: "Caller", days: int | None) -> str:
+async def issue(storage: "StorageConfig", caller: "Caller", days: int | None) -> str:
+    """Create a token and return it. Raises ConfigurationError."""
     import time
 
-    from mail.auth.tokens import issue
+    from mail.auth import tokens
     from mail.bootstrap.backends import open_documents
 
     expires = None if days is None else time.time() + days * 24 * 3600
     async with open_documents(storage) as documents:
-        return (await issue(documents, caller, expires=expires)).text
+        return (await tokens.issue(documents, caller, expires=expires)).text

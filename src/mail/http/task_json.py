@@ -47,9 +47,6 @@ EVENT_PAGE_BYTES = 1024 * 1024
 SUMMARY_BYTES = 2000
 """The usual size of a summary."""
 
-EVENT_BYTES = 1000
-"""The usual size of an event, for tasks that don't know their own."""
-
 
 class _EventEntry(Answered):
     event: EventKind
@@ -276,7 +273,7 @@ async def answer_pieces(
 
 def reading(service: Service, request: Request, *tasks: Task) -> Holding:
     """Return what a request holds, with what it takes to read tasks. Raises RateLimited and Overloaded."""
-    holding, weight = service.holding(request), sum(map(task_weight, tasks))
+    holding, weight = service.holding(request), sum(task.stored_bytes for task in tasks)
     if weight > PIECE_BYTES:
         holding.hold(min(READ_BYTES, weight * PIECE_FACTOR))
     return holding
@@ -348,7 +345,7 @@ async def tasks_pieces(service: Service, tasks: Sequence[Task], pacer: Paced) ->
             if len(some) == 1:
                 yield some[0].task_id, task_pieces(service, some[0], pacer)
             else:
-                await pacer.pause(sum(map(task_weight, some)))
+                await pacer.pause(sum(task.stored_bytes for task in some))
                 for task, record in zip(some, await asyncio.gather(*map(whole, some)), strict=True):
                     yield task.task_id, record
 
@@ -389,7 +386,7 @@ def in_portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
     portion: list[Task] = []
     size = 0
     for task in tasks:
-        weight = task_weight(task)
+        weight = task.stored_bytes
         if portion and (len(portion) == READ_CONCURRENCY or size + weight > SLICE_BYTES):
             yield portion
             portion, size = [], 0
@@ -460,11 +457,6 @@ async def _read_mail(store: Store, task: Task, pacer: Paced) -> AsyncGenerator[I
         after = mail[-1]
         left -= len(mail)
         await pacer.pause(SLICE_BYTES)
-
-
-def task_weight(task: Task) -> int:
-    """Return about how large a task is with its events, also one of a version that did not count its bytes."""
-    return task.stored_bytes or task.seq * EVENT_BYTES
 
 
 def task_summary(task: Task) -> dict[str, Any]:

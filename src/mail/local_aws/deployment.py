@@ -10,7 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from mail.adapters.aws.client import AwsClient, Refused
+from mail.adapters.aws.client import AwsClient
 from mail.errors import ConfigurationError, MAILError
 from mail.local_aws.ministack import LocalAccount
 from mail.local_aws.stack import Cors, EventSource, FunctionSpec, FunctionUrl, Route, Schedule, Stack
@@ -143,7 +143,6 @@ _TEMPLATE = "template.json"
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _RATE = re.compile(r"rate\((\d+) (second|minute|hour|day)s?\)")
 _CORS = "x-amazon-apigateway-cors"
-_NO_URL = "ResourceNotFoundException"
 _INTEGRATED = re.compile(r"\$\{(\w+)(?:\.Arn)?\}")
 
 
@@ -251,17 +250,12 @@ class Deployment:
     async def _urls(self, functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionUrl]:
         found = {}
         for function in functions.values():
-            try:
-                url = await self._call(
-                    "lambda",
-                    "get_function_url_config",
-                    expect=(_NO_URL,),
-                    FunctionName=function.deployed_name,
-                )
-            except Refused:
-                continue
-            cors = _read_cors(url["Cors"]) if "Cors" in url else None
-            found[function.name] = FunctionUrl(url["AuthType"] == "AWS_IAM", cors)
+            answer = await self._call(
+                "lambda", "list_function_url_configs", FunctionName=function.deployed_name
+            )
+            for url in answer["FunctionUrlConfigs"]:
+                cors = _read_cors(url["Cors"]) if "Cors" in url else None
+                found[function.name] = FunctionUrl(url["AuthType"] == "AWS_IAM", cors)
         return found
 
     async def _claim_event_sources(self, functions: Mapping[str, FunctionSpec]) -> tuple[EventSource, ...]:

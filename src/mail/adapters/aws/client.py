@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Any
 
 from mail.errors import StoreUnavailable
@@ -31,6 +31,9 @@ FAR_SECONDS = 5.0
 
 LOOK_SECONDS = 60.0
 """Seconds between two looks at it."""
+
+LONGEST_PAUSE = 5.0
+"""Seconds between two attempts to read all parameters, at most."""
 
 _CHANCE = random.SystemRandom()  # copies of one snapshot of a function must not draw the same numbers
 
@@ -59,10 +62,14 @@ class Aws:
     Args:
         region: the default is that of the environment.
         endpoint_url: the URL of the services; the default is AWS_ENDPOINT_URL, or AWS itself.
+        read_seconds: the time limit of a response.
     """
 
-    def __init__(self, region: str = "", endpoint_url: str = "") -> None:
+    def __init__(
+        self, region: str = "", endpoint_url: str = "", *, read_seconds: float = READ_SECONDS
+    ) -> None:
         self._region = region
+        self._read_seconds = read_seconds
         self._endpoint_url = endpoint_url
         self._session: Any = None
         self._lock = threading.Lock()
@@ -107,7 +114,7 @@ class Aws:
 
         config = Config(
             connect_timeout=CONNECT_SECONDS,
-            read_timeout=READ_SECONDS,
+            read_timeout=self._read_seconds,
             retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
             max_pool_connections=connections,
             tcp_keepalive=True,
@@ -240,14 +247,28 @@ class Parameters:
             return None
         return str(answer["Parameter"]["Value"]) or None
 
-    def read_all(self) -> dict[str, str]:
-        """Return all values by name, and keep no connection. Blocks, and raises the errors of botocore."""
-        pages = self._ssm.botocore.get_paginator("get_parameters_by_path")
-        try:
-            return {
-                parameter["Name"].rsplit("/", 1)[-1]: parameter["Value"]
-                for page in pages.paginate(Path=self._path, WithDecryption=True)
-                for parameter in page["Parameters"]
-            }
-        finally:
-            self._ssm.close_connections()
+    def read_all(self, seconds: float = 0.0) -> dict[str, str]:
+        """Return all values right below the path, by name, and keep no connection. Blocks.
+
+        A service that is asked by many processes at once refuses most of them, so this tries again for so many seconds,
+        after random pauses. Raises StoreUnavailable.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        pages, end = self._ssm.botocore.get_paginator("get_parameters_by_path"), monotonic() + seconds
+        longest = 1.0
+        while True:
+            try:
+                return {
+                    parameter["Name"].rsplit("/", 1)[-1]: parameter["Value"]
+                    for page in pages.paginate(Path=self._path, WithDecryption=True)
+                    for parameter in page["Parameters"]
+                }
+            except (BotoCoreError, ClientError) as error:
+                logger.warning("the parameters below %s can't be read now: %s", self._path, error)
+                pause, longest = _CHANCE.uniform(0.0, longest), min(LONGEST_PAUSE, 2 * longest)
+                if monotonic() + pause >= end:
+                    raise StoreUnavailable from error
+                sleep(pause)
+            finally:
+                self._ssm.close_connections()

@@ -116,7 +116,7 @@ class Project:
         yield "README.md", _fill("README.md.txt", self._values)
         yield "requirements.txt", _fill("requirements.txt", self._values)
         yield "samconfig.toml", _fill("samconfig.toml.txt", self._values)
-        yield "template.yaml", deployment_template(self.name)
+        yield "template.yaml", deployment_template()
         yield f"{self.module}.py", self._code()
         yield f"test_{self.module}.py", self._test()
         if not self.is_python:
@@ -251,15 +251,10 @@ def requirement(extras: str = "") -> str:
     return f"{DISTRIBUTION}{extras} @ {url}"
 
 
-def deployment_template(name: str) -> str:
-    """Return MAIL's template.yaml with the code and the layers that `mail build` collects.
-
-    Args:
-        name: the swarm's, under which the project may be published.
-    """
+def deployment_template() -> str:
+    """Return MAIL's template.yaml with the code and the layers that `mail build` collects."""
     text = files("mail.cli.project").joinpath("template.yaml").read_text(encoding="utf-8")
     text = re.sub(r"    Metadata:\n(      .*\n)+?      ContextPath: .*\n", "", text)
-    text = text.replace("    Name: mail\n", f"    Name: {name.replace('_', '-')}\n", 1)
     for before, after in REPLACEMENTS.items():
         if before not in text:
             raise AssertionError(f"template.yaml has no {before!r}")
@@ -282,9 +277,6 @@ REPLACEMENTS = {
     "swarm/mail.toml": "mail.toml",
     "a path in swarm/": "a path in this folder",
     "docs/deploy.md": "MAIL's docs/deploy.md",
-    "    SpdxLicenseId: Apache-2.0\n    LicenseUrl: LICENSE\n": "",
-    "SemanticVersion: 1.3.0": "SemanticVersion: 0.1.0",
-    "Author: mail-serverless": "Author: me",
     "see .checkov.yaml about keys": "instead of keys",
     "those that hold everywhere are in .checkov.yaml": "the tool is checkov",
 }

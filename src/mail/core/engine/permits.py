@@ -27,6 +27,9 @@ TRIES = 5
 CONFLICT_SECONDS = 0.02
 """The pause before the second attempt; twice as long after each further one."""
 
+PAUSE_SECONDS = 1.0
+"""The pause between two requests for permits, in a process that makes many calls."""
+
 LEARNT_SECONDS = 600.0
 """Seconds for which a model without configured limits asks for permits, after its provider has refused a call."""
 
@@ -40,7 +43,12 @@ class ModelPermits:
     """
 
     def __init__(
-        self, documents: Documents, clock: Clock, limits: Mapping[str, ModelLimits], *, pause: float = 1.0
+        self,
+        documents: Documents,
+        clock: Clock,
+        limits: Mapping[str, ModelLimits],
+        *,
+        pause: float = PAUSE_SECONDS,
     ) -> None:
         self._documents = documents
         self._clock = clock

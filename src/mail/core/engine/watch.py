@@ -146,6 +146,8 @@ class Watch:
         """
         while True:
             task = await load_task(self._store, key)
+            if task.seq > after:  # many streams may begin at once
+                await self._pacer.pause(min(SLICE_BYTES, task.stored_bytes * (task.seq - after) // task.seq))
             events = await self._store.read_events(key, after=after, max_bytes=SLICE_BYTES)
             if answer_to is not None:
                 upto = next((n for n, event in enumerate(events, 1) if event.answers(answer_to)), None)

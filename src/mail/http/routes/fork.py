@@ -15,7 +15,7 @@ from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.http.submission import IDEMPOTENCY_KEY, TRACE_CONTEXT, claimed, follow_trace
-from mail.http.task_json import reading, task_weight
+from mail.http.task_json import reading
 
 
 class PostFork(Given):
@@ -81,7 +81,7 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     if original is not None:
         holding = reading(service, request, original)
         if any(map(sum, original.pending.values())):  # the store copies the histories, but not the mail
-            holding.hold(task_weight(original) * BODY_FACTOR)
+            holding.hold(original.stored_bytes * BODY_FACTOR)
     async with claimed(request, principal, body) as claim:
         new_id = None if claim is None else claim.task_id
         forked = await service.runtime.fork(

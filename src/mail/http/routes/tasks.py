@@ -28,7 +28,6 @@ from mail.http.task_json import (
     task_output,
     task_pieces,
     task_summary,
-    task_weight,
     tasks_pieces,
 )
 
@@ -118,7 +117,7 @@ async def get_tasks(
         found = [task for task in page.tasks if task.instance.endswith(f"@{swarm}")]
         pieces = summaries_pieces(found, service.runtime.pacer, of_others=True, by_caller=every)
     elif fields is None:
-        page = page.upto(service.page_bytes, task_weight)
+        page = page.upto(service.page_bytes)
         pieces = tasks_pieces(service, page.tasks, reading(service, request, *page.tasks))
     else:
         query["fields"] = fields
@@ -230,4 +229,7 @@ async def stream_task(
         raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
-    return stream_events(request, task.key, after=after, live=live, deltas=deltas, items=items)
+    seconds = service.stream_seconds
+    return stream_events(
+        request, task.key, after=after, live=live, deltas=deltas, items=items, seconds=seconds
+    )

@@ -36,7 +36,7 @@ from mail.http.account import BODY_FACTOR
 from mail.http.answers import answer, array_pieces, each, object_pieces
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
-from mail.http.task_json import in_portions, load_task, page_headers, task_weight
+from mail.http.task_json import in_portions, load_task, page_headers
 
 MAX_TASKS = 100
 """Tasks that one request reads at most."""
@@ -230,7 +230,7 @@ async def tasks_from(
     page = await store.list_tasks(instance, limit=MAX_TASKS if start.task_id else limit, cursor=start.cursor)
     ids = [task.task_id for task in page.tasks]
     first = ids.index(start.task_id) if start.task_id in ids else 0
-    tasks = replace(page, tasks=page.tasks[first : first + limit]).upto(PAGE_BYTES, task_weight).tasks
+    tasks = replace(page, tasks=page.tasks[first : first + limit]).upto(PAGE_BYTES).tasks
     end = first + len(tasks)
     return tasks, write_cursor(PageStart(start.cursor, ids[end])) if end < len(ids) else page.cursor
 
@@ -274,7 +274,7 @@ async def _tasks_with(request: Request, caller: Caller, thread_id: str) -> list[
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
     page = await runtime.store.list_tasks(instance, limit=MAX_TASKS)
-    tasks = page.upto(PAGE_BYTES, task_weight).tasks
+    tasks = page.upto(PAGE_BYTES).tasks
     if (len(tasks) < len(page.tasks) or len(tasks) == MAX_TASKS) and _is_task_id(thread_id):
         named = await runtime.store.load(TaskKey(instance, thread_id))
         tasks += [named] if named is not None and all(task.key != named.key for task in tasks) else []
@@ -293,13 +293,13 @@ async def _read[T](request: Request, tasks: list[Task], ack_within: float, use: 
     """Read the messages of tasks, and return what `use` makes of them. Raises RateLimited and Overloaded."""
     service = service_of(request)
     runtime, holding = service.runtime, service.holding(request)
-    weight = sum(map(task_weight, tasks))
+    weight = sum(task.stored_bytes for task in tasks)
     if weight > PIECE_BYTES:
         holding.hold(weight * BODY_FACTOR)  # unlike other reads, it needs all messages at once
     mail: list[list[MAILMessage]] = []
     for some in in_portions(tasks):
         if len(some) > 1:
-            await holding.pause(sum(map(task_weight, some)))
+            await holding.pause(sum(task.stored_bytes for task in some))
         mail += await asyncio.gather(*(_mail_of(runtime, task, holding) for task in some))
     now, patience = runtime.clock.now(), timedelta(seconds=ack_within)
 

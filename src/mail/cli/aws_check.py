@@ -1,0 +1,408 @@
+"""`mail aws-check`: what only a real account can show of a deployment, as steps that are data."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mail.cli.local_aws import pair
+from mail.cli.options import as_json, load_storage
+from mail.cli.output import Output, one_line
+from mail.cli.smoke import Check, Failed, perform, shown
+from mail.errors import MAILError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mail.adapters.aws.client import AwsClient
+    from mail.cli.connection import CommandClient
+
+PROJECT = "mail-check"
+GRADUALLY = "Canary10Percent5Minutes"
+TAKEOVER_SECONDS = 60
+DEATH_SECONDS = 5
+START_SECONDS = 15
+"""Seconds for which the function of a cold turn may start."""
+
+VALUES = {
+    "ApiMemory": "1024",
+    "BedrockModels": "arn:aws:bedrock:*::foundation-model/*",
+    "CorsOrigins": "https://example.com",
+    "CostPerHour": "1",
+    "EventBus": "default",
+    "ModelCallsPerTurn": "3",
+    "RequestBurst": "50",
+    "RequestsPerSecond": "50",
+    "RetentionDays": "30",
+    "SecretsPath": "/mail-check",
+    "SnapStart": "all",
+    "StreamConcurrency": "10",
+    "StreamSeconds": "60",
+    "TurnMemory": "512",
+}
+"""The values to switch parameters to. Others take the first value that is allowed besides their default."""
+
+APART = {
+    "Architecture": "needs another build",
+    "EndpointUrl": "is for emulators",
+    "ExistingTableArn": "is switched by the step restore",
+    "Rollout": "is switched by the step rollout",
+    "WarmWriteUnits": "is billed at each increase",
+}
+"""The parameters without a step, and why."""
+
+
+@dataclass
+class Run:
+    """A check of one stack. Its methods raise MAILError where AWS, sam or an answer says no.
+
+    Attributes:
+        folder: the folder of the project and of the log, `aws-check.log`.
+        back: the parameters to switch back at the next deployment, with their values.
+    """
+
+    folder: Path
+    stack: str
+    back: Mapping[str, str] = field(default_factory=dict)
+    token: str = ""
+
+    async def command(self, *words: str) -> None:
+        """Run a program in the folder, and log what it prints."""
+        region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION", "")
+        environment = {**os.environ, **({"AWS_DEFAULT_REGION": region} if region else {})}
+        path = self.folder / "aws-check.log"
+        with path.open("ab") as log:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *words, cwd=self.folder, env=environment, stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log, stderr=log,
+                )  # fmt: skip
+            except FileNotFoundError:
+                raise Failed(f"{words[0]} was not found; see the requirements in docs/deploy.md") from None
+            if await process.wait():
+                last = path.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+                raise Failed(f"{' '.join(words[:2])}: {last} ({path})")
+
+    async def deploy(self, parameters: Mapping[str, str], back: Mapping[str, str] | None = None) -> None:
+        """Deploy with these parameters, and with the former values of those that were switched before."""
+        overrides = [f"{name}={value}" for name, value in {**self.back, **parameters}.items()]
+        self.back = back or {}
+        given = ("--parameter-overrides", *overrides) if overrides else ()
+        options = ("--stack-name", self.stack, "--no-confirm-changeset", "--no-progressbar", *given)
+        await self.command("sam", "deploy", *options)
+
+    async def describe(self) -> Mapping[str, Any]:
+        """Return the stack as CloudFormation describes it."""
+        async with aws("cloudformation") as client:
+            stack: Mapping[str, Any] = (await client.call("describe_stacks", StackName=self.stack))["Stacks"][
+                0
+            ]
+            return stack
+
+    async def outputs(self) -> dict[str, str]:
+        """Return the outputs of the stack."""
+        return {each["OutputKey"]: each["OutputValue"] for each in (await self.describe())["Outputs"]}
+
+    @asynccontextmanager
+    async def clients(self) -> "AsyncIterator[tuple[CommandClient, CommandClient]]":
+        """Connect to the HTTP API and to the function that streams, with a token that lasts for a day."""
+        from mail.auth.keys import Caller
+        from mail.cli.connection import connect
+        from mail.cli.token import issue
+
+        outputs = await self.outputs()
+        if not self.token:
+            storage = load_storage(None, f"dynamodb://{outputs['TableName']}", None)
+            self.token = await issue(storage, Caller("user", "aws-check"), days=1)
+        api, stream = (connect(outputs[name], self.token, timeout=180.0) for name in ("ApiUrl", "StreamUrl"))
+        async with api, stream:
+            yield api, stream
+
+    @asynccontextmanager
+    async def requests(self) -> AsyncIterator[None]:
+        """Send a request every second meanwhile, whatever becomes of it."""
+
+        async def send() -> None:
+            async with self.clients() as (api, _):
+                while True:
+                    with suppress(MAILError):
+                        await api.get_tasks()
+                    await asyncio.sleep(1)
+
+        task = asyncio.create_task(send())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+@asynccontextmanager
+async def aws(service: str) -> "AsyncIterator[AwsClient]":
+    """Make a client of an AWS service. Raises Failed with what AWS says."""
+    from mail.adapters.aws.client import Aws
+
+    client = Aws().client(service)
+    try:
+        yield client
+    except StoreUnavailable as error:
+        raise Failed(f"{service}: {error.__cause__ or error}") from error
+    finally:
+        client.close()
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], problem: str, *, minutes: float) -> None:
+    """Look every five seconds whether something is so. Raises Failed after some minutes."""
+    end = time.monotonic() + minutes * 60
+    while not await is_so():
+        if time.monotonic() > end:
+            raise Failed(f"{problem} after {minutes} minutes")
+        await asyncio.sleep(5)
+
+
+# ---------------------------------------------------------------------------------------------------- the steps
+
+
+async def account(_: Run) -> None:
+    async with aws("sts") as client:
+        await client.call("get_caller_identity")
+
+
+async def build(run: Run) -> None:
+    from mail.cli.project.scaffold import Project
+
+    texts = dict(Project(PROJECT, None, is_python=False).files())
+    for name, source in {"mail_check.py": "check.py.txt", "swarms.json": "check.json.txt"}.items():
+        texts[name] = files("mail.cli.project").joinpath("files", source).read_text(encoding="utf-8")
+    for name, text in texts.items():
+        (run.folder / name).write_text(text, encoding="utf-8")
+    await run.command(sys.executable, "-m", "mail.cli", "build")
+
+
+async def deploy(run: Run) -> None:
+    await run.deploy({})
+
+
+async def smoke(run: Run) -> None:
+    async with run.clients() as (api, stream):
+        async for check in perform(api, stream, "ping"):
+            if check.problem:
+                raise Failed(f"{check.name}: {check.problem}")
+
+
+async def switch(run: Run, name: str, value: str, default: str) -> None:
+    await run.deploy({name: value}, {name: default})
+    await smoke(run)
+
+
+async def kill(run: Run) -> None:
+    from mail.client.messaging import MessageOptions
+
+    begun = time.time()
+    async with run.clients() as (api, _):
+        await api.post(f"die until {begun + DEATH_SECONDS}", MessageOptions())
+    seconds = time.time() - begun - DEATH_SECONDS
+    if seconds > TAKEOVER_SECONDS + START_SECONDS:
+        raise Failed(f"the turn was taken over after {seconds:.0f} s, not within {TAKEOVER_SECONDS}")
+
+
+async def rollout(run: Run) -> None:
+    await run.deploy({"Rollout": GRADUALLY})
+    async with run.requests():
+        await run.deploy({"LogLevel": "DEBUG"}, {"LogLevel": "INFO", "Rollout": "AllAtOnce"})
+    await smoke(run)
+
+
+async def rollback(run: Run) -> None:
+    await run.deploy({**run.back, "Rollout": GRADUALLY})
+    with suppress(Failed):
+        async with run.requests():
+            await run.deploy({"SwarmSource": "missing.json"}, {"SwarmSource": "", "Rollout": "AllAtOnce"})
+    status = (await run.describe())["StackStatus"]
+    if status != "UPDATE_ROLLBACK_COMPLETE":
+        raise Failed(f"a version that fails was not rolled back: the stack is {status}")
+    await smoke(run)
+
+
+async def restore(run: Run) -> None:
+    from mail.bootstrap.backends import create_tables
+    from mail.client.messaging import MessageOptions
+
+    table, restored = (await run.outputs())["TableName"], f"{run.stack}-restored"
+    task_id = f"restored-{time.time():.0f}"
+    async with aws("dynamodb") as client, run.clients() as (api, _):
+        asked = asyncio.create_task(
+            api.post(f"wait until {time.time() + 30}", MessageOptions(task_id=task_id))
+        )
+        await asyncio.sleep(10)
+        made = await client.call("create_backup", TableName=table, BackupName=run.stack)
+        arn = {"BackupArn": made["BackupDetails"]["BackupArn"]}
+
+        async def is_made() -> bool:
+            found = (await client.call("describe_backup", **arn))["BackupDescription"]
+            return bool(found["BackupDetails"]["BackupStatus"] == "AVAILABLE")
+
+        async def is_restored() -> bool:
+            found = (await client.call("describe_table", TableName=restored))["Table"]
+            return bool(found["TableStatus"] == "ACTIVE")
+
+        await until(is_made, "the backup is not there", minutes=10)
+        found = await client.call("restore_table_from_backup", TargetTableName=restored, **arn)
+        await until(is_restored, "the table is not restored", minutes=60)
+        await create_tables(load_storage(None, f"dynamodb://{restored}", None))
+        await client.call("delete_backup", **arn)
+        await asked
+    await run.deploy({"ExistingTableArn": found["TableDescription"]["TableArn"]}, {"ExistingTableArn": ""})
+    await smoke(run)
+    async with run.clients() as (api, _):
+
+        async def is_complete() -> bool:
+            return bool((await api.get_task(task_id))["status"] == "completed")
+
+        await until(is_complete, "a task of the restored table is not complete", minutes=2)
+
+
+async def delete(run: Run) -> None:
+    async with aws("cloudformation") as client:
+        resources = (await client.call("describe_stack_resources", StackName=run.stack))["StackResources"]
+    own = {each["LogicalResourceId"]: each.get("PhysicalResourceId") for each in resources}
+    await run.command("sam", "delete", "--stack-name", run.stack, "--no-prompts")
+    async with aws("dynamodb") as client:
+        tables = {*(await client.call("list_tables"))["TableNames"]}
+        for table in tables & {own.get("Table"), f"{run.stack}-restored"}:
+            await client.call("update_table", TableName=table, DeletionProtectionEnabled=False)
+            await client.call("delete_table", TableName=table)
+    async with aws("s3") as client:
+        buckets = {each["Name"] for each in (await client.call("list_buckets"))["Buckets"]}
+        for bucket in buckets & {own.get("Bodies")}:
+            while found := (await client.call("list_objects_v2", Bucket=bucket)).get("Contents"):
+                keys = {"Objects": [{"Key": each["Key"]} for each in found]}
+                await client.call("delete_objects", Bucket=bucket, Delete=keys)
+            await client.call("delete_bucket", Bucket=bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step; `minutes` is how long it takes, about."""
+
+    name: str
+    minutes: int
+    shows: str
+    perform: Callable[[Run], Awaitable[None]]
+
+
+def plan(values: Mapping[str, str]) -> tuple[list[Step], dict[str, str]]:
+    """Return the steps, and why some parameters have none. `values` are what the operator switches parameters to."""
+    from mail.local_aws.deployment import read_template
+
+    path = Path(str(files("mail.cli.project").joinpath("template.yaml")))
+    parameters, apart = [], {name: reason for name, reason in APART.items() if name not in values}
+    for name, parameter in read_template(path)["Parameters"].items():
+        default = str(parameter["Default"])
+        others = [str(each) for each in parameter.get("AllowedValues", ()) if str(each) != default]
+        value = {**VALUES, **values}.get(name) or next(iter(others), "")
+        if not value:
+            apart[name] = f"needs a value of yours: --parameter {name}=VALUE"
+        elif name not in apart:
+            act = partial(switch, name=name, value=value, default=default)
+            parameters.append(Step(f"parameter {name}", 4, f"an update to {name}={value}, then smoke", act))
+    steps = [
+        Step("account", 0, "credentials and region work", account),
+        Step("build", 1, "`mail build` collects a project with one agent", build),
+        Step("deploy", 6, "`sam deploy` from nothing, with the defaults", deploy),
+        Step("smoke", 1, "`mail smoke` on both addresses", smoke),
+        Step("kill", 1, f"a killed turn is taken over within {TAKEOVER_SECONDS} s", kill),
+        *parameters,
+        Step("rollout", 15, "a gradual update, under requests", rollout),
+        Step("rollback", 15, "a version that fails is rolled back by its alarms", rollback),
+        Step("restore", 25, "a task resumes on a restored table", restore),
+        Step("delete", 5, "nothing remains", delete),
+    ]
+    return steps, apart
+
+
+async def perform_all(
+    run: Run, steps: Sequence[Step], show: Callable[[Check], None], *, cleans: bool
+) -> None:
+    """Perform steps one after another, none after a failed deployment; with `cleans` the last one at any rate."""
+
+    async def perform(step: Step) -> bool:
+        begin, problem = time.monotonic(), ""
+        try:
+            await step.perform(run)
+        except MAILError as error:
+            problem = one_line(error.detail)
+        show(Check(step.name, round(time.monotonic() - begin, 3), problem))
+        return not problem
+
+    is_deployed = False
+    try:
+        for step in steps[:-1] if cleans else steps:
+            is_deployed |= step.perform is deploy
+            if not await perform(step) and step.perform in (account, build, deploy):
+                return
+    finally:
+        if cleans and is_deployed:
+            await perform(steps[-1])
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=PROJECT)
+@click.option("--stack", default=PROJECT, metavar="NAME", help="The stack to create and delete.")
+@click.option("--plan", "only_plan", is_flag=True, help="Print the steps, and do nothing.")
+@click.option("--only", multiple=True, metavar="STEP", help="Run only this step, and keep the stack.")
+@click.option("--parameter", multiple=True, metavar="NAME=VALUE", help="A value to switch a parameter to.")
+@click.option("--keep", is_flag=True, help="Keep the stack.")
+@click.option("--yes", is_flag=True, help="Don't ask before it costs money.")
+@as_json
+def aws_check(
+    folder: Path,
+    stack: str,
+    only_plan: bool,
+    only: tuple[str, ...],
+    parameter: tuple[str, ...],
+    keep: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Test a deployment in your AWS account, with a stack of its own.
+
+    Deploys from nothing, switches each parameter, kills a turn, rolls out, rolls back, restores, and deletes the
+    stack, also after a failure. FOLDER gets the project and a log. Exits with 1 if a step fails.
+    """
+    output = Output(sys.stdout, as_json)
+    steps, apart = plan(dict(pair(each, "--parameter") for each in parameter))
+    if unknown := {*only} - {step.name for step in steps}:
+        raise click.BadParameter(f"{min(unknown)!r} is no step; --plan prints them", param_hint="--only")
+    steps = [step for step in steps if not only or step.name in only]
+    if only_plan:
+        lines = [f"{step.name:<30}{step.minutes:>3} min  {step.shows}" for step in steps]
+        lines += [f"{name:<30}  without a step: it {reason}" for name, reason in apart.items()]
+        rows = [{"step": step.name, "minutes": step.minutes, "shows": step.shows} for step in steps]
+        output.result({"steps": rows, "apart": apart}, lambda: output.text("\n".join(lines)))
+        return 0
+    if not yes:
+        minutes = sum(step.minutes for step in steps)
+        question = (
+            f"Use stack {stack} of your AWS account for about {minutes} minutes, at a cost of less than $1?"
+        )
+        click.confirm(question, abort=True, err=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    checks: list[Check] = []
+
+    def show(check: Check) -> None:
+        checks.append(check)
+        if not as_json:
+            output.text(shown(check))
+
+    asyncio.run(perform_all(Run(folder.resolve(), stack), steps, show, cleans=not only and not keep))
+    passed = not any(check.problem for check in checks)
+    if as_json:
+        output.result({"stack": stack, "passed": passed, "checks": [asdict(each) for each in checks]})
+    return int(not passed)

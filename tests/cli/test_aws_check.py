@@ -1,0 +1,38 @@
+"""The plan of `mail aws-check`; `tests/e2e_aws` runs its steps."""
+
+import io
+import json
+
+import pytest
+from support.engines.aws import ROOT
+
+from mail.cli.run import run
+from mail.local_aws.deployment import read_template
+
+
+def test_the_plan_has_a_step_for_each_parameter_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"DomainName": "mail.example.com", "TurnMemory": "256"}
+    options = [word for name, value in given.items() for word in ("--parameter", f"{name}={value}")]
+    assert run(["aws-check", "--plan", "--json", *options]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    shows = {step["step"]: step["shows"] for step in planned["steps"]}
+    switched = {name.removeprefix("parameter ") for name in shows if name.startswith("parameter ")}
+    parameters = read_template(ROOT / "template.yaml")["Parameters"]
+    assert switched | planned["apart"].keys() == parameters.keys()
+    assert not switched & planned["apart"].keys()
+    assert all(f"{name}={value}," in shows[f"parameter {name}"] for name, value in given.items())
+    assert list(shows)[:5] == ["account", "build", "deploy", "smoke", "kill"]
+    assert list(shows)[-4:] == ["rollout", "rollback", "restore", "delete"]
+
+
+def test_an_unknown_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["aws-check", "--only", "fly"]) == 2
+    assert "'fly' is no step" in capsys.readouterr().err
+
+
+def test_it_asks_before_it_costs_money(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(["aws-check"]) == 1
+    assert "at a cost of less than $1?" in capsys.readouterr().err

@@ -1,0 +1,234 @@
+"""What a new value of a parameter changes, by what SAM and CloudFormation make of template.yaml.
+
+Lambda publishes a version of a function only if its code or its configuration has changed, and CloudFormation asks for
+one whenever the version's resource or its description has. So both have to change together: a configuration without a
+version never reaches the callers, and a version without a configuration ends the update with an error.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import pytest
+from deploy_tools import ROOT, expand
+
+pytestmark = pytest.mark.timeout(300)
+
+Values = Mapping[str, str]
+
+EXAMPLES = {
+    "ModelCallsPerTurn": ["3"],
+    "SwarmName": ["team"],
+    "SwarmSource": ["other.json"],
+    "AuthEndpoint": ["https://auth.example.com/login"],
+    "TokenInfoEndpoint": ["https://auth.example.com/info"],
+    "SecretsPath": ["/mail/secrets", "/mail/new"],
+    "SecretsKeyArn": ["arn:aws:kms:us-east-1:111122223333:key/1a2b"],
+    "BedrockModels": ["arn:aws:bedrock:*::foundation-model/anthropic.claude-x"],
+    "RetentionDays": ["0", "30"],
+    "PeerPrincipals": ["111122223333", "111122223333,arn:aws:iam::444455556666:role/beta"],
+    "PeerFunctionArns": ["arn:aws:lambda:us-east-1:444455556666:function:beta"],
+    "WebAdapterArn": ["arn:aws-cn:lambda:cn-north-1:753240598075:layer:LambdaAdapterLayerX86:30"],
+    "ExistingTableArn": ["arn:aws:dynamodb:us-east-1:111122223333:table/mail-restored"],
+    "ExistingBucket": ["mail-bodies-copy"],
+    "DomainName": ["mail.example.com"],
+    "CertificateArn": ["arn:aws:acm:us-east-1:111122223333:certificate/1a2b"],
+    "CorsOrigins": ["https://example.com,https://example.org"],
+    "EventBus": ["default"],
+    "OpenTelemetryLayerArn": ["arn:aws:lambda:us-east-1:901920570463:layer:aws-otel-python:1"],
+    "SubnetIds": ["subnet-0a1b2c3d,subnet-1b2c3d4e", "subnet-0a1b2c3d"],
+    "SecurityGroupIds": ["sg-0a1b2c3d", "sg-1b2c3d4e"],
+    "PermissionsBoundaryArn": ["arn:aws:iam::111122223333:policy/boundary"],
+    "AlarmEmail": ["you@example.com"],
+    "AlarmTopicArn": ["arn:aws:sns:us-east-1:111122223333:alarms"],
+    "EndpointUrl": ["http://localhost:4566"],
+}
+"""Values of the parameters that don't list theirs, and aren't numbers."""
+
+COMPANIONS = {"SubnetIds": "SecurityGroupIds", "SecurityGroupIds": "SubnetIds"}
+"""Parameters that have no effect without another one, so that the template has both set or neither."""
+
+ACCOUNT = {"Region": "us-east-1", "AccountId": "111122223333", "Partition": "aws", "StackName": "mail"}
+PSEUDO = {f"AWS::{name}": value for name, value in {**ACCOUNT, "URLSuffix": "amazonaws.com"}.items()}
+
+NOT_VERSIONED = {"ReservedConcurrentExecutions", "RecursiveLoop", "Tags"}
+"""Properties of a function that aren't part of its versions."""
+
+FIXED = {"AWS::Lambda::Url": ("TargetFunctionArn", "Qualifier"), "AWS::Lambda::LayerVersion": ("Content",)}
+"""The properties that a resource is replaced for, by types of resources whose names functions know."""
+
+NOTHING = object()
+
+
+class Stack:
+    """The resources that CloudFormation makes of an expanded template with these values."""
+
+    def __init__(self, template: dict[str, Any], values: Values) -> None:
+        self._template = template
+        self._values: dict[str, Any] = PSEUDO | {
+            name: given.split(",") if template["Parameters"][name]["Type"] == "CommaDelimitedList" else given
+            for name, given in values.items()
+        }
+        self._resources = template["Resources"]
+
+    def versions(self) -> Iterator[tuple[str, Any, Any]]:
+        """For each function: its name, its version's resource and description, and its configuration."""
+        for name, resource in self._resources.items():
+            if resource["Type"] == "AWS::Lambda::Function":
+                alias = self._resources[f"{name}Aliaslive"]["Properties"]
+                version = alias["FunctionVersion"]["Fn::GetAtt"][0]
+                description = self.resolve(self._resources[version]["Properties"]["Description"])
+                found = self.resolve(resource["Properties"])
+                yield name, (version, description), {k: v for k, v in found.items() if k not in NOT_VERSIONED}
+
+    def resolve(self, node: Any) -> Any:
+        """A value without functions; a reference to a resource changes when the resource is replaced."""
+        if isinstance(node, list):
+            return [each for each in map(self.resolve, node) if each is not NOTHING]
+        if not isinstance(node, dict):
+            return str(node) if isinstance(node, int) else node
+        if len(node) == 1 and (next(iter(node)) == "Ref" or next(iter(node)).startswith("Fn::")):
+            ((function, argument),) = node.items()
+            return getattr(self, f"_{function.removeprefix('Fn::').lower()}")(argument)
+        found = {key: self.resolve(value) for key, value in node.items()}
+        return {key: value for key, value in found.items() if value is not NOTHING}
+
+    def _ref(self, name: str) -> Any:
+        if name == "AWS::NoValue":
+            return NOTHING
+        return self._values[name] if name in self._values else self._reference(name)
+
+    def _getatt(self, path: list[str]) -> str:
+        return f"{self._reference(path[0])}.{path[1]}"
+
+    def _reference(self, name: str) -> str:
+        resource = self._resources[name]
+        fixed = [self.resolve(resource["Properties"].get(each)) for each in FIXED.get(resource["Type"], ())]
+        return json.dumps([name, *fixed], default=str)
+
+    def _sub(self, argument: Any) -> str:
+        text, own = argument if isinstance(argument, list) else (argument, {})
+
+        def value(found: re.Match[str]) -> str:
+            name, _, attribute = found[1].partition(".")
+            if name in own:
+                return str(self.resolve(own[name]))
+            return self._getatt([name, attribute]) if attribute else str(self._ref(name))
+
+        return re.sub(r"\$\{([^}]+)\}", value, text)
+
+    def _if(self, argument: list[Any]) -> Any:
+        return self.resolve(argument[1 if self._holds(argument[0]) else 2])
+
+    def _holds(self, condition: str) -> bool:
+        return bool(self.resolve(self._template["Conditions"][condition]))
+
+    def _condition(self, name: str) -> bool:
+        return self._holds(name)
+
+    def _equals(self, sides: list[Any]) -> bool:
+        left, right = map(self.resolve, sides)
+        return bool(left == right)
+
+    def _not(self, argument: list[Any]) -> bool:
+        return not self._all_of(argument)[0]
+
+    def _and(self, argument: list[Any]) -> bool:
+        return all(self._all_of(argument))
+
+    def _or(self, argument: list[Any]) -> bool:
+        return any(self._all_of(argument))
+
+    def _all_of(self, conditions: list[Any]) -> list[bool]:
+        return [
+            self._holds(each["Condition"]) if "Condition" in each else bool(self.resolve(each))
+            for each in conditions
+        ]
+
+    def _findinmap(self, argument: list[Any]) -> Any:
+        name, key, attribute = map(self.resolve, argument)
+        return self.resolve(self._template["Mappings"][name][key][attribute])
+
+    def _join(self, argument: list[Any]) -> str:
+        return str(argument[0]).join(self.resolve(argument[1]))
+
+    def _split(self, argument: list[Any]) -> list[str]:
+        parts: list[str] = self.resolve(argument[1]).split(argument[0])
+        return parts
+
+    def _select(self, argument: list[Any]) -> Any:
+        return self.resolve(argument[1])[int(argument[0])]
+
+
+def values_of(name: str, parameter: Mapping[str, Any]) -> list[str]:
+    """The default of a parameter, and some other values that it may have."""
+    default = str(parameter["Default"])
+    allowed = [str(value) for value in parameter.get("AllowedValues", ()) if str(value) != default]
+    if name in EXAMPLES:
+        pattern = re.compile(parameter.get("AllowedPattern", ""))
+        assert all(pattern.search(value) for value in EXAMPLES[name]), name
+        return [default, *EXAMPLES[name]]
+    assert allowed or parameter["Type"] == "Number", f"{name}: add an example to EXAMPLES"
+    return [default, *(allowed[:2] or [str(int(default) + 1)])]
+
+
+def faults(
+    text: str, parameters: Mapping[str, Mapping[str, Any]], names: Collection[str]
+) -> set[tuple[str, str]]:
+    """Each pair of a parameter and a function of which a new value changes only the version or only the configuration.
+
+    Each parameter is changed alone: with all others at their defaults, and with all others set.
+    """
+    default = {name: str(parameter["Default"]) for name, parameter in parameters.items()}
+    full = {name: values_of(name, parameter)[1] for name, parameter in parameters.items()}
+
+    def setting(base: Values, name: str, value: str) -> dict[str, str]:
+        other = COMPANIONS.get(name)
+        companion = {other: (default if value == default[name] else full)[other]} if other else {}
+        return {**base, **companion, name: value}
+
+    groups = [
+        (name, [setting(base, name, value) for value in values_of(name, parameters[name])])
+        for base in (default, full)
+        for name in names
+    ]
+    settings = {json.dumps(each): each for _, group in groups for each in group}
+    templates = dict(zip(settings, expand(text, list(settings.values())), strict=True))
+    found = set()
+    for name, group in groups:
+        versions = [list(Stack(templates[json.dumps(each)], each).versions()) for each in group]
+        for before, after in itertools.combinations(versions, 2):
+            for (function, version, configuration), (_, later, changed) in zip(before, after, strict=True):
+                if (version == later) != (configuration == changed):
+                    found.add((name, function))
+    return found
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return (ROOT / "template.yaml").read_text(encoding="utf-8")
+
+
+def test_a_version_is_published_exactly_when_the_configuration_changes(
+    text: str, template: dict[str, Any]
+) -> None:
+    parameters = template["Parameters"]
+    assert EXAMPLES.keys() <= parameters.keys()
+    assert faults(text, parameters, parameters) == set()
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "parameter", "functions"),
+    [
+        ("${Snap}", "${SnapStart}", "SnapStart", {"Root", "Turn"}),
+        ("Qualifier: live", "Qualifier: !If [IsGradual, live, !Ref AWS::NoValue]", "Rollout", {"Message"}),
+        (" ${EndpointUrl}", "", "EndpointUrl", {"Root", "Stream", "Sweeper"}),
+    ],
+)
+def test_a_version_without_a_change_and_a_change_without_a_version_are_found(
+    text: str, template: dict[str, Any], good: str, bad: str, parameter: str, functions: set[str]
+) -> None:
+    found = faults(text.replace(good, bad), template["Parameters"], [parameter])
+    assert {(parameter, f"{function}Function") for function in functions} <= found

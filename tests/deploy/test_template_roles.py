@@ -1,0 +1,223 @@
+"""Whose role may write and read what is stored, by IAM's rules for the requests that the adapters make.
+
+`tests/handlers` runs the functions with their roles, so that what they need is allowed; this shows what isn't.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import pytest
+from support.engines.dynamodb import DynamoDBAdapter, make_client
+from support.engines.iam import PARAMETERS, Ask, Roles, asks, listed
+
+from mail.adapters.aws.client import AwsClient
+from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.adapters.local.queue import LocalQueue
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.task.documents import Document, Kind
+from mail.testing.agents import build_swarm, call, complete, request, respond, turns
+from mail.testing.clock import FakeClock
+
+Template = dict[str, Any]
+
+PARAMETER = "kms:EncryptionContext:PARAMETER_ARN"
+
+ISSUERS = {"WhoamiRole", "StreamRole"}
+REGISTRARS = {"SwarmsRole", "PeerHealthRole", "StreamRole"}
+DOORS = {"MessageRole", "InterswarmRole", "StreamRole"}
+SETTERS = {"SwarmsRole", "StreamRole"}
+QUEUES = {"TurnRole", "OutboundRole", "DeadLetterRole", "SweeperRole"}
+HTTP = {
+    *("HealthRole", "WhoamiRole", "StatusRole", "TasksRole", "TaskRole", "ThreadsRole", "MessageRole"),
+    *("SwarmsRole", "InterswarmRole", "StreamRole"),
+}
+"""Roles of functions that check keys."""
+
+WRITERS = {
+    Kind.TOKEN: ISSUERS,
+    Kind.SIGN_IN_LINK: ISSUERS,
+    Kind.HAD_TOKENS: ISSUERS | SETTERS | {"HealthRole", "InterswarmRole"},  # it has nothing but a key
+    Kind.HEALTH: SETTERS | {"HealthRole", "InterswarmRole"},
+    Kind.LOADED_SWARM: SETTERS,
+    Kind.PEER: REGISTRARS,
+    Kind.FOUND_PEER: REGISTRARS | {"TurnRole"},
+    Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+    Kind.IDEMPOTENCY_KEY: DOORS,
+    Kind.PERMITS: {"TurnRole"},
+}
+READERS = {
+    Kind.TOKEN: HTTP,
+    Kind.SIGN_IN_LINK: ISSUERS,
+    Kind.HAD_TOKENS: HTTP | QUEUES,
+    Kind.HEALTH: HTTP | QUEUES,
+    Kind.LOADED_SWARM: HTTP | QUEUES,
+    Kind.PEER: REGISTRARS | DOORS | {"OutboundRole"},
+    Kind.FOUND_PEER: REGISTRARS | DOORS | {"OutboundRole"},
+    Kind.WEBHOOK: DOORS | {"TasksRole"},
+    Kind.IDEMPOTENCY_KEY: DOORS,
+    Kind.PERMITS: {"TurnRole"},
+}
+LISTERS = {
+    Kind.TOKEN: ISSUERS,
+    Kind.PEER: READERS[Kind.PEER],
+    Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
+    Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+}
+ERASERS = {
+    Kind.TOKEN: ISSUERS,
+    Kind.SIGN_IN_LINK: ISSUERS,
+    Kind.PEER: REGISTRARS,
+    Kind.FOUND_PEER: REGISTRARS,
+    Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+    Kind.IDEMPOTENCY_KEY: DOORS,
+}
+
+CHANGE_TASKS = {"TasksRole", *DOORS, *QUEUES}
+READ_TASKS = {"StatusRole", "TaskRole", "ThreadsRole", *CHANGE_TASKS}
+
+
+@pytest.fixture(scope="module")
+def roles(template: Template) -> Roles:
+    return Roles(template)
+
+
+@pytest.fixture(scope="module")
+def names(template: Template) -> set[str]:
+    """The roles of functions."""
+    functions = (each for each in template["Resources"].values() if each["Type"].endswith("::Function"))
+    return {each["Properties"]["Role"]["Fn::GetAtt"][0] for each in functions}
+
+
+@pytest.fixture
+async def table() -> AsyncIterator[DynamoDBAdapter]:
+    adapter = DynamoDBAdapter("moto")
+    await adapter.open()
+    yield adapter
+    await adapter.close()
+
+
+@contextmanager
+def recording(client: AwsClient) -> Iterator[list[Ask]]:
+    """What IAM would be asked meanwhile."""
+    seen: list[Ask] = []
+    events = client.botocore.meta.events
+
+    def note(params: dict[str, Any], model: Any, **_: Any) -> None:
+        seen.extend(asks("dynamodb", model.name, params, {}))
+
+    events.register("provide-client-params.dynamodb", note)
+    try:
+        yield seen
+    finally:
+        events.unregister("provide-client-params.dynamodb", note)
+
+
+def allowed(roles: Roles, names: set[str], seen: list[Ask]) -> set[str]:
+    """The roles that allow all of it."""
+    assert seen
+    return {name for name in names if all(roles.allow(name, each) for each in seen)}
+
+
+async def test_each_kind_of_document_is_written_and_read_by_those_who_have_to(
+    table: DynamoDBAdapter, roles: Roles, names: set[str]
+) -> None:
+    client = make_client("moto", "dynamodb")
+    documents = DynamoDBDocuments(client, table.table)
+    keys = {Kind.WEBHOOK: ("user:ann@x", "id"), Kind.IDEMPOTENCY_KEY: ("user:ann@x", "key")}
+    single = {Kind.HAD_TOKENS: {}, Kind.HEALTH: {"status": "well"}, Kind.LOADED_SWARM: {"text": "{}"}}
+    for kind in Kind:
+        key = () if kind in single else keys.get(kind, ("name",))
+        fields = single.get(kind, {"record": "{}"})
+        with recording(client) as writes:
+            await documents.put(kind, Document(key, fields))
+        with recording(client) as reads:
+            await documents.get(kind, *key) if kind is not Kind.WEBHOOK else await documents.find(
+                kind, key[0]
+            )
+        assert allowed(roles, names, writes) == WRITERS[kind], kind
+        assert allowed(roles, names, reads) == READERS[kind], kind
+        if kind in LISTERS:
+            with recording(client) as lists:
+                await documents.find(kind)
+            assert allowed(roles, names, lists) == LISTERS[kind], kind
+        with recording(client) as deletions:
+            await documents.delete(kind, *key)
+        assert allowed(roles, names, deletions) == ERASERS.get(kind, set()), kind
+        refused = names - WRITERS[kind] - ERASERS.get(kind, set())
+        assert not any(roles.allow(name, each) for name in refused for each in chain(writes, deletions)), kind
+    client.close()
+
+
+async def test_tasks_are_changed_by_those_who_have_to(
+    table: DynamoDBAdapter, roles: Roles, names: set[str]
+) -> None:
+    client, clock = make_client("moto", "dynamodb"), FakeClock()
+    swarm = build_swarm(
+        {
+            "supervisor": turns([call("look"), request("other")], [complete()]),
+            "other": turns([respond("supervisor")]),
+        },
+        actions={"look": lambda _arguments: "seen"},
+    )
+    queue = LocalQueue(lambda: clock.now().timestamp())
+    runtime = Runtime(swarm, table.another(client, clock=clock), queue, clock)
+    ann = Principal(role="user", id="ann", swarm=swarm.name)
+    with recording(client) as seen:
+        submitted = await runtime.submit(ann, Submission(body="hi"))
+        while len(queue):
+            await runtime.run_turn(*await queue.take())
+        task_id = submitted.key.task_id
+        await runtime.fork(ann, task_id)
+        await runtime.delete(str(ann), task_id)
+    client.close()
+    of_tasks = [each for each in seen if each.resource.endswith("/Table")]
+    reads = [each for each in of_tasks if each.action.endswith(("GetItem", "Query"))]
+    writes = [each for each in of_tasks if each not in reads]
+    assert {each.action.partition(":")[2] for each in writes} == {
+        *("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
+    }
+    assert allowed(roles, names, reads) == READ_TASKS
+    assert allowed(roles, names, writes) == CHANGE_TASKS
+
+
+def test_turns_read_only_what_is_right_below_the_path_of_secrets(roles: Roles, names: set[str]) -> None:
+    path = PARAMETERS["SecretsPath"]
+    inner = f"{path}/outbound"
+
+    def readers(name: str) -> set[str]:
+        """Roles that may read a parameter, and decrypt it."""
+        (ask,) = asks("ssm", "GetParameter", {"Name": name}, {})
+        key = Ask("kms:Decrypt", PARAMETERS["SecretsKeyArn"], {PARAMETER: [ask.resource]})
+        found = allowed(roles, names, [ask])
+        assert found <= allowed(roles, names, [key])
+        return found
+
+    def listers(path: str, *, recursive: bool = False) -> set[str]:
+        return allowed(
+            roles, names, asks("ssm", "GetParametersByPath", {"Path": path, "Recursive": recursive}, {})
+        )
+
+    assert listers(path) == {"TurnRole"}
+    assert not (listers(path, recursive=True) | listers(inner) | listers(f"{path}/other"))
+    assert readers(f"{inner}/SWARM_AUTH_TOKEN_X") == {"SwarmsRole", "StreamRole", "OutboundRole"}
+    assert readers(f"{inner}/WEBHOOK_SECRET_X") == {"MessageRole", "TasksRole", "StreamRole", "OutboundRole"}
+    assert not (readers(f"{path}/OPENAI_API_KEY") | readers(f"{inner}/OTHER"))
+    for name, may in ((f"{path}/OPENAI_API_KEY", True), (f"{inner}/SWARM_AUTH_TOKEN_X", False)):
+        (ask,) = asks("ssm", "GetParameter", {"Name": name}, {})
+        key = Ask("kms:Decrypt", PARAMETERS["SecretsKeyArn"], {PARAMETER: [ask.resource]})
+        assert roles.allow("TurnRole", key) is may
+
+
+def test_nothing_in_the_table_is_allowed_without_partition_keys(roles: Roles, names: set[str]) -> None:
+    """`ForAllValues` alone holds for a request without keys, such as a scan."""
+    table = asks("dynamodb", "Scan", {}, {})[0].resource
+    for name in names:
+        for statement in roles.statements(name):
+            if table in listed(statement["Resource"]):
+                assert statement["Condition"]["Null"]["dynamodb:LeadingKeys"] == "false", name
+                for action in listed(statement["Action"]):
+                    assert not roles.allow(name, Ask(action, table)), name

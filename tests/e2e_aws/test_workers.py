@@ -1,0 +1,176 @@
+"""`mail worker` on the queues of the deployed shape: beside its functions, and when one of two is killed or stopped."""
+
+import json
+import re
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from aws_client import Crowd, answer
+from aws_swarm import make_project
+from support.engines.aws import aws_environment
+from support.processes.local_aws import needs_ministack
+from support.processes.projects import entry, supervisor
+from support.processes.server import MAIL, environment, eventually
+
+from mail.local_aws.processes import free_port
+from mail.local_aws.system import LocalAws
+
+pytestmark = [needs_ministack, pytest.mark.timeout(900)]
+
+RECORD_VARIABLE = "TEST_RECORD"
+
+THINKING = f'''
+"""Two agents whose turns take a while, as with a model; each call is written down when it begins and when it ends."""
+
+import asyncio
+import os
+
+from mail.core.turns.context import CURRENT_TASK
+from mail.factories.rules import complete, request, respond, rule_based
+
+
+def note(what, view, agent):
+    line = f"{{what}}|{{os.getpid()}}|{{CURRENT_TASK.get()}}|{{agent}} {{len(view.messages)}}\\n"
+    record = os.open(os.environ["{RECORD_VARIABLE}"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(record, line.encode())
+    os.close(record)
+
+
+def thinking(agent, reply):
+    @rule_based
+    async def decide(view):
+        note("begin", view, agent)
+        await asyncio.sleep(float(os.environ["TEST_TURN_SECONDS"]))
+        note("end", view, agent)
+        return reply(view)
+
+    return decide
+
+
+chief = thinking(
+    "chief", lambda view: [complete("done")] if view.mail.sender == "expert" else [request("expert", "well?")]
+)
+expert = thinking("expert", lambda view: [respond("chief", "so")])
+'''
+
+SWARM = entry(
+    "thinking",
+    supervisor("chief", "thinking:chief", comm_targets=["expert"]),
+    {"name": "expert", "factory": "python::thinking:expert", "comm_targets": ["chief"]},
+)
+
+TURNS = {"chief 1", "chief 2", "expert 1"}
+"""The model calls of each task."""
+
+
+class Thinking:
+    """The swarm, to be deployed with `template` and `environment`, and its record."""
+
+    def __init__(self, folder: Path, *, turn_seconds: float, lease_seconds: float) -> None:
+        self.template = make_project(folder, SWARM, {"thinking": THINKING})
+        self.code = folder / "swarm"
+        config = self.code / "mail.toml"
+        config.write_text(
+            f"{config.read_text(encoding='utf-8')}\n[server.settings]\nlease_seconds = {lease_seconds}\n"
+        )
+        self._record = folder / "record.txt"
+        self.environment = {RECORD_VARIABLE: str(self._record), "TEST_TURN_SECONDS": str(turn_seconds)}
+
+    def calls(self, what: str = "begin") -> list[tuple[int, str, str]]:
+        """The calls that have begun, or ended: process, task and call."""
+        text = self._record.read_text(encoding="utf-8") if self._record.exists() else ""
+        lines = [line.split("|") for line in text.splitlines()]
+        return [(int(pid), task, call) for event, pid, task, call in lines if event == what]
+
+
+class WorkerProcess:
+    """A running `mail worker` on a local deployment."""
+
+    def __init__(self, name: str, folder: Path, endpoint: str, env: Mapping[str, str], *flags: str) -> None:
+        self.port = free_port()
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*MAIL, "worker", "--stack", "mail", "--port", str(self.port), *flags],
+                cwd=folder,
+                env=environment({**aws_environment(endpoint), **env}),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        eventually(
+            lambda: "takes turns" in self.log or self.process.poll() is not None, "the worker is ready"
+        )
+        assert self.process.poll() is None, self.log
+
+    @property
+    def log(self) -> str:
+        """What it has printed."""
+        return self._log.read_text(encoding="utf-8")
+
+
+@contextmanager
+def worker(name: str, swarm: Thinking, system: LocalAws, *flags: str, **env: str) -> Iterator[WorkerProcess]:
+    started = WorkerProcess(name, swarm.code, system.endpoint, {**swarm.environment, **env}, *flags)
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "turn_seconds", "lease_seconds"),
+    [(8, 2.0, 4.0), pytest.param(600, 15.0, 40.0, marks=pytest.mark.soak)],
+)
+async def test_all_turns_of_a_killed_worker_are_run_by_another_and_by_functions(
+    tmp_path: Path, tasks: int, turn_seconds: float, lease_seconds: float
+) -> None:
+    swarm = Thinking(tmp_path, turn_seconds=turn_seconds, lease_seconds=lease_seconds)
+    local = LocalAws(swarm.template, environment=swarm.environment, concurrency=2)
+    async with local as system, Crowd(system) as crowd:
+        with worker("doomed", swarm, system) as doomed, worker("other", swarm, system) as other:
+            names = [f"task {n}" for n in range(tasks)]
+            for name in names:
+                await crowd.submit(name, "think")
+            killed = doomed.process.pid
+            eventually(lambda: killed in {pid for pid, *_ in swarm.calls()}, "it has taken a turn")
+            doomed.process.kill()
+            records = await crowd.finish(names, seconds=60 + 10 * (turn_seconds + lease_seconds))
+            live = httpx2.get(f"http://127.0.0.1:{other.port}/live").json()
+    assert live == {"status": "ok", "running": 0}
+    assert [answer(record) for record in records] == ["task_complete: done"] * tasks
+    by_killed = {(task, call) for pid, task, call in swarm.calls() if pid == killed}
+    by_others = Counter((task, call) for pid, task, call in swarm.calls() if pid != killed)
+    assert max(by_others.values()) == 1, "none is doubled"
+    assert by_killed | by_others.keys() == {(name, call) for name in names for call in TURNS}
+    ended = {(task, call) for pid, task, call in swarm.calls("end") if pid == killed}
+    print(f"{len(by_killed & by_others.keys())} repeated, of {len(by_killed - ended)} in flight")
+
+
+async def test_a_worker_that_is_stopped_hands_back_its_turns_and_counts_what_it_has_done(
+    tmp_path: Path,
+) -> None:
+    swarm = Thinking(tmp_path, turn_seconds=3.0, lease_seconds=40.0)
+    local = LocalAws(swarm.template, environment=swarm.environment)
+    async with local as system, Crowd(system) as crowd:
+        with worker("stopped", swarm, system, "--grace", "0.5", MAIL_LOG_FORMAT="json") as stopped:
+            names = [f"task {n}" for n in range(12)]
+            for name in names:
+                await crowd.submit(name, "think")
+            pid = stopped.process.pid
+            eventually(lambda: pid in {each[0] for each in swarm.calls("end")}, "it has ended a turn")
+            stopped.process.send_signal(signal.SIGTERM)
+            assert stopped.process.wait(60) == 0
+            log = stopped.log
+        records = await crowd.finish(names, seconds=60)
+    assert [answer(record) for record in records] == ["task_complete: done"] * len(names)
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert sum(line.get("Turns", 0) for line in lines) >= 1
+    assert {line["service"] for line in lines if "_aws" in line} == {"mail"}
+    assert any(re.search(r"\d+ turns did not end in time", line.get("message", "")) for line in lines)
