@@ -178,7 +178,7 @@ class Life:
 
     def late(self) -> float:
         """Return the time of a queue in memory, whose delayed wake-ups come a little later than the sweep."""
-        return self.clock.now().timestamp() - 10 * PARK_SECONDS
+        return self.clock.now().timestamp() - 3 * PARK_SECONDS
 
     async def _wake(self) -> None:
         """End parks when their time has come, as the sweep of the workers does once a second."""

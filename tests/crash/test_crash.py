@@ -88,4 +88,4 @@ def random_fate(chance: random.Random, last: int) -> Fate:
 def test_the_suite_finds_bugs(zygote: Zygote, sabotage: str) -> None:
     chance = random.Random(sabotage)
     fates = ({"point": 1 + int(len(zygote.points) * chance.random())} for _ in range(TRIES))
-    zygote.must_notice(sabotage, ({"fates": [fate], "patience": 0.3} for fate in fates))
+    zygote.must_notice(sabotage, ({"fates": [fate], "patience": 0.5} for fate in fates))
