@@ -259,6 +259,7 @@ def test_queues_feed_their_function_one_message_at_a_time(
         assert event["BatchSize"] == 1
         assert event["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
         assert "MaximumConcurrency" in event["ScalingConfig"]
+        assert ("Enabled" in event) == (function == "TurnFunction"), "workers may run turns in its place"
 
 
 def test_publishers_get_the_queues_in_the_order_of_their_tiers(template: Template) -> None:
@@ -307,11 +308,11 @@ def test_chatter_leaves_turns_to_people_who_may_take_all(template: Template) -> 
 
 def test_every_function_has_a_role_of_its_own(template: Template) -> None:
     roles = [next(references(properties["Role"])) for properties in functions(template).values()]
-    assert sorted([*roles, "TaskEventsRole"]) == sorted(of_type(template, "AWS::IAM::Role"))
+    assert sorted([*roles, "TaskEventsRole", "RolloutRole"]) == sorted(of_type(template, "AWS::IAM::Role"))
 
 
 def test_nothing_is_allowed_that_has_no_name(template: Template) -> None:
-    for role in of_type(template, "AWS::IAM::Role"):
+    for role in of_type(template, "AWS::IAM::Role").keys() - {"RolloutRole"}:  # it has AWS's own policy
         for statement in statements(template, role):
             if statement["Effect"] == "Deny":
                 continue
@@ -500,6 +501,8 @@ LONG = {
     "ExistingTableArn",
     "ExistingBucket",
     "OpenTelemetryLayerArn",
+    "SubnetIds",
+    "SecurityGroupIds",
     "WebAdapterArn",
 }
 """Parameters whose values may have any length, or are mostly much shorter than they may be."""
@@ -630,6 +633,24 @@ def test_a_new_account_can_deploy_the_defaults(template: Template) -> None:
     assert reserved == {
         "StreamFunction": {"Fn::If": ["LimitsStreams", {"Ref": "StreamConcurrency"}, {"Ref": "AWS::NoValue"}]}
     }
+
+
+def test_functions_but_the_one_that_streams_can_live_in_a_vpc(template: Template) -> None:
+    """Lambda makes their network interfaces with their role, so it needs the permission before the function."""
+    shared = template["Globals"]["Function"]["VpcConfig"]
+    assert shared["Fn::If"][0] == "IsInVpc"
+    policy = template["Resources"]["UseNetwork"]["Properties"]
+    inside = functions(template).keys() - {"StreamFunction"}
+    assert {role["Ref"] for role in policy["Roles"]} == {
+        next(references(functions(template)[name]["Role"])) for name in inside
+    }
+    assert all(template["Resources"][name]["DependsOn"] == "UseNetwork" for name in inside)
+    assert functions(template)["StreamFunction"]["VpcConfig"] == {"Ref": "AWS::NoValue"}
+    deny, allow = policy["PolicyDocument"]["Statement"]
+    assert deny["Effect"] == "Deny"
+    assert "lambda:SourceFunctionArn" in deny["Condition"]["ArnLike"], "the code of a function"
+    assert allow["Fn::If"][0] == "IsInVpc"
+    assert all(action.startswith("ec2:") for action in allow["Fn::If"][1]["Action"])
 
 
 # --------------------------------------------------------------------------------------------------------- watching

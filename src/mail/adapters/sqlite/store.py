@@ -146,7 +146,7 @@ class SQLiteStore:
             history = self._portions(cached.row, mailbox, after, n)
         running_turns, replaced = 0, None
         if cached.leases:
-            running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
+            running_turns, replaced = cached.count_leases(now, mailbox), cached.leases.get(mailbox)
         self._open_turns.begin(cached, mailbox, entry.seq, lease, now)
         checkpoint = self._checkpoint(cached, mailbox, entry.seq) if cached.checkpoints else None
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
@@ -198,14 +198,16 @@ class SQLiteStore:
             self._set_due(
                 cached,
                 leases,
-                "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint, park) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO checkpoints (task, mailbox, seq, checkpoint, park) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE"
+                " SET checkpoint = coalesce(excluded.checkpoint, checkpoint), park = excluded.park",
                 [(cached.row, turn.mailbox, seq, text, write_park(parked))],
             )
             self._open_turns.end(cached, turn.mailbox)
             cached.leases = leases
             before = cached.size
             if checkpoint is None:
-                cached.checkpoints[turn.mailbox, seq] = None
+                cached.checkpoints.setdefault((turn.mailbox, seq), None)
             else:
                 cached.keep_checkpoint(turn.mailbox, seq, checkpoint)
             self._cached_bytes += cached.size - before

@@ -76,9 +76,10 @@ class CachedTask:
         """Return whether a worker has not renewed a lease in time."""
         return any(0.0 < lease.expires <= now and lease.park is None for lease in self.leases.values())
 
-    def count_leases(self, now: float) -> int:
-        """Return the number of leased mailboxes of agents."""
-        return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
+    def count_leases(self, now: float, besides: str) -> int:
+        """Return the number of leased mailboxes of agents, besides one of them, whose park mail may have ended."""
+        others = (lease for name, lease in self.leases.items() if name != besides and not goes_out(name))
+        return sum(lease.expires > now for lease in others)
 
     @property
     def is_in_use(self) -> bool:

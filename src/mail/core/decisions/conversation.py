@@ -28,7 +28,15 @@ from mail.core.decisions.items import (
 from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import ActionExtra, AwaitExtra, CallExtra, DecisionExtra, ForkExtra, TextExtra
+from mail.core.task.extras import (
+    ActionExtra,
+    AwaitExtra,
+    CallExtra,
+    ContextExtra,
+    DecisionExtra,
+    ForkExtra,
+    TextExtra,
+)
 from mail.errors import Subject
 
 
@@ -157,6 +165,10 @@ class Conversation:
                 self._act(event)
                 reason = event.extra.reason if isinstance(event.extra, AwaitExtra) else None
                 self._note(event, event.text if reason is None else reason)
+            case EventKind.CONTEXT_CUT:
+                self._act(event)
+                summary = event.extra.summary if isinstance(event.extra, ContextExtra) else ""
+                self._note(event, f"{event.text}\n\n{summary}".rstrip())
             case kind:
                 if event.agent and kind is not EventKind.HISTORY_INHERITED:
                     self._act(event)

@@ -247,4 +247,8 @@ def _describe(event: Event) -> str:
             return "fails"
         case EventKind.TURN_DISCARDED:
             return "is interrupted"
+        case EventKind.CONTEXT_CUT:
+            return "shortens its context"
+        case EventKind.MODEL_SWITCHED:
+            return "changes its model"
     return ""

@@ -520,7 +520,8 @@ class Settlement:
         about = f"the context of agent {self.name} was cut: "
         if cut.begin != before.begin:
             by = "a summary" if preparation.summary else "a note"
-            about += f"{by} stands for its first {cut.begin - 1} turns; "
+            turns = "turn" if cut.begin == 2 else f"{cut.begin - 1} turns"
+            about += f"{by} stands for its first {turns}; "
         about += f"long results up to turn {cut.references} are references"
         extra = ContextExtra(
             **self._of_turn(), begin=cut.begin, references=cut.references, summary=preparation.summary
