@@ -499,7 +499,6 @@ LONG = {
     "EndpointUrl",
     "ExistingTableArn",
     "ExistingBucket",
-    "OpenTelemetryLayerArn",
     "SubnetIds",
     "SecurityGroupIds",
     "WebAdapterArn",

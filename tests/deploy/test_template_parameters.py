@@ -37,7 +37,6 @@ EXAMPLES = {
     "CertificateArn": ["arn:aws:acm:us-east-1:111122223333:certificate/1a2b"],
     "CorsOrigins": ["https://example.com,https://example.org"],
     "EventBus": ["default"],
-    "OpenTelemetryLayerArn": ["arn:aws:lambda:us-east-1:901920570463:layer:aws-otel-python:1"],
     "SubnetIds": ["subnet-0a1b2c3d,subnet-1b2c3d4e", "subnet-0a1b2c3d"],
     "SecurityGroupIds": ["sg-0a1b2c3d", "sg-1b2c3d4e"],
     "PermissionsBoundaryArn": ["arn:aws:iam::111122223333:policy/boundary"],

@@ -91,7 +91,7 @@ def install(target: Path, requirements: Path, machine: str, *, for_turns: bool) 
 
     Raises BuildError.
     """
-    extras, own = {"aws"}, []
+    extras, own = {"aws", "otel"}, []
     for line in requirements.read_text(encoding="utf-8").splitlines():
         if named := re.match(rf"\s*{DISTRIBUTION}\s*(?:\[([^]]*)])?", line):
             extras |= {each.strip() for each in (named[1] or "").split(",") if for_turns}
