@@ -49,6 +49,7 @@ VALUES = {
     "StreamConcurrency": "10",
     "StreamSeconds": "60",
     "TurnMemory": "512",
+    "Turns": "both",
 }
 """The values to switch parameters to. Others take the first value that is allowed besides their default."""
 
