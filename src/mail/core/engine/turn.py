@@ -30,7 +30,7 @@ from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.calls import AgentToolCall, is_tool_result
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.mail_tools import Read
+from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
 from mail.core.protocol.values import value
@@ -530,7 +530,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             return action
         if (provided := self._provided.actions.get(tool)) is not None:
             return provided if self._approved is None else replace(provided, needs_approval=False)
-        if tool == Read.tool_name and self._window is not None and tool not in agent.exclude_tools:
+        if tool == ReadMore.tool_name and self._window is not None and tool not in agent.exclude_tools:
             return self._window.reader(self._calls)
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
