@@ -222,6 +222,7 @@ async def test_documents_of_a_later_version_are_read_without_what_it_has_added()
 
     stored = {
         Kind.PEER: Document(("beta",), {"record": text(peer), "health": text(health)}),
+        Kind.FOUND_PEER: Document(("beta",), {"record": text(peer), "health": text(health)}),
         Kind.WEBHOOK: Document(("user:a@s", webhook.id), {"record": text(webhook)}),
         Kind.LOADED_SWARM: Document((), {**asdict(swarm), "added_later": "1"}),
     }
@@ -237,7 +238,6 @@ async def test_documents_of_a_later_version_are_read_without_what_it_has_added()
 
     with SQLiteDatabase(IN_MEMORY) as database:
         records = ServerDocuments(LaterDocuments(database))
-        assert await records.peers() == [peer]
-        assert await records.peers_health() == {"beta": health}
+        assert await records.peers() == ([peer], {"beta": health})
         assert await records.all_webhooks() == [("user:a@s", webhook)]
         assert await records.loaded_swarm() == swarm
