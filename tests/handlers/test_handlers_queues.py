@@ -57,7 +57,6 @@ DIES_ONCE = """
     answer = "at last"
     if not begun.exists():
         begun.touch()
-        await asyncio.sleep(5)
         os.kill(os.getpid(), 9)
 """
 
@@ -200,7 +199,9 @@ def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path
     stage.work_off()
 
 
-def test_a_turn_that_is_killed_comes_back_when_its_lease_has_run_out(stage: Stage, tmp_path: Path) -> None:
+def test_a_turn_that_is_killed_at_once_comes_back_when_its_lease_has_run_out(
+    stage: Stage, tmp_path: Path
+) -> None:
     """Its queue would hide its message for half a minute, and that of a deployment for longer than a turn may take."""
     ask(stage, "killed")
     record = take(stage)
