@@ -3,6 +3,7 @@
 `tests/handlers` runs the functions with their roles, so that what they need is allowed; this shows what isn't.
 """
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -210,6 +211,20 @@ def test_turns_read_only_what_is_right_below_the_path_of_secrets(roles: Roles, n
         (ask,) = asks("ssm", "GetParameter", {"Name": name}, {})
         key = Ask("kms:Decrypt", PARAMETERS["SecretsKeyArn"], {PARAMETER: [ask.resource]})
         assert roles.allow("TurnRole", key) is may
+
+
+def test_no_role_has_more_policies_than_an_account_lets_it(template: Template, names: set[str]) -> None:
+    """IAM's quota is ten managed policies for a role, and 6,144 characters for each."""
+    arn = "arn:aws:iam::111122223333:role/other"
+    roles = Roles(
+        template, PeerFunctionArns=arn, OpenTelemetryLayerArn=arn, BedrockModels=arn, SubnetIds="subnet-1"
+    )
+    for name in names:
+        assert len(roles.shared(name)) <= 10, name
+    for name, each in template["Resources"].items():
+        if each["Type"] == "AWS::IAM::ManagedPolicy":
+            document = roles.resolve(each["Properties"]["PolicyDocument"])
+            assert len(json.dumps(document, separators=(",", ":"))) <= 6144, name
 
 
 def test_nothing_in_the_table_is_allowed_without_partition_keys(roles: Roles, names: set[str]) -> None:
