@@ -1,4 +1,4 @@
-# A MAIL server as an image: docs/docker.md.
+# A MAIL server as an image (docs/docker.md), and a worker for a deployment on AWS (--target worker, docs/workers.md).
 
 # docs/docker.md says how to find the digest and give it here: python:3.12-slim-bookworm@sha256:…
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
@@ -30,7 +30,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
     && /opt/mail/bin/pip uninstall --yes pip
 
 # --------------------------------------------------------------------------------------------------------- run
-FROM ${PYTHON_IMAGE}
+FROM ${PYTHON_IMAGE} AS run
 
 # The database, the registry of other swarms, and a swarm of one's own with its mail.toml are in /data.
 RUN groupadd --gid 10001 mail \
@@ -53,5 +53,17 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/live', timeout=5)"]
 
 ENTRYPOINT ["mail"]
+
+# ------------------------------------------------------------------------------------------------------ worker
+FROM run AS worker
+
+# The folder that `sam build` puts into the functions.
+COPY swarm /opt/swarm
+WORKDIR /opt/swarm
+CMD ["worker", "--port", "8000"]
+
+# ------------------------------------------------------------------------------------------------------ server
+FROM run AS server
+
 # Inside a container loopback is nobody's: whoever publishes the port decides who reaches it.
 CMD ["server", "--host", "0.0.0.0", "--port", "8000"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from bench import swarms
 from bench.aws_deployment import Deployment, EngineAws
 from bench.aws_meter import Usage
-from bench.aws_prices import EMPTY_RECEIVES, LISTED, SQS_REQUESTS, bill
+from bench.aws_prices import EMPTY_RECEIVES, LISTED, SQS_CALLS, SQS_REQUESTS, bill, sweeps_of_a_month
 from bench.report import Result, Row, Skipped
 from mail.adapters.aws.client import Aws
 from mail.core.engine.leased_turn import TurnReport
@@ -197,12 +197,12 @@ def _figures(
 
 
 def _price(reading: Reading, *, exact: bool) -> Row:
-    """Dollars per million turns. Each token is received and deleted by the event source besides being sent."""
+    """Dollars per million turns. Each token is received, hidden and deleted besides being sent."""
     total, turns = reading.total, reading.turns
     cost = bill(
         write_units=total.write_units / turns,
         read_units=total.read_units / turns,
-        sqs_requests=(total.calls["SendMessageBatch"] + 2 * reading.tokens) / turns,
+        sqs_requests=(total.calls["SendMessageBatch"] + (SQS_CALLS - 1) * reading.tokens) / turns,
         gigabytes=MEMORY,
         seconds=OWN_SECONDS + MODEL_SECONDS,
     )
@@ -220,3 +220,4 @@ def _price(reading: Reading, *, exact: bool) -> Row:
 def _idle() -> Iterator[Row]:
     dollars = QUEUES * EMPTY_RECEIVES * SQS_REQUESTS
     yield Row("aws", "a month in which nothing happens", dollars, "$", exact=True, note="empty receives")
+    yield Row("aws", "its sweeps, however many tasks run", sweeps_of_a_month(), "$", exact=True)

@@ -8,25 +8,33 @@ wait meanwhile. A cell is a deployment of `template.yaml` in an account and regi
 import argparse
 import math
 import random
+from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bench.aws_prices import bill
+from bench.aws_prices import SHARD_READS, SQS_CALLS, bill, sweeps_of_a_month
+from mail.adapters.aws.index import DUE_ROWS
+from mail.adapters.aws.items import SHARDS
 
-TIER_SHARE = 0.4
-"""Of a cell's turns at once, how many the busiest tier may run: `TurnShares` in template.yaml."""
+CHATTER_SHARE = 0.7
+"""Of `TurnConcurrency`, how many turns of agents' requests and responses may run: tier 5 of `TurnShares` in
+template.yaml. People may use all of it."""
 
 MOST_OF_A_TIER = 1000
 """The largest `MaximumConcurrency` of an event source."""
 
 POLLERS_PER_SECOND = 300 / 60
-"""Invocations at once that an event source adds each second, from the five that it begins with; it has five queues."""
+"""Invocations at once that an event source adds each second, from the five that it begins with."""
 
-QUEUES = 5
 FIRST_POLLERS = 5
 
 ENVIRONMENTS_PER_SECOND = 100
 """Execution environments that one function may add: 1,000 in ten seconds."""
+
+PARAMETERS_PER_SECOND = 40
+"""Calls of Parameter Store a second, before its throughput is raised to 100: each new process reads its secrets. Event
+sources add processes more slowly than that, but those of a new version start all at once.
+"""
 
 NEW_TABLE_UNITS = 4000
 """Write units a second that a new on-demand table takes."""
@@ -38,10 +46,18 @@ TABLE_QUOTA = 40_000
 PARTITION_UNITS = 1000
 """Write units a second: of a table, before its quota is raised; of one partition, which is one task."""
 
+USED = 0.8
+"""What a plan uses of a cell: the rest clears the queue of the first minutes."""
+
+PARTS = 20
+"""The turns that begin in a second are simulated in so many parts, each of which takes its own time."""
+
 OTHER_FUNCTIONS = 0.2
 """What requests and deliveries need of the account's concurrency, in terms of turns."""
 
 ACCOUNT_QUOTA = 1000
+
+QUEUES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +70,7 @@ class Load:
         units: write units of a turn.
         reads: read units of a turn.
         memory: gigabytes of the function.
+        people: the share of the turns that people's messages begin; agents' begin the rest.
     """
 
     turns: float
@@ -61,29 +78,45 @@ class Load:
     units: float
     reads: float
     memory: float
+    people: float = 0.2
+
+    @property
+    def of_tiers(self) -> dict[str, float]:
+        """The turns a second of each tier that has many."""
+        return {"people": self.turns * self.people, "agents": self.turns * (1 - self.people)}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A deployment: how many turns it may run at once, and the write units that its table takes from the start."""
+    """A deployment: its `TurnConcurrency`, and the write units that its table takes from the start."""
 
     concurrency: int
     warm_units: int = NEW_TABLE_UNITS
 
+    @property
+    def shares(self) -> dict[str, int]:
+        """How many turns of each tier may run at once."""
+        chatter = round(self.concurrency * CHATTER_SHARE)
+        return {"people": min(self.concurrency, MOST_OF_A_TIER), "agents": min(chatter, MOST_OF_A_TIER)}
+
     def turns(self, load: Load) -> float:
-        """Return the turns a second that it can run for long."""
-        by_functions = self.concurrency / load.seconds
+        """Return the turns a second that it can run for long, of such a mix."""
         by_table = TABLE_QUOTA / load.units
-        return min(by_functions, by_table)
+        by_tier = [
+            self.shares[tier] / load.seconds * load.turns / turns
+            for tier, turns in load.of_tiers.items()
+            if turns
+        ]
+        return min(by_table, *by_tier)
 
 
-LARGEST = Cell(int(MOST_OF_A_TIER / TIER_SHARE))
+LARGEST = Cell(2500)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A minute of the simulation: what arrived and ran in it, what waited at its end, and the longest wait in
-    seconds.
+    """A minute of the simulation: what arrived and ran in it, what waited at its end, and the longest waits in
+    seconds, of all turns and of those that people began.
     """
 
     minute: int
@@ -91,24 +124,29 @@ class Moment:
     run: int
     waiting: int
     longest_wait: float
+    people_wait: float
     running: int
     units: float
     limited_by: str
 
 
+def cells_of(load: Load, cell: Cell) -> int:
+    """Return how many cells it takes."""
+    return math.ceil(load.turns / (cell.turns(load) * USED))
+
+
 def plan(load: Load, cell: Cell) -> list[tuple[str, str]]:
     """Return what to deploy and to ask AWS for: names and values."""
-    each = cell.turns(load)
-    cells = math.ceil(load.turns / each)
+    each, cells = cell.turns(load), cells_of(load, cell)
     rate = load.turns / cells
-    concurrency = math.ceil(cell.concurrency * (1 + OTHER_FUNCTIONS))
+    concurrency = math.ceil(rate * load.seconds * (1 + OTHER_FUNCTIONS))
     hourly = (
         3600
         * load.turns
         * bill(
             write_units=load.units,
             read_units=load.reads,
-            sqs_requests=3,
+            sqs_requests=SQS_CALLS,
             gigabytes=load.memory,
             seconds=load.seconds,
         ).total
@@ -118,6 +156,10 @@ def plan(load: Load, cell: Cell) -> list[tuple[str, str]]:
         ("cells (accounts, or regions of one)", f"{cells}"),
         ("turns a second of each", f"{rate:,.0f} of {each:,.0f}"),
         ("TurnConcurrency", f"{cell.concurrency:,}"),
+        *(
+            (f"turns at once of {tier}", f"{turns / cells * load.seconds:,.0f} of {cell.shares[tier]:,}")
+            for tier, turns in load.of_tiers.items()
+        ),
         ("Lambda: concurrent executions", f"{concurrency:,} (quota {ACCOUNT_QUOTA:,})"),
         ("DynamoDB: write units a second", f"{rate * load.units:,.0f} (quota {TABLE_QUOTA:,})"),
         ("WarmWriteUnits", f"{warm:,}" if warm > NEW_TABLE_UNITS else "0"),
@@ -126,6 +168,13 @@ def plan(load: Load, cell: Cell) -> list[tuple[str, str]]:
             f"{rate:,.0f} in {QUEUES} queues (300 per partition, which grow)",
         ),
         ("one task: turns a second", f"{PARTITION_UNITS / load.units:,.0f}"),
+        (
+            "secrets after a deployment, in seconds",
+            f"{rate * load.seconds / PARAMETERS_PER_SECOND:,.0f} at {PARAMETERS_PER_SECOND} calls a second",
+        ),
+        ("a sweep, beside all of them", f"{len(SHARDS)} requests, {len(SHARDS) * SHARD_READS:g} read units"),
+        ("tasks that a sweep looks after, at most", f"{len(SHARDS) * DUE_ROWS:,}"),
+        ("sweeps of all cells: dollars a month", f"{cells * sweeps_of_a_month():,.2f}"),
         ("dollars an hour, without models", f"{hourly:,.0f}"),
     ]
 
@@ -133,57 +182,78 @@ def plan(load: Load, cell: Cell) -> list[tuple[str, str]]:
 def simulate(load: Load, cell: Cell, minutes: int, seed: int = 1) -> Iterator[Moment]:
     """Yield each minute of a cell that gets this load at once, after a start from nothing."""
     chance = random.Random(seed)
-    waiting: list[list[float]] = []  # second of arrival, number of turns
-    ending: dict[int, int] = {}
-    environments = running = 0
-    peak = float(cell.warm_units)
+    shares = cell.shares
+    queues: dict[str, deque[list[int]]] = {
+        tier: deque() for tier in shares
+    }  # second of arrival, number of turns
+    running = dict.fromkeys(shares, 0)
+    ending: dict[tuple[str, int], int] = {}
+    environments = 0
     for minute in range(minutes):
         arrived = run = 0
-        longest = units = 0.0
-        limits: dict[str, int] = {}
+        longest = dict.fromkeys(shares, 0)
+        units = 0.0
+        limits: Counter[str] = Counter()
         for second in range(minute * 60, (minute + 1) * 60):
-            running -= ending.pop(second, 0)
-            new = max(0, round(chance.gauss(load.turns, math.sqrt(load.turns))))
-            arrived += new
-            waiting.append([second, new])
-            pollers = int(QUEUES * (FIRST_POLLERS + POLLERS_PER_SECOND * second))
-            environments = min(environments + ENVIRONMENTS_PER_SECOND, cell.concurrency)
-            table = min(peak * 2 ** (second / GROWTH_SECONDS), TABLE_QUOTA)
-            room = {
-                "event sources": pollers - running,
-                "functions": environments - running,
-                "TurnConcurrency": cell.concurrency - running,
+            environments = min(environments + ENVIRONMENTS_PER_SECOND, sum(shares.values()))
+            table = min(cell.warm_units * 2 ** (second / GROWTH_SECONDS), TABLE_QUOTA)
+            for tier in shares:
+                running[tier] -= ending.pop((tier, second), 0)
+            free = {
+                "new functions": environments - sum(running.values()),
                 "the table": int(table / load.units),
             }
-            limit = min(room, key=lambda name: room[name])
-            left = begun = max(0, room[limit])
-            while waiting and left:
-                oldest = waiting[0]
-                taken = min(left, int(oldest[1]))
-                longest = max(longest, second - oldest[0])
-                oldest[1] -= taken
-                left -= taken
-                if not oldest[1]:
-                    waiting.pop(0)
-            begun -= left
-            if waiting:
-                limits[limit] = limits.get(limit, 0) + 1
-            run += begun
-            running += begun
-            units = max(units, begun * load.units)
-            ends = second + max(1, round(chance.expovariate(1 / load.seconds)))
-            ending[ends] = ending.get(ends, 0) + begun
-        still = sum(int(number) for _, number in waiting)
+            for tier, rate in load.of_tiers.items():
+                new = max(0, round(chance.gauss(rate, math.sqrt(rate))))
+                arrived += new
+                queues[tier].append([second, new])
+                pollers = int(FIRST_POLLERS + POLLERS_PER_SECOND * second)
+                room = {
+                    "event sources": pollers - running[tier],
+                    "TurnConcurrency": shares[tier] - running[tier],
+                    **free,
+                }
+                limit = min(room, key=lambda name: room[name])
+                begun, wait = _take(queues[tier], max(0, room[limit]), second)
+                longest[tier] = max(longest[tier], wait)
+                limits[limit] += bool(queues[tier])
+                run += begun
+                running[tier] += begun
+                units += begun * load.units
+                free = {name: left - begun for name, left in free.items()}
+                for n in range(PARTS):
+                    ends = tier, second + max(1, round(chance.expovariate(1 / load.seconds)))
+                    ending[ends] = ending.get(ends, 0) + begun * (n + 1) // PARTS - begun * n // PARTS
+        end = (minute + 1) * 60
+        waits = {
+            tier: max(longest[tier], end - queue[0][0] if queue else 0) for tier, queue in queues.items()
+        }
         yield Moment(
             minute + 1,
             arrived,
             run,
-            still,
-            max(longest, (minute + 1) * 60 - waiting[0][0] if waiting else 0),
-            running,
-            units,
-            max(limits, key=lambda name: limits[name]) if limits else "",
+            sum(number for queue in queues.values() for _, number in queue),
+            max(waits.values()),
+            waits["people"],
+            sum(running.values()),
+            units / 60,
+            max(limits, key=lambda name: limits[name]) if limits.total() else "",
         )
+
+
+def _take(queue: deque[list[int]], most: int, second: int) -> tuple[int, int]:
+    """Take the oldest turns of a queue; return how many, and how long the oldest has waited."""
+    taken = wait = 0
+    while queue and taken < most:
+        oldest = queue[0]
+        begun = min(most - taken, oldest[1])
+        if begun:
+            wait = max(wait, second - oldest[0])
+        oldest[1] -= begun
+        taken += begun
+        if not oldest[1]:
+            queue.popleft()
+    return taken, wait
 
 
 def main() -> None:
@@ -197,23 +267,24 @@ def main() -> None:
     parser.add_argument(
         "--concurrency", type=int, default=LARGEST.concurrency, help="TurnConcurrency of a cell (2,500)"
     )
+    parser.add_argument("--people", type=float, default=0.2, help="share of turns that people begin (0.2)")
     parser.add_argument("--warm", type=int, default=NEW_TABLE_UNITS, help="WarmWriteUnits of a cell (4,000)")
     parser.add_argument("--minutes", type=int, default=10, help="to simulate (10)")
     given = parser.parse_args()
-    load = Load(given.turns, given.seconds, given.units, given.reads, given.memory)
+    load = Load(given.turns, given.seconds, given.units, given.reads, given.memory, given.people)
     cell = Cell(given.concurrency, given.warm)
     for name, value in plan(load, cell):
         print(f"{name:<42} {value}")
-    cells = math.ceil(load.turns / cell.turns(load))
-    share = Load(load.turns / cells, load.seconds, load.units, load.reads, load.memory)
+    share = replace(load, turns=load.turns / cells_of(load, cell))
     print(f"\nOne cell that gets {share.turns:,.0f} turns a second at once:\n")
     print(
-        f"{'minute':>6} {'arrived':>8} {'run':>8} {'waiting':>8} {'longest wait':>13} {'at once':>8}  limited by"
+        f"{'minute':>6} {'arrived':>8} {'run':>8} {'waiting':>8} {'longest wait':>13} {'of people':>10} {'at once':>8}"
+        "  limited by"
     )
     for each in simulate(share, cell, given.minutes):
         print(
             f"{each.minute:>6} {each.arrived:>8,} {each.run:>8,} {each.waiting:>8,} {each.longest_wait:>11,.0f} s "
-            f"{each.running:>8,}  {each.limited_by}"
+            f"{each.people_wait:>8,.0f} s {each.running:>8,}  {each.limited_by}"
         )
 
 

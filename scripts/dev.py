@@ -109,10 +109,14 @@ LINTERS: Sequence[Sequence[str]] = (
     (str(BIN / "lint-imports"), "--no-logo"),
 )
 TEMPLATE = ROOT / "template.yaml"
+WORKERS = ROOT / "worker.yaml"
 TEMPLATE_LINTERS: Sequence[Tuple[str, Sequence[str]]] = (
     ("sam", ("sam", "validate", "--lint", "--template", TEMPLATE.name)),
-    ("sam", ("cfn-lint", TEMPLATE.name)),
-    ("checkov", ("checkov", "--file", TEMPLATE.name, "--quiet", "--compact", "--skip-download")),
+    ("sam", ("cfn-lint", TEMPLATE.name, WORKERS.name)),
+    (
+        "checkov",
+        ("checkov", "--file", TEMPLATE.name, WORKERS.name, "--quiet", "--compact", "--skip-download"),
+    ),
 )
 PAGE = "src/mail/http/ui"
 OFFLINE = {"SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}

@@ -8,9 +8,10 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.wiring import REASON, RECEIVES, make_loop, make_system
+from handlers.wiring import DELIVERY_RECEIVES, REASON, RECEIVES, make_loop, make_system
 from mail import startup
 from mail.core.engine.leased_turn import TurnReport
+from mail.core.task.mailboxes import goes_out
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
 
@@ -41,8 +42,9 @@ def _dead_letter(record: SQSRecord) -> None:
     key, mailbox = wake_up.key, wake_up.mailbox
     CURRENT_TASK.set(key.task_id)
     _loop.run_until_complete(_system.served.refresh())
+    attempts = DELIVERY_RECEIVES if goes_out(mailbox) else RECEIVES
     report = _loop.run_until_complete(
-        _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=wake_up.seq, attempts=RECEIVES)
+        _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=wake_up.seq, attempts=attempts)
     )
     if report.outcome in (TurnReport.Outcome.BUSY, TurnReport.Outcome.LOST):
         raise LeaseLost

@@ -89,7 +89,12 @@ def _make_app() -> ASGIApp:
     config = system.config
     observers = (RequestMetrics(),)
     service = make_service(
-        system, config, time_left=time_left, stream_url=system.stream_url, observers=observers
+        system,
+        config,
+        time_left=time_left,
+        stream_seconds=system.stream_seconds,
+        stream_url=system.stream_url,
+        observers=observers,
     )
     served = InvocationLog(EveryRoute(service, health.router, message.router, tasks.router))
     return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)

@@ -7,26 +7,21 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.wiring import load_secrets, make_loop, make_system, run_turn, survive_snapshots
+from handlers.wiring import SystemOfTurns, make_loop, makes_snapshot, run_turn, survive_snapshots
 from mail import startup
-from mail.bootstrap import TurnMetrics, write_metrics
+from mail.bootstrap import SECRETS_SECONDS, aws_queue, write_metrics
+from mail.bootstrap.system import AwsSystem
+from mail.config.aws import AwsConfig
+from mail.errors import StoreUnavailable
 
-load_secrets()
 _loop = make_loop()
-_system = make_system(TurnMetrics())
+_turns = SystemOfTurns()
 _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
-_system.preload()
-
-
-def _renew_secrets() -> None:
-    """Read the secrets again after a restore; agents that were built with others are built again."""
-    global _system  # noqa: PLW0603
-    if load_secrets():
-        _system = make_system(TurnMetrics())
-
-
-survive_snapshots(_system, _renew_secrets)
+if makes_snapshot():
+    survive_snapshots(_turns.start(SECRETS_SECONDS), _turns.renew)
+else:
+    _turns.renew()
 startup.end()
 
 
@@ -36,12 +31,23 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     try:
         return process_partial_response(event, _run, _processor, context)
     finally:
-        _system.telemetry.flush()
+        if _turns.built is not None:
+            _turns.built.telemetry.flush()
 
 
 def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     try:
-        run_turn(_system, _loop, record, lambda_context)
+        run_turn(_start(record, lambda_context), _loop, record, lambda_context)
     except Exception:
         write_metrics({"FailedTurns": 1})
+        raise
+
+
+def _start(record: SQSRecord, lambda_context: LambdaContext) -> AwsSystem:
+    """Return the system; if the secrets can't be read, its message is retried soon. Raises StoreUnavailable."""
+    half = lambda_context.get_remaining_time_in_millis() / 2000
+    try:
+        return _turns.start(min(SECRETS_SECONDS, half))
+    except StoreUnavailable:
+        _loop.run_until_complete(aws_queue(AwsConfig.from_environ()).retry_soon(record.raw_event))
         raise

@@ -5,14 +5,16 @@ import logging
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from handlers import telemetry
 from mail import bootstrap
-from mail.bootstrap import TaskMetrics
+from mail.bootstrap import TaskMetrics, TurnMetrics
 from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
+from mail.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -21,11 +23,9 @@ if TYPE_CHECKING:
 SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
 """Names the path in SSM whose parameters become environment variables: `/mail/prod/OPENAI_API_KEY`, …"""
 
-RECEIVES = 5
-"""Deliveries of a wake-up before it becomes a dead letter: `maxReceiveCount` in `template.yaml`."""
-
-SWEEP_DELAYS = (12, 24, 36, 48)
-"""Seconds after a tick of its schedule, which can't come more often than each minute, when the sweeper runs again."""
+RECEIVES, DELIVERY_RECEIVES = 1000, 5
+"""How often a wake-up of an agent, or for mail that goes out, is received before it becomes a dead letter:
+`maxReceiveCount` in `template.yaml`. The store counts the attempts at turns; a throttled wake-up counts here, too."""
 
 REASON = "its turn could not be run, again and again; the server's log says more"
 """The reason of such a dead letter."""
@@ -35,9 +35,6 @@ logger = logging.getLogger("mail.handlers.wiring")
 INITIALIZATION_VARIABLE = "AWS_LAMBDA_INITIALIZATION_TYPE"
 SNAP_START = "snap-start"
 
-_secrets: dict[str, str] = {}
-"""The variables read from SSM; a process restored from a snapshot reads them again."""
-
 
 def make_system(metrics: TaskMetrics | None = None) -> AwsSystem:
     """Build the system that the environment describes, measured by `metrics`. Raises ConfigurationError."""
@@ -45,19 +42,40 @@ def make_system(metrics: TaskMetrics | None = None) -> AwsSystem:
     return bootstrap.aws(AwsConfig.from_environ(), observers=(metrics or TaskMetrics(),))
 
 
-def load_secrets() -> bool:
-    """Copy the secrets into the environment, except variables that `template.yaml` sets; return whether one is new.
+class SystemOfTurns:
+    """The system of the turn function, which is built as soon as its secrets can be read.
 
-    Only the turn function calls this. The other functions read single tokens when they need them.
+    Many functions that start at the same moment are refused by the Parameter Store, and a function that fails to
+    initialize would keep its message hidden for minutes.
     """
-    path = os.environ.get(SECRETS_VARIABLE, "")
-    if not path:
-        return False
-    known = dict(_secrets)
-    for variable, value in bootstrap.read_parameters(path).items():
-        if variable in _secrets or not os.environ.get(variable):
-            os.environ[variable] = _secrets[variable] = value
-    return _secrets != known
+
+    def __init__(self) -> None:
+        telemetry.set_up()
+        self.built: AwsSystem | None = None
+        self._secrets: dict[str, str] = {}
+        self._must_read = True
+
+    def start(self, seconds: float) -> AwsSystem:
+        """Return the system, after reading the secrets if that is due, within so many seconds. Raises StoreUnavailable.
+
+        They become environment variables, except those that `template.yaml` sets.
+        """
+        if self._must_read or self.built is None:
+            known, path = dict(self._secrets), os.environ.get(SECRETS_VARIABLE, "")
+            for variable, value in (bootstrap.read_turn_secrets(path, seconds) if path else {}).items():
+                if variable in self._secrets or not os.environ.get(variable):
+                    os.environ[variable] = self._secrets[variable] = value
+            if self.built is None or known != self._secrets:
+                self.built = make_system(TurnMetrics())
+                self.built.preload()
+            self._must_read = False
+        return self.built
+
+    def renew(self) -> None:
+        """Read the secrets, and build the system again if one is new; if that fails, the next turn does so."""
+        self._must_read = True
+        with suppress(StoreUnavailable):
+            self.start(0.0)
 
 
 def make_loop() -> asyncio.AbstractEventLoop:
@@ -67,13 +85,18 @@ def make_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def makes_snapshot() -> bool:
+    """Return whether this process is initialized for a snapshot of SnapStart."""
+    return os.environ.get(INITIALIZATION_VARIABLE) == SNAP_START
+
+
 def survive_snapshots(system: AwsSystem, after: Callable[[], object] = lambda: None) -> None:
     """If SnapStart makes a snapshot of this process, let those restored from it begin with all that it has built.
 
     They get their own of what they must not share: connections, the name of the runtime, and the state of `random`.
     `after` runs last.
     """
-    if os.environ.get(INITIALIZATION_VARIABLE) != SNAP_START:
+    if not makes_snapshot():
         return
     from snapshot_restore_py import register_after_restore, register_before_snapshot
 

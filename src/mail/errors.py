@@ -62,6 +62,7 @@
         ├── VersionConflict         another commit of the task came first
         ├── LeaseLost               another worker has the lease of the turn
         └── StoreUnavailable        503  the database is unavailable
+            └── WrittenLater        a later version has stored what this one can't read
 
 BadRequest, ConfigurationError and ToolCallFault are ValueErrors, too. HTTP responses use `http_status`; the engine's
 messages to agents use `subject`.
@@ -515,3 +516,7 @@ class StoreUnavailable(StoreError):
 
     http_status = 503
     retry_after = 5
+
+
+class WrittenLater(StoreUnavailable):
+    """A later version of MAIL has stored this: go forward to that version, or restore the database from before."""

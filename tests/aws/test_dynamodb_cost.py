@@ -1,17 +1,20 @@
 """What a turn costs on DynamoDB: how many requests, how many bytes, whatever has happened before."""
 
 from dataclasses import replace
+from os import urandom
 
 import pytest
 from support.engines.dynamodb import LONG, Calls, DynamoDBAdapter
 from support.plugins.tiers import sized
 
+from bench.aws_meter import Meter
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.items import item_size, unpack
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.message import Tier
+from mail.core.task.context import AgentContext, Cut
 from mail.core.task.ports import Idle
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.core.task.webhooks import WebhookRecord
@@ -211,3 +214,26 @@ async def test_the_webhooks_of_many_callers_are_read_in_two_requests(
     calls.clear()
     assert len(await records.all_webhooks()) == 12
     assert calls.count == {"Query": 1, "BatchGetItem": 1}
+
+
+async def test_a_process_that_does_not_know_a_task_reads_its_history_from_the_cut_on(
+    table: DynamoDBAdapter, store: DynamoDBStore, client: AwsClient, make: Maker
+) -> None:
+    """So it pays the same however long the task is."""
+    meter, paid = Meter(lambda _table, _key: {}), []
+    meter.watch(client.botocore)
+    for turns in (100, sized(fast=200, full=200, soak=1000)):
+        key = TaskKey(ANN, f"{turns} turns")
+        begun = await committed(table.store, make.begin(key, Mail("alpha")))
+        contexts = {"alpha": AgentContext(cut=Cut(begin=turns - 20))}
+        task = replace(begun.task, contexts=contexts)
+        for n in range(turns):
+            change = make.change(task, history=[{"n": n, "content": urandom(400).hex()}])
+            await table.store.commit(change)
+            task = change.task
+        meter.take()
+        turn = await open_turn(store, key, "alpha", make)
+        assert [entry["n"] for entry in turn.history] == list(range(turns - 21, turns))
+        usage = meter.take()
+        paid.append((usage.calls, usage.read_units))
+    assert paid[0] == paid[1]

@@ -1,5 +1,7 @@
 """The plan and the simulation of many cells."""
 
+from dataclasses import replace
+
 import pytest
 from support.engines.lambda_runtime import ROOT
 
@@ -9,32 +11,40 @@ from mail.local_aws.deployment import read_template
 LOAD = Load(turns=10_000, seconds=3.1, units=9, reads=2, memory=1)
 
 
-def test_the_largest_cell_is_the_template_s() -> None:
-    shares = read_template(ROOT / "template.yaml")["Mappings"]["TurnShares"][str(LARGEST.concurrency)]
-    tiers = [share for name, share in shares.items() if name.startswith("Tier")]
-    assert sum(tiers) == LARGEST.concurrency
-    assert max(tiers) == 1000
+@pytest.mark.parametrize("concurrency", [50, 100, 1000, 2500])
+def test_the_shares_of_a_cell_are_the_template_s(concurrency: int) -> None:
+    shares = read_template(ROOT / "template.yaml")["Mappings"]["TurnShares"][str(concurrency)]
+    assert Cell(concurrency).shares == {"people": shares["Tier2"], "agents": shares["Tier5"]}
 
 
-def test_more_cells_for_more_turns() -> None:
-    def cells(load: Load) -> int:
-        return int(plan(load, LARGEST)[0][1])
+def test_more_cells_for_more_turns_and_for_more_chatter() -> None:
+    def cells(**load: float) -> int:
+        return int(plan(replace(LOAD, **load), LARGEST)[0][1])
 
-    assert cells(LOAD) == 13
-    assert cells(Load(turns=800, seconds=3.1, units=9, reads=2, memory=1)) == 1
-    assert cells(Load(turns=10_000, seconds=31, units=9, reads=2, memory=1)) == 124
-    assert LARGEST.turns(Load(turns=1, seconds=0.01, units=9, reads=2, memory=1)) == pytest.approx(40_000 / 9)
+    assert cells() == 31
+    assert cells(people=0.5) < cells() < cells(people=0.1)
+    assert cells(turns=300) == 1
+    assert cells(seconds=31) == 310
+    assert LARGEST.turns(replace(LOAD, turns=1, seconds=0.01)) == pytest.approx(40_000 / 9)
 
 
-def test_no_turn_is_lost_in_the_simulation() -> None:
-    load = Load(turns=700, seconds=3.1, units=9, reads=2, memory=1)
-    minutes = list(simulate(load, LARGEST, 5))
+@pytest.mark.parametrize("people", [0.0, 0.2, 1.0])
+def test_no_turn_is_lost_in_the_simulation(people: float) -> None:
+    minutes = list(simulate(replace(LOAD, turns=400, people=people), LARGEST, 5))
     assert sum(each.arrived for each in minutes) == sum(each.run for each in minutes) + minutes[-1].waiting
-    assert all(each.running <= LARGEST.concurrency for each in minutes)
+    assert all(each.running <= sum(LARGEST.shares.values()) for each in minutes)
     assert minutes[0].limited_by == "event sources"
 
 
+def test_chatter_keeps_no_people_waiting() -> None:
+    last = list(simulate(replace(LOAD, turns=800), LARGEST, 5))[-1]
+    assert (last.longest_wait > 60, last.people_wait) == (True, 0)
+
+
 def test_a_warm_table_runs_more() -> None:
-    load = Load(turns=700, seconds=3.1, units=9, reads=2, memory=1)
-    cold, warm = (list(simulate(load, Cell(2500, units), 5))[-1] for units in (4000, 8000))
-    assert (cold.limited_by, warm.waiting < cold.waiting) == ("the table", True)
+    load = replace(LOAD, turns=800, people=0.6)
+    cold, warm = (list(simulate(load, Cell(2500, units), 6)) for units in (4000, 8000))
+    assert ("the table" in {each.limited_by for each in cold}, warm[-1].waiting < cold[-1].waiting) == (
+        True,
+        True,
+    )

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+from pathlib import Path
 
 import pytest
 from support.engines.aws import ROOT
@@ -21,6 +23,8 @@ def test_the_plan_has_a_step_for_each_parameter_or_says_why_not(capsys: pytest.C
     assert switched | planned["apart"].keys() == parameters.keys()
     assert not switched & planned["apart"].keys()
     assert all(f"{name}={value}," in shows[f"parameter {name}"] for name, value in given.items())
+    for name in switched:
+        assert f"{name}={parameters[name]['Default']}," not in shows[f"parameter {name}"], "not a switch"
     assert list(shows)[:5] == ["account", "build", "deploy", "smoke", "kill"]
     assert list(shows)[-4:] == ["rollout", "rollback", "restore", "delete"]
 
@@ -36,3 +40,13 @@ def test_it_asks_before_it_costs_money(
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert run(["aws-check"]) == 1
     assert "at a cost of less than $1?" in capsys.readouterr().err
+
+
+def test_without_a_region_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    assert run(["aws-check", str(tmp_path), "--only", "account", "--yes"]) == 1
+    assert "You must specify a region" in capsys.readouterr().out

@@ -407,3 +407,23 @@ async def test_no_server() -> None:
     async with MAILClient("http://127.0.0.1:1", config=CONFIG) as client:
         with pytest.raises(ServerUnreachable):
             await client.post_message_stream("hi")
+
+
+async def test_a_stream_that_can_be_resumed_ends_early_and_the_client_resumes_it() -> None:
+    gate = asyncio.Event()
+    async with HTTPServer(waiting_swarm(gate), stream_seconds=0.3) as server:
+        posted = asyncio.create_task(server.stream(task_id="t"))
+
+        async def has_begun() -> bool:
+            answer = await server.client.get("/task", params={"task_id": "t"})
+            return answer.status_code == 200
+
+        await eventually(has_begun)
+        async with server.frames("GET", "/task/stream?task_id=t") as frames:
+            assert [frame.event async for frame in frames] == ["new_message"]
+        assert not posted.done(), "a client that posts a message may not be able to resume"
+        async with client_of(server) as client, await client.watch_task("t") as watched:
+            asyncio.get_running_loop().call_later(1.0, gate.set)
+            seen = await ids(watched)
+        assert seen == [str(n + 1) for n in range(len(seen))]
+        assert [frame.id for frame in await posted] == seen

@@ -72,7 +72,7 @@ async def test_a_worker_that_freezes_while_a_suspect_waits_is_noticed(
             await asyncio.sleep(0.01)
     heir = worker()
     queue.wake_ups.clear()
-    assert await heir.take_over() == 2
+    assert (await heir.sweep(ahead=1e9)).taken_over == 2
     assert {each.key for each in queue.wake_ups} == {KEY, TaskKey(str(ANN), "other")}
     await begin(heir, KEY)
     assert await attempt() == 4, "that it waited was no attempt"
@@ -111,7 +111,7 @@ async def test_five_workers_that_die_in_a_turn_make_it_a_dead_letter(
             await begun[-1].wait()
         if n % 2:  # else another worker is faster
             queue.wake_ups.clear()
-            assert await worker().take_over() == 1
+            assert (await worker().sweep(ahead=1e9)).taken_over == 1
             assert [each.overtakes for each in queue.wake_ups] == [True]
     last = worker()
     assert (await last.run_turn(KEY, "supervisor")).outcome is TurnReport.Outcome.COMMITTED

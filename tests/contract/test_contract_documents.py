@@ -41,9 +41,9 @@ async def test_at_first_there_is_nothing(records: ServerDocuments) -> None:
     assert await records.has_tokens() is False
     assert await records.health() is None
     assert await records.loaded_swarm() is None
-    assert await records.peers() == []
+    assert await records.peers() == ([], {})
+    assert await records.found_peers() == []
     assert await records.peer("beta") is None
-    assert await records.peers_health() == {}
     assert await records.delete_peer("beta") is False
 
 
@@ -110,7 +110,7 @@ async def test_peers_are_what_was_set_last(records: ServerDocuments) -> None:
     for record in (GAMMA, BETA, BETA.model_copy(update={"base_url": "https://other.example"}), BETA):
         await records.set_peer(record)
         assert await records.peer(record.name) == record
-    assert await records.peers() == [BETA, GAMMA]
+    assert await records.peers() == ([BETA, GAMMA], {})
     for name in ("", "BETA", "bet", "%"):
         assert await records.peer(name) is None
     kept = GAMMA.model_copy(update={"volatile": False, "expires": None})
@@ -125,32 +125,54 @@ async def test_peers_are_forgotten_with_their_health(records: ServerDocuments) -
     assert await records.delete_peer("beta") is True
     assert await records.delete_peer("beta") is False
     assert await records.peer("beta") is None
-    assert await records.peers() == [GAMMA]
-    assert await records.peers_health() == {GAMMA.name: WELL}
+    assert await records.peers() == ([GAMMA], {GAMMA.name: WELL})
     await records.set_peer(BETA)
-    assert await records.peers_health() == {GAMMA.name: WELL}
+    assert await records.peers() == ([BETA, GAMMA], {GAMMA.name: WELL})
+
+
+async def test_a_discovered_peer_has_no_access_and_gives_way_to_a_registered_one(
+    records: ServerDocuments,
+) -> None:
+    claim = GAMMA.model_copy(update={"name": "beta", "auth_token": "${SWARM_AUTH_TOKEN_BETA}"})
+    await records.set_found_peer(claim, WELL)
+    found = await records.peer("beta")
+    assert found is not None
+    assert (found.base_url, found.description, found.expires) == (
+        claim.base_url,
+        claim.description,
+        claim.expires,
+    )
+    assert (found.auth_token, found.auth, found.caller_id, found.metadata) == ("", "bearer", "", {})
+    assert await records.peers() == ([found], {"beta": WELL})
+    ill = WELL.model_copy(update={"is_active": False})
+    await records.set_peer_health("beta", ill)
+    assert await records.peers() == ([found], {"beta": ill})
+    await records.set_peer(BETA)
+    assert await records.peer("beta") == BETA
+    assert (await records.peers())[0] == [BETA]
+    assert await records.found_peers() == [found]
+    assert await records.delete_peer("beta") is True
+    assert await records.peer("beta") is None
 
 
 async def test_health_and_registration_leave_each_other_alone(records: ServerDocuments) -> None:
     await records.set_peer(BETA)
     await records.set_peer(GAMMA)
-    assert await records.peers_health() == {}
     await records.set_peer_health("beta", WELL)
     ill = WELL.model_copy(update={"is_active": False, "latency": None})
     await records.set_peer_health(GAMMA.name, WELL)
     await records.set_peer_health(GAMMA.name, ill)
-    assert await records.peers_health() == {"beta": WELL, GAMMA.name: ill}
+    assert await records.peers() == ([BETA, GAMMA], {"beta": WELL, GAMMA.name: ill})
     moved = BETA.model_copy(update={"base_url": "https://other.example"})
     await records.set_peer(moved)
     assert await records.peer("beta") == moved
-    assert (await records.peers_health())["beta"] == WELL
+    assert (await records.peers())[1]["beta"] == WELL
 
 
 async def test_health_of_an_unknown_peer_is_not_kept(records: ServerDocuments) -> None:
     await records.set_peer_health("beta", WELL)
-    assert await records.peers_health() == {}
     assert await records.peer("beta") is None
-    assert await records.peers() == []
+    assert await records.peers() == ([], {})
 
 
 async def test_records_survive_reopening(durable: StoreAdapter) -> None:
@@ -168,8 +190,7 @@ async def test_records_survive_reopening(durable: StoreAdapter) -> None:
     assert await durable.records.tokens() == [ALICE]
     assert await durable.records.health() == "degraded"
     assert await durable.records.loaded_swarm() == template
-    assert await durable.records.peers() == [GAMMA]
-    assert await durable.records.peers_health() == {GAMMA.name: WELL}
+    assert await durable.records.peers() == ([GAMMA], {GAMMA.name: WELL})
 
 
 async def test_a_key_is_claimed_once_by_each_caller(records: ServerDocuments) -> None:

@@ -18,6 +18,7 @@ from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.clock import FakeClock
+from mail.testing.contracts import due_tasks
 
 ANN = Principal(role="user", id="ann", swarm="example")
 KEY = TaskKey(str(ANN), "task-1")
@@ -105,7 +106,7 @@ class Server:
         """Begin again where a dead process has left off, after its leases have expired."""
         self.clock.advance(100)
         self.restart()
-        await self.runtime.take_over()
+        await self.runtime.sweep()
         await self.runtime.recover()
         await self.work()
 
@@ -173,19 +174,19 @@ async def test_the_approvals_of_a_paused_task_expire(adapter: StoreAdapter) -> N
     server = Server(adapter.store, FakeClock(), timeout=60.0)
     await server.pause()
     server.clock.advance(59)
-    assert await server.store.list_due(server.clock.now().timestamp()) == []
+    assert await due_tasks(server.store, server.clock.now().timestamp()) == []
     server.clock.advance(2)
-    assert await server.store.list_due(server.clock.now().timestamp()) == [KEY]
-    await server.runtime.expire_overdue()
+    assert await due_tasks(server.store, server.clock.now().timestamp()) == [KEY]
+    await server.runtime.sweep()
     await server.work()
     assert server.ran == []
     expired = "ERROR: it was not run: nobody approved it within 60 seconds"
     assert await server.answer(2) == f"{expired} | {expired}"
-    assert await server.store.list_due(1e11) == []
+    assert await due_tasks(server.store, 1e11) == []
 
 
 async def test_a_paused_task_that_a_person_ends_no_longer_expires(adapter: StoreAdapter) -> None:
     server = Server(adapter.store, FakeClock(), timeout=60.0)
     await server.pause()
     await server.runtime.cancel(ANN, "task-1")
-    assert await server.store.list_due(1e11) == []
+    assert await due_tasks(server.store, 1e11) == []

@@ -39,6 +39,7 @@ from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 from mail.testing.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
 from mail.testing.clock import FakeClock
+from mail.testing.contracts import due_tasks, end_expired
 
 pytestmark = pytest.mark.full
 
@@ -230,7 +231,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def take_expired(self) -> None:
         """The leases of workers that are gone are handed out once, as far as their tasks have work."""
-        expired = self.run(self.adapter.store.take_expired(SWARM.name, now=self.now))
+        expired = self.run(end_expired(self.adapter.store, self.now))
         found = {(each.task.key, each.mailbox): each.lease for each in expired}
         assert len(found) == len(expired)
         for key, model in self.models.items():
@@ -353,7 +354,7 @@ class StoreMachine(RuleBasedStateMachine):
             for mailbox in AGENTS
             if (head := model.head(mailbox)) is not None
         }
-        overdue = await store.list_due(self.now)
+        overdue = await due_tasks(store, self.now)
         assert sorted(overdue) == sorted(
             key for key, model in running.items() if model.task.is_overdue(self.now)
         )

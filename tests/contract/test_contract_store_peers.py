@@ -10,7 +10,7 @@ from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
 from mail.core.task.ports import Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.testing.changes import ANN, NOW, Mail, Maker
-from mail.testing.contracts import committed, open_turn
+from mail.testing.contracts import committed, due_tasks, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 PEER = peer_mailbox("other")
@@ -34,7 +34,7 @@ async def test_it_is_ready_and_opens_when_the_task_has_stopped(
 async def test_a_task_that_has_stopped_is_not_overdue(store: Store, make: Maker) -> None:
     begun = await committed(store, make.begin(KEY, Mail("alpha"), deadline=NOW + 5))
     await store.commit(make.change(begun.task, Mail(PEER), transition=Transition.COMPLETE))
-    assert await store.list_due(NOW + 10) == []
+    assert await due_tasks(store, NOW + 10) == []
 
 
 @pytest.mark.parametrize("mailbox", [PEER, ALL_PEERS])
@@ -48,12 +48,12 @@ async def test_a_request_that_lapses_makes_its_task_due(store: Store, make: Make
     request = OpenRequest(request_id="r", sender="alpha", recipient="boss@other", answer_deadline=NOW + 5)
     change = make.change(begun.task)
     await store.commit(replace(change, task=replace(change.task, requests=(request,))))
-    assert await store.list_due(NOW + 4) == []
-    assert await store.list_due(NOW + 6) == [KEY]
+    assert await due_tasks(store, NOW + 4) == []
+    assert await due_tasks(store, NOW + 6) == [KEY]
     task = await store.load(KEY)
     assert task is not None
     await store.commit(make.change(replace(task, requests=())))
-    assert await store.list_due(NOW + 6) == []
+    assert await due_tasks(store, NOW + 6) == []
 
 
 async def test_deliveries_under_way_are_no_turns_of_agents(store: Store, make: Maker) -> None:

@@ -12,7 +12,7 @@ from mail.errors import BadRequest, TaskNotFound, VersionConflict
 from mail.http.routes.threads import PageStart, read_cursor, tasks_from, write_cursor
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker
 from mail.testing.clock import FakeClock
-from mail.testing.contracts import committed, first_turn, open_turn
+from mail.testing.contracts import committed, due_tasks, first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 SOON = 60.0
@@ -394,7 +394,7 @@ class TestReadyAndOverdue:
     async def test_running_tasks_past_their_deadline_are_overdue(self, store: Store, make: Maker) -> None:
         for name, deadline in (("past", NOW - 1), ("now", NOW), ("future", NOW + 1), ("never", None)):
             await store.commit(make.begin(TaskKey(ANN, name), deadline=deadline))
-        overdue = await store.list_due(NOW)
+        overdue = await due_tasks(store, NOW)
         assert {key.task_id for key in overdue} == {"past", "now"}
         assert all(key == TaskKey(ANN, key.task_id) for key in overdue)
 
@@ -403,22 +403,22 @@ class TestReadyAndOverdue:
     ) -> None:
         begun = await committed(store, make.begin(KEY, deadline=NOW - 1))
         failed = await committed(store, make.change(begun.task, transition=Transition.FAIL))
-        assert await store.list_due(NOW) == []
+        assert await due_tasks(store, NOW) == []
         resumed = make.change(failed.task, transition=Transition.RESUME, deadline=NOW + 5)
         await store.commit(resumed)
-        assert await store.list_due(NOW) == []
-        assert await store.list_due(NOW + 5) == [KEY]
+        assert await due_tasks(store, NOW) == []
+        assert await due_tasks(store, NOW + 5) == [KEY]
         again = await committed(store, make.change(resumed.task, transition=Transition.COMPLETE))
         await store.commit(make.change(again.task, transition=Transition.RESUME, deadline=None))
-        assert await store.list_due(NOW + 10**9) == []
+        assert await due_tasks(store, NOW + 10**9) == []
 
     async def test_a_running_task_may_get_another_deadline(self, store: Store, make: Maker) -> None:
         begun = await committed(store, make.begin(KEY))
         hurried = await committed(store, make.change(begun.task, deadline=NOW + 5))
-        assert await store.list_due(NOW + 4) == []
-        assert await store.list_due(NOW + 5) == [KEY]
+        assert await due_tasks(store, NOW + 4) == []
+        assert await due_tasks(store, NOW + 5) == [KEY]
         await store.commit(make.change(hurried.task, deadline=NOW + 50))
-        assert await store.list_due(NOW + 5) == []
+        assert await due_tasks(store, NOW + 5) == []
 
     async def test_running_tasks_of_an_instance_are_counted_up_to_a_number(
         self, store: Store, make: Maker

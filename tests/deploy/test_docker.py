@@ -57,9 +57,11 @@ def instructions(name: str) -> list[Instruction]:
     return [each for each in DOCKERFILE if each.name == name]
 
 
-def last_stage() -> list[Instruction]:
-    begin = max(index for index, each in enumerate(DOCKERFILE) if each.name == "FROM")
-    return DOCKERFILE[begin:]
+def stage(name: str) -> list[Instruction]:
+    """The instructions of a stage; the last one is built where none is named."""
+    begins = [n for n, each in enumerate(DOCKERFILE) if each.name == "FROM"] + [len(DOCKERFILE)]
+    (begin,) = [n for n in begins[:-1] if DOCKERFILE[n].words[-1] == name]
+    return DOCKERFILE[begin : begins[begins.index(begin) + 1]]
 
 
 def is_in_context(path: str) -> bool:
@@ -111,7 +113,8 @@ class TestDockerfile:
 
     def test_bases_have_a_version_and_are_one(self) -> None:
         bases = [each.words[0] for each in instructions("FROM")]
-        assert bases == ["${PYTHON_IMAGE}"] * 2
+        assert bases == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}", "run", "run"]
+        assert [each.words[2] for each in instructions("FROM")][-2:] == ["worker", "server"]
         assert re.fullmatch(r"python:3\.1[2-9][\w.]*-slim-\w+(@sha256:[0-9a-f]{64})?", ARGS["PYTHON_IMAGE"])
 
     def test_stages_that_are_copied_from_are_there(self) -> None:
@@ -122,7 +125,7 @@ class TestDockerfile:
             for flag in copy.flags
             if "from" in flag
         }
-        assert taken == stages == {"build"}
+        assert taken == {"build"} < stages
 
     @pytest.mark.parametrize("source", copied_sources())
     def test_what_is_copied_is_there_and_in_the_context(self, source: str) -> None:
@@ -144,11 +147,12 @@ class TestDockerfile:
         assert not is_in_context(path)
 
     def test_it_runs_as_nobody_in_particular(self) -> None:
-        users = [each.words[0] for each in last_stage() if each.name == "USER"]
+        users = [each.words[0] for each in instructions("USER")]
         assert len(users) == 1
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[0])
-        names = [each.name for each in last_stage()]
+        names = [each.name for each in stage("run")]
         assert "RUN" not in names[names.index("USER") :]
+        assert not {"RUN", "USER"} & {each.name for name in ("worker", "server") for each in stage(name)}
 
     def test_nothing_secret_is_built_in(self) -> None:
         for each in (*instructions("ARG"), *instructions("ENV")):
@@ -188,12 +192,12 @@ class TestDockerfile:
     @pytest.mark.parametrize("name", ["ENTRYPOINT", "CMD"])
     def test_what_it_runs_gets_signals(self, name: str) -> None:
         """A list of words is run without a shell in between, which would keep SIGTERM to itself."""
-        (each,) = instructions(name)
-        assert each.text.strip().startswith("[")
+        for each in instructions(name):
+            assert each.text.strip().startswith("[")
 
     def test_the_health_check_and_the_command_are_commands_that_work(self, tmp_path: Path) -> None:
         (check,) = instructions("HEALTHCHECK")
-        (entry,), (command,) = instructions("ENTRYPOINT"), instructions("CMD")
+        (entry,), (of_worker, command) = instructions("ENTRYPOINT"), instructions("CMD")
         ask = json.loads(check.text.partition("CMD ")[2])
         assert ask[:2] == ["python", "-c"]
         assert entry.words == ["mail"]
@@ -201,6 +205,7 @@ class TestDockerfile:
         port = command.words[command.words.index("--port") + 1]
         assert f"'http://127.0.0.1:{port}/live'" in ask[2]
         assert [each.words for each in instructions("EXPOSE")] == [[port]]
+        assert of_worker.words == ["worker", "--port", port]
         flags = [*command.words[1:-1], "0"]
         with ServerProcess(tmp_path, *flags) as server:
             here = ask[2].replace(f"http://127.0.0.1:{port}", server.url.replace("localhost", "127.0.0.1"))

@@ -44,8 +44,8 @@ def test_a_gradual_rollout_makes_a_valid_stack(tmp_path: Path) -> None:
     assert called <= aliases.keys()
     path = tmp_path / "expanded.json"
     path.write_text(json.dumps(expanded))
-    # SAM has used the mapping of rollouts up, and the metadata that waives W3011.
-    command = [find_tool("sam", "cfn-lint"), "--ignore-checks", "W7001", "W3011", "--", str(path)]
+    # SAM has used the mapping of rollouts up, and the metadata that waives the others.
+    command = [find_tool("sam", "cfn-lint"), "--ignore-checks", "W7001", "W3011", "W1033", "--", str(path)]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -54,6 +54,12 @@ def test_without_a_gradual_rollout_there_is_no_codedeploy() -> None:
     (expanded,) = expand((ROOT / "template.yaml").read_text(), [{}])
     types = {each["Type"] for each in expanded["Resources"].values()}
     assert not [kind for kind in types if "CodeDeploy" in kind]
+
+
+def test_sam_adds_no_role_without_the_boundary() -> None:
+    (expanded,) = expand((ROOT / "template.yaml").read_text(), [{"Rollout": "Canary10Percent5Minutes"}])
+    roles = {name: each for name, each in expanded["Resources"].items() if each["Type"] == "AWS::IAM::Role"}
+    assert [name for name, role in roles.items() if "PermissionsBoundary" not in role["Properties"]] == []
 
 
 def test_the_template_of_the_firewall_is_valid(tmp_path: Path) -> None:

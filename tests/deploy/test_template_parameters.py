@@ -19,6 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 Values = Mapping[str, str]
 
 EXAMPLES = {
+    "ModelCallsPerTurn": ["3"],
     "SwarmName": ["team"],
     "SwarmSource": ["other.json"],
     "AuthEndpoint": ["https://auth.example.com/login"],
@@ -37,11 +38,17 @@ EXAMPLES = {
     "CorsOrigins": ["https://example.com,https://example.org"],
     "EventBus": ["default"],
     "OpenTelemetryLayerArn": ["arn:aws:lambda:us-east-1:901920570463:layer:aws-otel-python:1"],
+    "SubnetIds": ["subnet-0a1b2c3d,subnet-1b2c3d4e", "subnet-0a1b2c3d"],
+    "SecurityGroupIds": ["sg-0a1b2c3d", "sg-1b2c3d4e"],
+    "PermissionsBoundaryArn": ["arn:aws:iam::111122223333:policy/boundary"],
     "AlarmEmail": ["you@example.com"],
     "AlarmTopicArn": ["arn:aws:sns:us-east-1:111122223333:alarms"],
     "EndpointUrl": ["http://localhost:4566"],
 }
 """Values of the parameters that don't list theirs, and aren't numbers."""
+
+COMPANIONS = {"SubnetIds": "SecurityGroupIds", "SecurityGroupIds": "SubnetIds"}
+"""Parameters that have no effect without another one, so that the template has both set or neither."""
 
 ACCOUNT = {"Region": "us-east-1", "AccountId": "111122223333", "Partition": "aws", "StackName": "mail"}
 PSEUDO = {f"AWS::{name}": value for name, value in {**ACCOUNT, "URLSuffix": "amazonaws.com"}.items()}
@@ -176,8 +183,14 @@ def faults(
     """
     default = {name: str(parameter["Default"]) for name, parameter in parameters.items()}
     full = {name: values_of(name, parameter)[1] for name, parameter in parameters.items()}
+
+    def setting(base: Values, name: str, value: str) -> dict[str, str]:
+        other = COMPANIONS.get(name)
+        companion = {other: (default if value == default[name] else full)[other]} if other else {}
+        return {**base, **companion, name: value}
+
     groups = [
-        (name, [{**base, name: value} for value in values_of(name, parameters[name])])
+        (name, [setting(base, name, value) for value in values_of(name, parameters[name])])
         for base in (default, full)
         for name in names
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.engines.dynamodb import DynamoDBAdapter, make_client
-from support.engines.iam import Ask, Roles, asks, listed
+from support.engines.iam import PARAMETERS, Ask, Roles, asks, listed
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
@@ -23,6 +23,8 @@ from mail.testing.agents import build_swarm, call, complete, request, respond, t
 from mail.testing.clock import FakeClock
 
 Template = dict[str, Any]
+
+PARAMETER = "kms:EncryptionContext:PARAMETER_ARN"
 
 ISSUERS = {"WhoamiRole", "StreamRole"}
 REGISTRARS = {"SwarmsRole", "PeerHealthRole", "StreamRole"}
@@ -41,7 +43,8 @@ WRITERS = {
     Kind.HAD_TOKENS: ISSUERS | SETTERS | {"HealthRole", "InterswarmRole"},  # it has nothing but a key
     Kind.HEALTH: SETTERS | {"HealthRole", "InterswarmRole"},
     Kind.LOADED_SWARM: SETTERS,
-    Kind.PEER: REGISTRARS | {"TurnRole"},
+    Kind.PEER: REGISTRARS,
+    Kind.FOUND_PEER: REGISTRARS | {"TurnRole"},
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
@@ -52,16 +55,23 @@ READERS = {
     Kind.HAD_TOKENS: HTTP | QUEUES,
     Kind.HEALTH: HTTP | QUEUES,
     Kind.LOADED_SWARM: HTTP | QUEUES,
-    Kind.PEER: REGISTRARS | DOORS | {"TurnRole", "OutboundRole"},
+    Kind.PEER: REGISTRARS | DOORS | {"OutboundRole"},
+    Kind.FOUND_PEER: REGISTRARS | DOORS | {"OutboundRole"},
     Kind.WEBHOOK: DOORS | {"TasksRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
     Kind.PERMITS: {"TurnRole"},
 }
-LISTERS = {Kind.TOKEN: ISSUERS, Kind.PEER: READERS[Kind.PEER], Kind.WEBHOOK: {"TasksRole", "StreamRole"}}
+LISTERS = {
+    Kind.TOKEN: ISSUERS,
+    Kind.PEER: READERS[Kind.PEER],
+    Kind.FOUND_PEER: READERS[Kind.FOUND_PEER] | {"TurnRole"},
+    Kind.WEBHOOK: {"TasksRole", "StreamRole"},
+}
 ERASERS = {
     Kind.TOKEN: ISSUERS,
     Kind.SIGN_IN_LINK: ISSUERS,
     Kind.PEER: REGISTRARS,
+    Kind.FOUND_PEER: REGISTRARS,
     Kind.WEBHOOK: {"TasksRole", "StreamRole"},
     Kind.IDEMPOTENCY_KEY: DOORS,
 }
@@ -172,6 +182,34 @@ async def test_tasks_are_changed_by_those_who_have_to(
     }
     assert allowed(roles, names, reads) == READ_TASKS
     assert allowed(roles, names, writes) == CHANGE_TASKS
+
+
+def test_turns_read_only_what_is_right_below_the_path_of_secrets(roles: Roles, names: set[str]) -> None:
+    path = PARAMETERS["SecretsPath"]
+    inner = f"{path}/outbound"
+
+    def readers(name: str) -> set[str]:
+        """Roles that may read a parameter, and decrypt it."""
+        (ask,) = asks("ssm", "GetParameter", {"Name": name}, {})
+        key = Ask("kms:Decrypt", PARAMETERS["SecretsKeyArn"], {PARAMETER: [ask.resource]})
+        found = allowed(roles, names, [ask])
+        assert found <= allowed(roles, names, [key])
+        return found
+
+    def listers(path: str, *, recursive: bool = False) -> set[str]:
+        return allowed(
+            roles, names, asks("ssm", "GetParametersByPath", {"Path": path, "Recursive": recursive}, {})
+        )
+
+    assert listers(path) == {"TurnRole"}
+    assert not (listers(path, recursive=True) | listers(inner) | listers(f"{path}/other"))
+    assert readers(f"{inner}/SWARM_AUTH_TOKEN_X") == {"SwarmsRole", "StreamRole", "OutboundRole"}
+    assert readers(f"{inner}/WEBHOOK_SECRET_X") == {"MessageRole", "TasksRole", "StreamRole", "OutboundRole"}
+    assert not (readers(f"{path}/OPENAI_API_KEY") | readers(f"{inner}/OTHER"))
+    for name, may in ((f"{path}/OPENAI_API_KEY", True), (f"{inner}/SWARM_AUTH_TOKEN_X", False)):
+        (ask,) = asks("ssm", "GetParameter", {"Name": name}, {})
+        key = Ask("kms:Decrypt", PARAMETERS["SecretsKeyArn"], {PARAMETER: [ask.resource]})
+        assert roles.allow("TurnRole", key) is may
 
 
 def test_nothing_in_the_table_is_allowed_without_partition_keys(roles: Roles, names: set[str]) -> None:

@@ -35,6 +35,7 @@ import os
 from handlers import sweeper
 
 sweeper.QUIET_SECONDS = float(os.environ["TEST_QUIET_SECONDS"])
+sweeper.AHEAD_SECONDS = 300.0  # as checks come after minutes
 handler = sweeper.handler
 '''
 

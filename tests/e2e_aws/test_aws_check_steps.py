@@ -12,12 +12,13 @@ from support.engines.aws import ROOT
 from support.processes.local_aws import needs_ministack
 
 from mail.cli.aws_check import Run, kill, perform_all, plan, restore, smoke
-from mail.cli.run import run as run_command
 from mail.cli.smoke import Check
 from mail.local_aws.deployment import Template
 from mail.local_aws.ministack import LocalAccount, Ministack, credentials
 from mail.local_aws.system import LocalAws
 
+PRECIOUS = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "precious"}}}}
+NOT_OURS = "the stack precious is not one of mail aws-check: choose another --stack"
 SAM = ROOT / ".tools" / "sam" / "bin"
 TEXTS = files("mail.cli.project").joinpath("files")
 
@@ -60,6 +61,12 @@ async def test_sam_deploys_switches_and_deletes(tmp_path: Path, monkeypatch: pyt
     unreachable = "the swarm is healthy: cannot connect to"  # ministack's HTTP API has no name here
     try:
         assert [await problem_of(name) for name in ("account", "deploy")] == ["", ""]
+        cloudformation = account.client("cloudformation")
+        await cloudformation.call("create_stack", StackName="precious", TemplateBody=json.dumps(PRECIOUS))
+        run.stack = "precious"
+        for name in ("deploy", "parameter TurnMemory", "delete"):
+            assert await problem_of(name) == NOT_OURS
+        run.stack = "mail-check"
         assert unreachable in await problem_of("parameter TurnMemory")
         assert await memory() == 512
         assert unreachable in await problem_of("parameter DeletionProtection")
@@ -68,6 +75,8 @@ async def test_sam_deploys_switches_and_deletes(tmp_path: Path, monkeypatch: pyt
         assert (await dynamodb.call("list_tables"))["TableNames"] == []
         assert (await s3.call("list_buckets"))["Buckets"][1:] == [], "there is only sam's"
         assert "does not exist" in await problem_of("smoke")
+        monkeypatch.setenv("PATH", "")
+        assert await problem_of("deploy") == "sam was not found; see the requirements in docs/deploy.md"
     finally:
         engine.stop()
 
@@ -103,11 +112,3 @@ async def test_turns_are_taken_over_and_resume_on_a_restored_table(
         await run.deploy({})
         assert (await run.outputs())["TableName"] == own
         await smoke(run)
-
-
-def test_without_a_program_or_an_account_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert run_command(["aws-check", str(tmp_path), "--only", "deploy", "--yes"]) == 1
-    assert "✗ deploy: sam was not found" in capsys.readouterr().out

@@ -73,7 +73,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         with ServerProcess(there, *as_beta, env=variables) as beta:
             beta.flags = (*as_beta, "--port", beta.url.rpartition(":")[2])  # where it is found again
             client("ssm", alpha.endpoint).put_parameter(
-                Name=f"{SECRETS}/SWARM_AUTH_TOKEN_SWARM_BETA",
+                Name=f"{SECRETS}/outbound/SWARM_AUTH_TOKEN_SWARM_BETA",
                 Value=token_for("swarm-alpha", cwd=there),
                 Type="SecureString",
             )

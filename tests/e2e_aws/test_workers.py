@@ -1,6 +1,8 @@
 """`mail worker` on the queues of the deployed shape: beside its functions, and when one of two is killed or stopped."""
 
+import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -109,6 +111,17 @@ class WorkerProcess:
         assert self.process.poll() is None, self.log
 
     @property
+    def cost(self) -> str:
+        """The processor time that it has taken, in seconds, and the most memory that it has held, where /proc tells."""
+        process = Path("/proc") / str(self.process.pid)
+        if not process.exists():
+            return "unknown"
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        (memory,) = re.findall(r"VmHWM:\s+(\d+) kB", (process / "status").read_text())
+        return f"{seconds:.2f} s, {int(memory) / 1024:.0f} MB"
+
+    @property
     def log(self) -> str:
         """What it has printed."""
         return self._log.read_text(encoding="utf-8")
@@ -132,17 +145,19 @@ async def test_all_turns_of_a_killed_worker_are_run_by_another_and_by_functions(
     tmp_path: Path, tasks: int, turn_seconds: float, lease_seconds: float
 ) -> None:
     swarm = Thinking(tmp_path, turn_seconds=turn_seconds, lease_seconds=lease_seconds)
-    local = LocalAws(swarm.template, environment=swarm.environment, concurrency=2)
+    parameters = {"Turns": "both"}
+    local = LocalAws(swarm.template, parameters=parameters, environment=swarm.environment, concurrency=2)
     async with local as system, Crowd(system) as crowd:
+        names = [f"task {n}" for n in range(tasks)]
+        await asyncio.gather(*(crowd.submit(name, "think") for name in names))
         with worker("doomed", swarm, system) as doomed, worker("other", swarm, system) as other:
-            names = [f"task {n}" for n in range(tasks)]
-            for name in names:
-                await crowd.submit(name, "think")
             killed = doomed.process.pid
-            eventually(lambda: killed in {pid for pid, *_ in swarm.calls()}, "it has taken a turn")
+            taken = lambda: sum(pid == killed for pid, *_ in swarm.calls())  # noqa: E731
+            eventually(lambda: taken() >= tasks / 4, "it has taken its share of turns")
             doomed.process.kill()
             records = await crowd.finish(names, seconds=60 + 10 * (turn_seconds + lease_seconds))
             live = httpx2.get(f"http://127.0.0.1:{other.port}/live").json()
+            cost = other.cost
     assert live == {"status": "ok", "running": 0}
     assert [answer(record) for record in records] == ["task_complete: done"] * tasks
     by_killed = {(task, call) for pid, task, call in swarm.calls() if pid == killed}
@@ -151,26 +166,30 @@ async def test_all_turns_of_a_killed_worker_are_run_by_another_and_by_functions(
     assert by_killed | by_others.keys() == {(name, call) for name in names for call in TURNS}
     ended = {(task, call) for pid, task, call in swarm.calls("end") if pid == killed}
     print(f"{len(by_killed & by_others.keys())} repeated, of {len(by_killed - ended)} in flight")
+    print(f"{len([pid for pid, *_ in swarm.calls() if pid == other.process.pid])} turns of the other: {cost}")
 
 
 async def test_a_worker_that_is_stopped_hands_back_its_turns_and_counts_what_it_has_done(
     tmp_path: Path,
 ) -> None:
     swarm = Thinking(tmp_path, turn_seconds=3.0, lease_seconds=40.0)
-    local = LocalAws(swarm.template, environment=swarm.environment)
+    local = LocalAws(swarm.template, parameters={"Turns": "workers"}, environment=swarm.environment)
     async with local as system, Crowd(system) as crowd:
         with worker("stopped", swarm, system, "--grace", "0.5", MAIL_LOG_FORMAT="json") as stopped:
             names = [f"task {n}" for n in range(12)]
             for name in names:
                 await crowd.submit(name, "think")
-            pid = stopped.process.pid
-            eventually(lambda: pid in {each[0] for each in swarm.calls("end")}, "it has ended a turn")
+            eventually(lambda: "expert 1" in {call for _, _, call in swarm.calls()}, "its second turn begins")
             stopped.process.send_signal(signal.SIGTERM)
             assert stopped.process.wait(60) == 0
             log = stopped.log
-        records = await crowd.finish(names, seconds=60)
+        with worker("next", swarm, system):
+            records = await crowd.finish(names, seconds=60)
+    pids = {each[0] for each in swarm.calls()}
+    assert len(pids) == 2, "no function has run a turn"
     assert [answer(record) for record in records] == ["task_complete: done"] * len(names)
     lines = [json.loads(line) for line in log.splitlines()]
     assert sum(line.get("Turns", 0) for line in lines) >= 1
     assert {line["service"] for line in lines if "_aws" in line} == {"mail"}
+    assert [line["RunningTurns"] for line in lines if "RunningTurns" in line]
     assert any(re.search(r"\d+ turns did not end in time", line.get("message", "")) for line in lines)

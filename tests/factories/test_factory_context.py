@@ -68,7 +68,7 @@ class Provider:
             self.summaries += 1
             return reply(text(SUMMARY), tokens=tokens)
         self.read.append([json.dumps(message) for message in messages])
-        new = {message for message in self.read[-1] if "read(ref=" not in message} - self.known
+        new = {message for message in self.read[-1] if "read_more(ref=" not in message} - self.known
         self.known |= new
         self.new += sum(map(len, new))
         if self.looked < self.looks:
@@ -170,8 +170,8 @@ async def test_a_result_of_megabytes_is_stored_once_and_read_in_pieces(stub: LLM
     def read_on(said: str) -> Reply:
         if f"{size // 10 - 1:9}," in said.replace("\\n", ""):
             return reply(call("task_complete", finish_message="read to its end"))
-        (total, ref), *_ = re.findall(r"of (\d+) characters; read\(ref='([0-9a-f]{32})'", said)
-        return reply(call("read", ref=ref, offset=int(total) - 50))
+        (total, ref), *_ = re.findall(r"of (\d+) characters; read_more\(ref='([0-9a-f]{32})'", said)
+        return reply(call("read_more", ref=ref, offset=int(total) - 50))
 
     provider = Provider(8_192, 1, read_on)
     outcome = await play(stub, provider, looker(SMALL, size), "Look.")

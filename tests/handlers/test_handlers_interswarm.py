@@ -5,15 +5,27 @@ import json
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 from function_stage import Stage
 from support.engines.lambda_runtime import LambdaRuntime
+from support.processes.projects import entry, supervisor, write_project
 from support.services.peer_server import PeerServer
 
 from mail.core.task.task import TaskStatus
+
+DISCOVERS = """
+from mail.factories.rules import call, complete, rule_based
+
+@rule_based
+async def make(view):
+    if not view.results:
+        return [call("discover_swarms", discovery_urls=[view.mail.body])]
+    return [complete(view.results[-1])]
+"""
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 BETA = "swarm:swarm-beta@example-no-proxy"
@@ -157,7 +169,7 @@ def asked(stage: Stage, task_id: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def path(stage: Stage) -> dict[str, str]:
     """Says where SSM has the token of the other swarm."""
-    return stage.put_secret("SWARM_AUTH_TOKEN_SWARM_BETA", "the-key-for-beta")
+    return stage.put_secret("outbound/SWARM_AUTH_TOKEN_SWARM_BETA", "the-key-for-beta")
 
 
 class TestMailToThere:
@@ -267,3 +279,33 @@ class TestMailToThere:
 
 def test_the_sample_token_wakes_nobody_who_has_no_mail(stage: Stage) -> None:
     assert stage.invoke("outbound", stage.event("outbound")) == NOTHING_FAILED
+
+
+def test_agents_discover_swarms_with_the_role_of_turns(stage: Stage, tmp_path: Path) -> None:
+    """The entry has no access; it is seen by the functions that know other swarms, and forgotten as any."""
+    (tmp_path / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
+    agent = supervisor("supervisor", "own_agent:make", enable_interswarm=True)
+    swarm = entry("example-no-proxy", agent, enable_interswarm=True)
+    root = write_project(tmp_path, swarm, own_agent=DISCOVERS)
+    with (
+        served(PeerServer("swarm-delta", info={"public": True})) as delta,
+        stage.start("turn", root=root) as running,
+    ):
+        for task_id, told in (
+            ("discovers", "registered: swarm-delta"),
+            ("knows", "known already: swarm-delta"),
+        ):
+            event = stage.request(
+                "message", body={"body": delta.url, "task_id": task_id}, prefer="respond-async"
+            )
+            assert stage.invoke("message", event)["statusCode"] == 202
+            for record in stage.records():
+                assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+                stage.delete(record)
+            answer = stage.invoke("task", stage.request("task", query=f"task_id={task_id}"))
+            assert told in answer["body"]
+    listed = stage.invoke("swarms", stage.request("swarms", path="/swarms"))
+    assert "swarm-delta" in {each["swarm_name"] for each in json.loads(listed["body"])["swarms"]}
+    event = stage.request("swarms", path="/swarms/swarm-delta")
+    event["requestContext"]["http"]["method"] = "DELETE"
+    assert stage.invoke("swarms", event)["statusCode"] == 200

@@ -3,29 +3,30 @@
 import asyncio
 import json
 import random
-import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from function_stage import ALICE, Stage
-from support.engines.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
+from support.engines.lambda_runtime import FunctionFailed, LambdaRuntime
 from support.processes.projects import entry, supervisor, write_project
 
 from handlers.wiring import RECEIVES
-from mail.adapters.aws.queue import decode_wake_up
+from mail.adapters.aws.queue import decode_wake_up, encode_wake_up
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import WakeUp
-from mail.core.task.task import TaskStatus
+from mail.core.task.ports import WakeUp, look_at
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.testing.agents import build_swarm, turns
 from mail.testing.clock import FakeClock
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
+BURST = 2
 
 SWARM = entry("example-no-proxy", supervisor("supervisor", "own_agent:make"))
 
@@ -56,7 +57,6 @@ DIES_ONCE = """
     answer = "at last"
     if not begun.exists():
         begun.touch()
-        await asyncio.sleep(5)
         os.kill(os.getpid(), 9)
 """
 
@@ -89,6 +89,15 @@ def ask(stage: Stage, task_id: str, body: str = "what is 2**10") -> None:
 def take(stage: Stage) -> dict[str, Any]:
     """The only message that is in a queue, as an event source brings it."""
     return next(stage.records())
+
+
+def take_again(stage: Stage) -> dict[str, Any]:
+    """The message when it comes back, earlier than its queue would bring it: that hides it for thirty seconds."""
+    deadline = time.monotonic() + 25
+    while (again := next(stage.records(), None)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return again
 
 
 def test_the_sample_tokens_wake_nobody_who_has_no_mail(stage: Stage) -> None:
@@ -154,7 +163,6 @@ def test_one_bad_record_keeps_none_from_being_dealt_with(stage: Stage) -> None:
 
 
 def test_what_failed_comes_back_soon(stage: Stage) -> None:
-    """Its message would be hidden for thirty seconds, which is longer than this waits."""
     ask(stage, "back")
     record = take(stage)
     with pytest.raises(StopIteration):
@@ -162,10 +170,7 @@ def test_what_failed_comes_back_soon(stage: Stage) -> None:
     spoilt = {**record, "body": "no token"}
     result = stage.invoke("turn", {"Records": [spoilt]})
     assert result == {"batchItemFailures": [{"itemIdentifier": record["messageId"]}]}
-    deadline = time.monotonic() + 25
-    while (again := next(stage.records(), None)) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    again = take_again(stage)
     assert again["messageId"] == record["messageId"]
     assert stage.invoke("turn", {"Records": [again]}) == NOTHING_FAILED
     stage.delete(again)
@@ -194,7 +199,9 @@ def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path
     stage.work_off()
 
 
-def test_a_turn_that_is_killed_comes_back_when_its_lease_has_run_out(stage: Stage, tmp_path: Path) -> None:
+def test_a_turn_that_is_killed_at_once_comes_back_when_its_lease_has_run_out(
+    stage: Stage, tmp_path: Path
+) -> None:
     """Its queue would hide its message for half a minute, and that of a deployment for longer than a turn may take."""
     ask(stage, "killed")
     record = take(stage)
@@ -220,20 +227,13 @@ def test_a_turn_that_is_killed_comes_back_when_its_lease_has_run_out(stage: Stag
     stage.work_off()
 
 
-def test_a_turn_that_is_killed_at_once_is_found_by_the_sweeper(stage: Stage) -> None:
-    """Its message stays hidden, and its group with it; the sweeper's has a group of its own."""
-    ask(stage, "killed-at-once")
-    record = take(stage)
+def test_a_dead_turn_without_a_message_is_found_by_the_sweeper(stage: Stage) -> None:
+    begin_long_ago(stage, "killed-at-once")
     stage.lose_worker("killed-at-once")
-    swept = stage.invoke("sweeper", {"Records": [{"body": "sweep"}]})
-    assert swept == {"wake_ups": 0, "taken_over": 1}
+    assert stage.invoke("sweeper", stage.event("sweeper")) == {"wake_ups": 0, "taken_over": 1}
     assert stage.invoke("sweeper", stage.event("sweeper"))["taken_over"] == 0
-    again = take(stage)
-    assert again["messageId"] != record["messageId"]
-    assert stage.invoke("turn", {"Records": [again]}) == NOTHING_FAILED
-    assert stage.load("killed-at-once").generation.turns == 1
-    stage.delete(again)
-    stage.delete(record)
+    assert stage.work_off() >= 1
+    assert stage.load("killed-at-once").generation.turns >= 1
     stage.work_off()
     assert stage.load("killed-at-once").status is TaskStatus.COMPLETED
 
@@ -262,6 +262,49 @@ def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path
     stage.delete(record)
     answer = stage.invoke("task", stage.request("task", query="task_id=secret"))
     assert "s3cr3t" in answer["body"]
+
+
+def test_a_burst_that_the_parameter_store_refuses_runs_its_turns_all_the_same(stage: Stage) -> None:
+    """Each try of the client is four requests."""
+    path = stage.put_secret("SWARM_SECRET", "s3cr3t")
+    for n in range(BURST):
+        ask(stage, f"burst-{n}")
+    records = [take(stage) for _ in range(BURST)]
+    stage.gateway.throttle("GetParametersByPath", times=4 * BURST + 2)
+
+    def invoke(record: dict[str, Any]) -> tuple[Any, str]:
+        with stage.start("turn", path) as running:
+            answer = running.invoke({"Records": [record]})
+            assert len(running.inits) == 1
+            return answer, running.log
+
+    with ThreadPoolExecutor(BURST) as threads:
+        answers = list(threads.map(invoke, records))
+    assert stage.gateway.throttles("GetParametersByPath") == 0
+    for answer, log in answers:
+        assert answer == NOTHING_FAILED, log
+        assert "can't be read now" in log
+    for n, record in enumerate(records):
+        assert stage.load(f"burst-{n}").generation.turns == 1
+        stage.delete(record)
+    stage.work_off()
+
+
+def test_a_turn_whose_secrets_can_not_be_read_is_tried_again_soon(stage: Stage) -> None:
+    path = stage.put_secret("SWARM_SECRET", "s3cr3t")
+    ask(stage, "refused")
+    record = take(stage)
+    stage.gateway.throttle("GetParametersByPath", times=1000)
+    with stage.start("turn", path, timeout=12) as running:
+        (failed,) = running.invoke({"Records": [record]})["batchItemFailures"]
+        assert failed == {"itemIdentifier": record["messageId"]}
+        stage.gateway.throttle("GetParametersByPath", times=0)
+        again = take_again(stage)
+        assert running.invoke({"Records": [again]}) == NOTHING_FAILED
+        assert len(running.inits) == 1
+    stage.delete(again)
+    stage.work_off()
+    assert stage.load("refused").status is TaskStatus.COMPLETED
 
 
 def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stage) -> None:
@@ -320,33 +363,35 @@ def test_a_sweep_leaves_alone_what_is_being_worked_on(stage: Stage) -> None:
     stage.work_off()
 
 
-def test_a_sweep_wakes_mail_whose_token_was_lost(stage: Stage) -> None:
-    """The task was begun long ago, by a process that died before it published."""
+def begin_long_ago(stage: Stage, task_id: str, timeout: float | None = None) -> None:
+    """Begin a task as a process did that died before it published."""
     clock = FakeClock(run=random.getrandbits(32))  # an engine remembers ids, across tables
-    runtime = Runtime(
-        build_swarm({"supervisor": turns([])}, name="example-no-proxy"),
-        stage.table.another(clock=clock),
-        Forgetful(),
-        clock,
-    )
-    submission = Submission(body="what is 2**10", task_id="lost")
+    swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
+    runtime = Runtime(swarm, stage.table.another(clock=clock), Forgetful(), clock)
+    submission = Submission(body="what is 2**10", task_id=task_id, timeout=timeout)
     asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
+
+
+def test_a_sweep_wakes_mail_whose_token_was_lost(stage: Stage) -> None:
+    begin_long_ago(stage, "lost")
     assert next(stage.records(), None) is None
     assert stage.invoke("sweeper", stage.event("sweeper")) == {"wake_ups": 1, "taken_over": 0}
     assert stage.work_off() >= 1
     assert stage.load("lost").status is TaskStatus.COMPLETED
 
 
-def test_a_sweep_ends_what_is_overdue(stage: Stage) -> None:
-    """Its deadline was long ago, when no worker was there."""
-    clock = FakeClock(run=random.getrandbits(32))  # an engine remembers ids, across tables
-    swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
-    runtime = Runtime(swarm, stage.table.another(clock=clock), Forgetful(), clock)
-    submission = Submission(body="what is 2**10", task_id="overdue", timeout=5)
-    asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
-    stage.invoke("sweeper", stage.event("sweeper"))
+@pytest.mark.parametrize("by", ["sweeper", "outbound"])
+def test_what_is_overdue_ends(stage: Stage, by: str) -> None:
+    """A sweep finds it, or has sent a message in time, which looks after one task."""
+    begin_long_ago(stage, by, timeout=5)
+    event = stage.event("sweeper")
+    if by == "outbound":
+        (sample,) = stage.event("outbound")["Records"]
+        body = encode_wake_up(look_at(TaskKey(ALICE, by), 1.0))
+        event = {"Records": [{**sample, "body": body}]}
+    stage.invoke(by, event)
     stage.work_off()
-    assert stage.load("overdue").status is TaskStatus.FAILED
+    assert stage.load(by).status is TaskStatus.FAILED
 
 
 def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
@@ -358,7 +403,7 @@ def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     stage.work_off()
     listed = stage.invoke("tasks", stage.request("tasks", path="/dead-letters", query="task_id=dead-twice"))
     (letter,) = json.loads(listed["body"])["dead_letters"]
-    assert (letter["mailbox"], letter["attempts"]) == ("supervisor", 5)
+    assert (letter["mailbox"], letter["attempts"]) == ("supervisor", RECEIVES)
     assert letter["task_status"] == "failed"
     told = [line for line in stage.running("dead_letter").records if "DeadLetters" in line]
     assert told
@@ -369,8 +414,3 @@ def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     assert stage.work_off() >= 1
     task = stage.load("dead-twice")
     assert (task.status, task.dead_letters) == (TaskStatus.COMPLETED, ())
-
-
-def test_it_says_how_often_a_token_was_tried() -> None:
-    template = (ROOT / "template.yaml").read_text(encoding="utf-8")
-    assert set(re.findall(r"maxReceiveCount: (\d+)", template)) == {str(RECEIVES)}

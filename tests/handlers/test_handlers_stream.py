@@ -18,6 +18,9 @@ TIMEOUT = 60.0
 LIFE = 900.0
 """Seconds that an invocation may take."""
 
+STREAM_SECONDS = 2
+"""Seconds after which a stream ends that can be resumed."""
+
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,7 +38,12 @@ def url(stage: Stage, log: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = KeptProcess(
             [str(function.interpreter.python), *server],
-            env={**system_environment(), **stage.variables("stream"), "PYTHONPATH": path},
+            env={
+                **system_environment(),
+                **stage.variables("stream"),
+                "MAIL_STREAM_SECONDS": str(STREAM_SECONDS),
+                "PYTHONPATH": path,
+            },
             cwd=function.root,
             output=output,
         )
@@ -85,6 +93,17 @@ def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
     rest = httpx2.get(f"{url}/task/stream", params=query, headers=headers, timeout=TIMEOUT)
     assert "event: task_complete" in rest.text
     assert f"id: {last + 1}\n" in rest.text.replace("\r\n", "\n")
+
+
+def test_a_stream_that_can_be_resumed_ends_long_before_its_function(stage: Stage, url: str) -> None:
+    assert httpx2.request(
+        **passed_on(stage.event("stream"), url, life=5, task_id="quiet", stream=False)
+    ).is_success
+    headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
+    read = httpx2.get(f"{url}/task/stream", params={"task_id": "quiet"}, headers=headers, timeout=TIMEOUT)
+    assert "event: new_message" in read.text
+    assert "event: task_complete" not in read.text
+    stage.work_off()
 
 
 def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str) -> None:

@@ -74,7 +74,14 @@ def test_a_turn_of_a_model_is_measured(stage: Stage, tmp_path: Path) -> None:
     assert task.models.keys() == {MODEL}
     assert task.models[MODEL].cost == pytest.approx(2 * COST)
     told = sums(records)
-    expected = {"Turns": 2, "ModelCalls": 2, "InputTokens": 2000, "CachedTokens": 800, "OutputTokens": 200}
+    expected = {
+        "Turns": 2,
+        "ModelTurns": 2,
+        "ModelCalls": 2,
+        "InputTokens": 2000,
+        "CachedTokens": 800,
+        "OutputTokens": 200,
+    }
     assert {name: told[name,] for name in expected} == expected
     assert told["CostUsd",] == pytest.approx(2 * COST)
     assert sums(records, "model")["CostUsd", MODEL] == pytest.approx(2 * COST)

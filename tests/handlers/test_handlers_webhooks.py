@@ -19,7 +19,7 @@ SECRET = b"a secret of SSM"
 @pytest.fixture(scope="module")
 def path(stage: Stage) -> dict[str, str]:
     """Says where SSM has the secret."""
-    return stage.put_secret("WEBHOOK_SECRET_STAGE", SECRET.decode())
+    return stage.put_secret("outbound/WEBHOOK_SECRET_STAGE", SECRET.decode())
 
 
 @pytest.fixture

@@ -73,6 +73,14 @@ async def test_a_call_and_its_result(tool_format: ToolFormat) -> None:
         assert (await client.responses.retrieve(asked.id)).output == asked.output
 
 
+async def test_the_tools_of_coding_clients_collide_with_none_of_ours() -> None:
+    names = ["read", "write", "edit", "bash", "glob", "grep", "task", "web_search", "apply_patch"]
+    tools: Any = [{"type": "function", "name": name} for name in names]
+    async with Bridge(build_swarm({"supervisor": say_tools})) as server:
+        asked = await server.sdk().responses.create(model="m", input="Look.", tools=tools)
+    assert asked.output_text == f"{names} required"
+
+
 async def test_parallel_calls() -> None:
     async with Bridge(use_all) as server:
         client = server.sdk()

@@ -12,7 +12,7 @@ from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY
-from mail.core.task.interswarm import PeerRecord
+from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import SwarmRegistry
 from mail.net.types import SwarmEndpoint
@@ -407,7 +407,7 @@ class TestRecords:
         await records.set_peer(PeerRecord(name="old", base_url=NOWHERE))
 
         class Overtaken(ServerDocuments):
-            async def peers(self) -> list[PeerRecord]:
+            async def peers(self) -> tuple[list[PeerRecord], dict[str, PeerHealth]]:
                 found = await records.peers()
                 await registry.register_swarm("beta", NOWHERE)
                 return found

@@ -10,25 +10,32 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 from psycopg.sql import SQL
-from support.engines.postgres import break_connections, execute
+from support.engines.postgres import break_connections, execute, postgres_server
+from support.plugins.tiers import sized
 
 from mail.adapters.postgres.liveness import LOCKS, Liveness
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
+from mail.core.decisions.submit import Submission
+from mail.core.engine.leased_turn import TurnReport
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
 from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.ports import Busy, WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
-from mail.testing.agents import NAME
+from mail.testing.agents import NAME, View, build_swarm, complete
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import first_turn, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 HOOK = peer_mailbox("other")
+USER = Principal(role="user", id="ann", swarm=NAME)
 
 
 @dataclass
@@ -93,6 +100,34 @@ async def are_back(url: str, before: set[int]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def test_turns_that_the_database_refuses_are_committed_later_and_no_model_is_called_twice(
+    url: str,
+) -> None:
+    called: list[str] = []
+    is_away = asyncio.Event()
+
+    async def supervisor(view: View) -> object:
+        called.append(view.mail.body)
+        await is_away.wait()
+        return [complete("paid")]
+
+    swarm = build_swarm({"supervisor": supervisor})
+    async with server(url) as one:
+        runtime = Runtime(swarm, one.store, one.queue, SYSTEM_CLOCK)
+        tasks = [await runtime.submit(USER, Submission(body=f"task {n}")) for n in range(10)]
+        running = [asyncio.create_task(runtime.run_turn(task.key, "supervisor")) for task in tasks]
+        async with asyncio.timeout(30):
+            while len(called) < len(tasks):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(postgres_server().stop)
+        is_away.set()
+        await asyncio.sleep(sized(fast=2, full=2, soak=20))
+        await asyncio.to_thread(postgres_server().start)
+        reports = await asyncio.gather(*running)
+    assert {report.outcome for report in reports} == {TurnReport.Outcome.COMMITTED}
+    assert len(called) == len(tasks)
+
+
 async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: Maker) -> None:
     """Leases are taken, renewed and expired by the clock of the database, whatever the servers' clocks say."""
 
@@ -107,7 +142,7 @@ async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: 
         assert isinstance(turn, Turn)
         assert await healthy.store.renew([turn], expires=time.time() + 40) == set()
         for store, there in ((healthy.store, time.time()), (early.store, ahead())):
-            assert await store.take_expired(NAME, now=there) == []
+            assert await store.list_due(there) == []
             again = make.lease(there + 40)
             assert await store.open_turn(KEY, "alpha", again, now=there, history_after=0) == Busy()
             assert set(await store.read_leases(KEY, now=there)) == {"alpha"}
@@ -116,9 +151,10 @@ async def test_a_server_whose_clock_is_ahead_takes_nothing_over(url: str, make: 
         other = await early.store.open_turn(KEY, "beta", make.lease(there + 40), now=there, history_after=0)
         assert isinstance(other, Turn)
         assert other.running_turns == 1
-        assert await healthy.store.take_expired(NAME, now=time.time() + 30) == []
-        late = await healthy.store.take_expired(NAME, now=time.time() + 60)
-        assert {each.mailbox for each in late} == {"alpha", "beta"}
+        assert await healthy.store.list_due(time.time() + 30) == []
+        (late,) = await healthy.store.list_due(time.time() + 60)
+        ended = await healthy.store.end_expired(late, now=time.time() + 60)
+        assert {each.mailbox for each in ended} == {"alpha", "beta"}
 
 
 class TestRollCall:
@@ -317,8 +353,6 @@ class TestQueue:
     async def test_workers_outlive_a_database_that_is_away(
         self, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from support.engines.postgres import postgres_server
-
         monkeypatch.setattr("mail.adapters.postgres.pool.TIMEOUT", 0.3)
         async with server(url) as one:
             waiting = asyncio.create_task(one.queue.take())

@@ -29,7 +29,7 @@ WITHOUT_TARGETS: dict[str, Callable[[ToolFormat], dict[str, Any]]] = {
     "ignore_broadcast": tools.create_ignore_broadcast_tool,
     "await_message": tools.create_await_message_tool,
     "help": tools.create_help_tool,
-    "read": tools.create_read_tool,
+    "read_more": tools.create_read_more_tool,
     "task_complete": tools.create_task_complete_tool,
 }
 
@@ -105,7 +105,7 @@ def test_agents_and_supervisors_get_their_tools(style: ToolFormat) -> None:
     done = {"task_complete"}
     assert names(tools.create_supervisor_tools(TARGETS, style=style)) == local | done
     both = tools.create_supervisor_tools(TARGETS, enable_interswarm=True, style=style)
-    assert names(both) == local | beyond | done == MAIL_TOOLS.keys() - everybody - {"read"}
+    assert names(both) == local | beyond | done == MAIL_TOOLS.keys() - everybody - {"read_more"}
     subordinate = tools.create_supervisor_tools(TARGETS, can_complete_tasks=False, style=style)
     assert names(subordinate) == local
 

@@ -17,7 +17,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.usage import Usage, report_usage
-from mail.errors import PeerRefused
+from mail.errors import PeerRefused, StoreUnavailable
 from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 from mail.testing.changes import ANN, SWARM, Mail, Maker
 
@@ -98,14 +98,18 @@ async def test_turns_tasks_and_requests(metered: Metered) -> None:
 
 async def test_what_models_were_paid(metered: Metered) -> None:
     await metered.server.ask()
+    failed = TurnReport(TurnReport.Outcome.FAILED, models={MODEL: Usage(calls=5)})
+    metered.server.rig.runtime.observers[0].turn_failed(turn_of("worker"), failed, StoreUnavailable())
     found = await metered.scrape()
+    assert found["mail_model_turns_total/supervisor"] == 2
+    assert found["mail_model_turns_total/worker"] == 0
+    assert found[f"mail_model_calls_total/worker/{MODEL}"] == 5
     assert found[f"mail_model_calls_total/supervisor/{MODEL}"] == 2
     assert found[f"mail_input_tokens_total/supervisor/{MODEL}"] == 200
     assert found[f"mail_cached_tokens_total/supervisor/{MODEL}"] == 80
     assert found[f"mail_cache_write_tokens_total/supervisor/{MODEL}"] == 100
     assert found[f"mail_output_tokens_total/supervisor/{MODEL}"] == 14
     assert found[f"mail_cost_usd_total/supervisor/{MODEL}"] == 0.5
-    assert not [name for name in found if name.startswith("mail_model_calls_total/worker")]
 
 
 async def test_failures(metered: Metered) -> None:
@@ -188,7 +192,7 @@ def turn_of(mailbox: str) -> Turn:
 def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     usage = Usage(calls=1, input_tokens=1, output_tokens=1)
     for outcome in (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST, TurnReport.Outcome.HANDED_BACK):
-        report = TurnReport(outcome, models={"m": usage}, outbound=OutboundResult.DELIVERED)
+        report = TurnReport(outcome, models={"m": usage}, usage=usage, outbound=OutboundResult.DELIVERED)
         for mailbox in ("alpha", peer_mailbox("beta")):
             emf.TurnMetrics().turn_ended(turn_of(mailbox), report, 1.0)
     maker = Maker()
@@ -221,11 +225,14 @@ async def test_the_functions_on_aws_count_tasks_as_we_do(
 
 def test_the_functions_on_aws_tell_models_apart(capsys: pytest.CaptureFixture[str]) -> None:
     one = Usage(calls=1, input_tokens=10, cached_tokens=4, cache_write_tokens=3, output_tokens=2, cost=0.5)
-    report = TurnReport(TurnReport.Outcome.COMMITTED, models={"a": one + one, "": one})
-    emf.TurnMetrics().turn_ended(turn_of("alpha"), report, 1.0)
+    meter, turn = emf.TurnMetrics(), turn_of("alpha")
+    # not stored, so that the turn is repeated
+    meter.turn_failed(turn, TurnReport(TurnReport.Outcome.FAILED, models={"": one}), StoreUnavailable())
+    again = TurnReport(TurnReport.Outcome.COMMITTED, models={"a": one + one}, usage=one + one)
+    meter.turn_ended(turn, again, 1.0)
     written = Written(capsys.readouterr().out)
     assert written.sums() == {
-        ("Turns",): 1, ("TurnSeconds",): 1.0, ("AgentSeconds",): 0, ("Conflicts",): 0,
+        ("Turns",): 1, ("ModelTurns",): 1, ("TurnSeconds",): 1.0, ("AgentSeconds",): 0, ("Conflicts",): 0,
         ("ModelCalls",): 3, ("InputTokens",): 30, ("CachedTokens",): 12, ("CacheWriteTokens",): 9,
         ("OutputTokens",): 6, ("CostUsd",): 1.5,
     }  # fmt: skip
@@ -262,6 +269,6 @@ async def test_turns_of_dead_workers_are_counted_by_who_takes_over(metered: Mete
     await rig.workers.stop()
     submitted = await rig.submit()
     await rig.runtime.turns.lease(submitted.key, "supervisor", -1.0)  # and its worker dies
-    await rig.runtime.take_over()
+    await rig.runtime.sweep()
     await rig.runtime.run_turn(submitted.key, "supervisor")
     assert (await metered.scrape())["mail_taken_over_turns_total"] == 1

@@ -93,7 +93,7 @@ async def test_a_long_turn_keeps_its_lease_and_a_quick_one_needs_no_renewal() ->
         running = begun(rig, submitted.key)
         await within(20, lambda: len(renewals.made) == 4)  # longer than a lease
         other = another(rig)
-        assert await other.take_over() == 0
+        assert (await other.sweep()).taken_over == 0
         assert (await other.run_turn(submitted.key, "supervisor")).outcome is TurnReport.Outcome.BUSY
         go.set()
         assert (await running).outcome is TurnReport.Outcome.COMMITTED
@@ -200,8 +200,8 @@ async def test_a_frozen_worker_loses_its_turn_once_and_its_death_is_told_once(
         counted, others = Counted(), [another(rig), another(rig)]
         survivor = another(rig, counted)
         with caplog.at_level(logging.WARNING, "mail.core.engine"):
-            assert await survivor.take_over() == 1
-            assert [await other.take_over() for other in others] == [0, 0]
+            assert (await survivor.sweep()).taken_over == 1
+            assert [(await other.sweep()).taken_over for other in others] == [0, 0]
             assert await drain(rig.queue) == [(submitted.key, "supervisor")]
             report = await survivor.run_turn(submitted.key, "supervisor")
         assert report.outcome is TurnReport.Outcome.COMMITTED
@@ -261,7 +261,7 @@ async def test_a_busy_event_loop_does_not_run_its_own_turn_a_second_time() -> No
         running = begun(rig, submitted.key)
         await within(20, lambda: calls)
         await asyncio.sleep(0.02)  # after which it blocks
-        assert await rig.runtime.take_over() == 0
+        assert (await rig.runtime.sweep()).taken_over == 0
         again = await rig.runtime.run_turn(submitted.key, "supervisor")
         assert (await running).outcome is TurnReport.Outcome.COMMITTED
         assert again.outcome is not TurnReport.Outcome.COMMITTED

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
+from mail.adapters.shared.codec import decode_events
 from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.documents import ServerDocuments
@@ -18,8 +19,10 @@ from mail.core.protocol.values import Value
 from mail.core.task.documents import IN_MEMORY, Document, Kind, LoadedSwarm
 from mail.core.task.interswarm import OpenRequest, Peer, PeerHealth, PeerRecord
 from mail.core.task.stored import (
+    FORM,
     TaskEncoder,
     read_checkpoint,
+    read_message,
     read_task,
     write_checkpoint,
     write_task,
@@ -27,6 +30,7 @@ from mail.core.task.stored import (
 from mail.core.task.task import Generation, Task, TaskStatus
 from mail.core.task.turn_state import Approval, Breakpoint, PausedCall, Receipt, Resumption
 from mail.core.task.webhooks import WebhookRecord
+from mail.errors import WrittenLater
 
 STORED = Path(__file__).parent.parent / "fixtures"
 ROOT = STORED.parent.parent
@@ -127,6 +131,21 @@ def test_what_a_newer_version_stores_besides_is_left_alone() -> None:
     assert task == read_task(json.dumps(TASKS[-1]))
 
 
+@pytest.mark.parametrize("later", [{"form": FORM + 1}, {"status": "asleep"}, {"limits": {"steps": "many"}}])
+def test_a_task_that_only_a_later_version_can_read_is_refused_in_words(later: dict[str, Any]) -> None:
+    with pytest.raises(WrittenLater, match="go forward to that version, or restore the database"):
+        read_task(json.dumps({**TASKS[-1], **later}))
+
+
+def test_events_and_messages_of_a_later_version_are_refused() -> None:
+    with pytest.raises(WrittenLater):
+        decode_events('[[1, "task_dreamt", "2026-01-31T08:00:00Z", "", {}, null]]')
+    with pytest.raises(WrittenLater):
+        read_message('{"id": "1", "msg_type": "thought"}')
+    with pytest.raises(WrittenLater):
+        read_checkpoint('{"calls": []}')
+
+
 CHANGES = """\
 from dataclasses import replace
 
@@ -183,8 +202,8 @@ def test_fields_that_a_later_version_has_added_anywhere_are_ignored(
             place["added_later"] = 1
             try:
                 read(json.dumps(stored))
-            except ValidationError as error:  # a map whose values are objects has no fields
-                refused |= {each["type"] for each in error.errors()}
+            except WrittenLater as error:  # a map whose values are objects has no fields
+                refused |= {each["type"] for each in cast(ValidationError, error.__cause__).errors()}
             else:
                 ignored += 1
             del place["added_later"]
@@ -203,6 +222,7 @@ async def test_documents_of_a_later_version_are_read_without_what_it_has_added()
 
     stored = {
         Kind.PEER: Document(("beta",), {"record": text(peer), "health": text(health)}),
+        Kind.FOUND_PEER: Document(("beta",), {"record": text(peer), "health": text(health)}),
         Kind.WEBHOOK: Document(("user:a@s", webhook.id), {"record": text(webhook)}),
         Kind.LOADED_SWARM: Document((), {**asdict(swarm), "added_later": "1"}),
     }
@@ -218,7 +238,6 @@ async def test_documents_of_a_later_version_are_read_without_what_it_has_added()
 
     with SQLiteDatabase(IN_MEMORY) as database:
         records = ServerDocuments(LaterDocuments(database))
-        assert await records.peers() == [peer]
-        assert await records.peers_health() == {"beta": health}
+        assert await records.peers() == ([peer], {"beta": health})
         assert await records.all_webhooks() == [("user:a@s", webhook)]
         assert await records.loaded_swarm() == swarm

@@ -17,6 +17,7 @@ from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskStatus
 from mail.errors import AlreadyDecided, ArgumentsDiffer, BadApproval, BadBreakpointResult, DecisionTooLate
 from mail.testing.agents import Call, View, build_swarm, call, complete
+from mail.testing.contracts import due_tasks
 from mail.testing.rig import Outcome, Rig
 
 SCHEMA = {
@@ -288,14 +289,14 @@ async def test_after_the_timeout_the_call_counts_as_rejected() -> None:
     async with rig:
         paused = await rig.ask()
         rig.clock.advance(59)  # type: ignore[attr-defined]
-        await rig.runtime.expire_overdue()
+        await rig.runtime.sweep()
         assert await rig.store.load(paused.key) == paused.task
         rig.clock.advance(2)  # type: ignore[attr-defined]
-        await rig.runtime.expire_overdue()
+        await rig.runtime.sweep()
         response = await rig.store.wait_for_response(paused.key, 2, seconds=20)
         assert response is not None
         assert response.message.body == "ERROR: it was not run: nobody approved it within 60 seconds"
-        assert await rig.store.list_due(1e12) == []
+        assert await due_tasks(rig.store, 1e12) == []
     assert bank.paid == []
 
 
@@ -305,7 +306,7 @@ async def test_the_timeout_of_one_call_lets_the_approved_one_run() -> None:
         paused = await rig.ask()
         await decide(rig, paused, {"decision": "approve", "call_id": ids(paused)[1]})
         rig.clock.advance(61)  # type: ignore[attr-defined]
-        await rig.runtime.expire_overdue()
+        await rig.runtime.sweep()
         response = await rig.store.wait_for_response(paused.key, 3, seconds=20)
     assert response is not None
     assert response.message.body == (
@@ -320,7 +321,7 @@ async def test_a_fork_waits_for_a_decision_of_its_own_without_a_time_limit() -> 
         paused = await rig.ask()
         forked = await rig.runtime.fork(rig.user, paused.key.task_id)
         rig.clock.advance(100)  # type: ignore[attr-defined]
-        await rig.runtime.expire_overdue()
+        await rig.runtime.sweep()
         task = await rig.task(forked.task.key)
         assert task.status is TaskStatus.PAUSED
         done = await rig.ask(

@@ -18,6 +18,7 @@ from mail.core.task.task import TaskStatus
 from mail.core.task.usage import Usage, report_usage
 from mail.errors import StoreUnavailable
 from mail.testing.agents import View, build_swarm, call, complete, output, request, respond, wait
+from mail.testing.faults import FaultyPort, Points, at_name
 from mail.testing.rig import Outcome, Rig, ask_once
 
 
@@ -260,10 +261,9 @@ class TestStoreTrouble:
         rig.database.connection.execute(f"PRAGMA max_page_count = {limit}")
         return await rig.outcome(submitted)
 
-    async def test_the_turn_is_tried_again_until_it_can_be_stored(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    async def test_the_commit_is_repeated_until_it_can_be_stored_and_the_agent_is_called_once(
+        self, tmp_path: Any
     ) -> None:
-        monkeypatch.setattr(local, "RETRY_SECONDS", 0.02)
         calls: list[int] = []
 
         def supervisor(view: View) -> Any:
@@ -274,9 +274,67 @@ class TestStoreTrouble:
             outcome = await self.full_for_a_while(rig, "t")
             events = await rig.store.read_events(outcome.key)
         assert outcome.answer == "y" * 200_000
-        assert set(calls) == {1}
-        assert len(calls) > 1
+        assert calls == [1]
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+    async def refused(self, point: str, called: list[str], **actions: Any) -> Outcome:
+        """Let the store fail at a point while a turn has half a second; then run the turn again."""
+
+        def supervisor(view: View) -> Any:
+            called.append("agent")
+            return [call("act"), wait()] if actions and not view.results else [complete("paid")]
+
+        async with Rig(build_swarm({"supervisor": supervisor}, actions=actions), concurrency=0) as rig:
+            submitted = await rig.submit()
+            faulty = FaultyPort(rig.store, "store", Points(at_name(point, StoreUnavailable())))
+            cut_off = Runtime(rig.swarm, faulty, rig.queue, rig.clock)
+            with pytest.raises(StoreUnavailable):
+                await cut_off.run_turn(submitted.key, "supervisor", seconds=0.5)
+            for _ in range(2):
+                await rig.runtime.run_turn(submitted.key, "supervisor")
+            return await rig.outcome(submitted)
+
+    @pytest.mark.parametrize("point", ["before store.commit", "after store.commit"])
+    async def test_when_its_time_ends_the_next_attempt_does_not_call_the_agent(self, point: str) -> None:
+        called: list[str] = []
+        assert (await self.refused(point, called)).answer == "paid"
+        assert called == ["agent"]
+
+    async def test_an_action_whose_end_is_stored_late_runs_once(self) -> None:
+        called: list[str] = []
+
+        async def act(args: dict[str, Any]) -> str:
+            called.append("action")
+            return "acted"
+
+        assert (await self.refused("before store.commit", called, act=act)).answer == "paid"
+        assert called == ["agent", "action", "agent"]
+
+    async def test_a_refused_checkpoint_is_repeated_before_the_action_begins(self) -> None:
+        called: list[str] = []
+        refusals = iter(["refused", "refused"])
+
+        async def act(args: dict[str, Any]) -> str:
+            called.append("action")
+            return "acted"
+
+        def supervisor(view: View) -> Any:
+            called.append("agent")
+            return [complete("paid")] if view.results else [call("act")]
+
+        def plan(number: int, name: str) -> Any:
+            return (
+                StoreUnavailable() if name == "before store.save_checkpoint" and next(refusals, "") else 0.0
+            )
+
+        async with Rig(build_swarm({"supervisor": supervisor}, actions={"act": act}), concurrency=0) as rig:
+            submitted = await rig.submit()
+            unsteady = Runtime(rig.swarm, FaultyPort(rig.store, "store", Points(plan)), rig.queue, rig.clock)
+            for _ in range(2):
+                await unsteady.run_turn(submitted.key, "supervisor")
+            assert (await rig.outcome(submitted)).answer == "paid"
+        assert called == ["agent", "action", "agent"]
+        assert not list(refusals)
 
     async def test_another_process_that_holds_the_file_is_waited_for(self, tmp_path: Any) -> None:
         path = tmp_path / "mail.db"
@@ -356,7 +414,7 @@ class TestTurnsThatCannotBeStored:
             rig.database.connection.execute("PRAGMA query_only = 1")
             for _ in range(MAX_ATTEMPTS + 1):
                 with pytest.raises(StoreUnavailable):
-                    await rig.runtime.run_turn(submitted.key, "supervisor")
+                    await rig.runtime.run_turn(submitted.key, "supervisor", seconds=0.1)
             rig.database.connection.execute("PRAGMA query_only = 0")
             await rig.runtime.run_turn(submitted.key, "supervisor")
             assert (await rig.outcome(submitted)).answer == "done"

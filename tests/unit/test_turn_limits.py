@@ -386,13 +386,13 @@ class TestDeadline:
             submitted = await rig.submit(timeout=30)
             await entered.wait()
             clock.advance(29)
-            await rig.runtime.expire_overdue()
+            await rig.runtime.sweep()
             task = await rig.task(submitted.key)
             assert task.is_running
             clock.advance(1)
-            await rig.runtime.expire_overdue()
+            await rig.runtime.sweep()
             outcome = await rig.outcome(submitted)
-            await rig.runtime.expire_overdue()
+            await rig.runtime.sweep()
             assert await rig.store.load(submitted.key) == outcome.task
         assert outcome.subject == "::task_timeout::"
         assert outcome.task.status is TaskStatus.FAILED
@@ -453,7 +453,7 @@ class TestDeadline:
             submitted = await rig.submit(timeout=1)
             await entered.wait()
             clock.advance(1)
-            await rig.runtime.expire_overdue()
+            await rig.runtime.sweep()
             outcome = await rig.outcome(submitted)
             go.set()
             await rig.workers.stop()
@@ -500,7 +500,7 @@ class TestDeadline:
             submitted = await rig.submit("first question", timeout=1, task_id="t")
             await entered.wait()
             clock.advance(1)
-            await rig.runtime.expire_overdue()
+            await rig.runtime.sweep()
             assert (await rig.outcome(submitted)).subject == "::task_timeout::"
             again = await rig.submit("second question", task_id="t")
             go.set()

@@ -14,7 +14,9 @@ from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
+from mail.core.task.change import TaskChange
 from mail.core.task.events import Event
+from mail.core.task.leases import AHEAD_SECONDS
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable, TaskNotFound
@@ -386,18 +388,39 @@ async def test_one_task_that_cannot_be_ended_keeps_no_other_running(
         await rig.workers.stop()
         keys = [(await rig.submit(task_id=name, timeout=5)).key for name in ("bad", "good")]
         clock.advance(10)
-        load = rig.store.load
+        commit = rig.store.commit
 
-        async def refuse(key: TaskKey) -> Any:
-            if key == keys[0]:
+        async def refuse(change: TaskChange) -> None:
+            if change.key == keys[0]:
                 raise StoreUnavailable
-            return await load(key)
+            await commit(change)
 
-        rig.store.load = refuse  # type: ignore[method-assign]
-        await rig.runtime.expire_overdue()
-        rig.store.load = load  # type: ignore[method-assign]
+        rig.store.commit = refuse  # type: ignore[method-assign]
+        await rig.runtime.sweep()
         assert [(await rig.store.load(key)).is_running for key in keys] == [True, False]  # type: ignore[union-attr]
-    assert "could not be ended" in caplog.text
+    assert "could not be looked after" in caplog.text
+
+
+async def test_a_sweep_has_a_task_looked_at_when_it_will_be_due() -> None:
+    """Where sweeps come each minute, a queue that delays messages brings one in time."""
+    async with Rig(build_swarm(pair()), clock=FakeClock()) as rig:
+        await rig.workers.stop()
+        submitted = await rig.submit(timeout=100)
+        published: list[WakeUp] = []
+
+        async def publish(wake_ups: Sequence[WakeUp]) -> None:
+            published.extend(wake_ups)
+
+        rig.queue.publish = publish  # type: ignore[method-assign]
+        for ahead in (90.0, AHEAD_SECONDS):
+            await rig.runtime.sweep(ahead=ahead)
+        at = rig.clock.now().timestamp() + 100
+        assert [(each.key, each.mailbox, each.not_before) for each in published] == [(submitted.key, "", at)]
+        await rig.runtime.look_after(submitted.key)
+        assert (await rig.task(submitted.key)).is_running
+        rig.clock.advance(100)  # type: ignore[attr-defined]
+        await rig.runtime.look_after(submitted.key)
+        assert not (await rig.task(submitted.key)).is_running
 
 
 class TestMiscounted:

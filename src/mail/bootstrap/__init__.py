@@ -50,10 +50,16 @@ from mail.net.registration import is_loopback
 
 if TYPE_CHECKING:
     from mail.adapters.aws.client import Parameters
+    from mail.adapters.aws.queue import SQSQueue
     from mail.adapters.aws.worker import SQSWorker
     from mail.bootstrap.system import AwsSystem
     from mail.config.aws import AwsConfig
     from mail.core.engine.telemetry import Observers
+
+SECRETS_SECONDS = 30.0
+"""Seconds for which the secrets of turns are tried to be read."""
+
+logger = logging.getLogger(__name__)
 
 
 def local(
@@ -152,7 +158,6 @@ def aws(
         retention_days=config.retention_days,
         turn_queues=config.turn_queues,
         outbound_queue=config.outbound_queue,
-        sweep_queue=config.sweep_queue,
     )
     documents = ServerDocuments(backend.documents)
     secrets = peers.read_secrets(environ, account.client("ssm"), config.secrets_path)
@@ -178,6 +183,7 @@ def aws(
         telemetry=telemetry
         or telemetry_of_function(config.server.telemetry, config.server.swarm.name, observers),
         observers=observers,
+        stream_seconds=config.stream_seconds,
         stream_url=config.stream_url,
         pause=pause,
     )
@@ -253,9 +259,24 @@ def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
     return JSONFormatter()
 
 
-def read_parameters(path: str) -> dict[str, str]:
-    """Read all SSM parameters under a path, decrypted, by name."""
-    return _parameters(path).read_all()
+def read_turn_secrets(path: str, seconds: float = SECRETS_SECONDS) -> dict[str, str]:
+    """Read the SSM parameters right below a path, which are variables of turns; give up after so many seconds.
+
+    Tokens of other swarms and secrets of webhooks are not among them. Raises StoreUnavailable.
+    """
+    found = _parameters(path).read_all(seconds)
+    for variable in [name for name in found if name.startswith(peers.SECRETS)]:
+        logger.warning("code of agents can read %s: move it to %s", variable, peers.path_of_outbound(path))
+        del found[variable]
+    return found
+
+
+def aws_queue(config: "AwsConfig") -> "SQSQueue":
+    """Make the queue of a function that can't make its system yet."""
+    from mail.adapters.aws.client import Aws
+    from mail.adapters.aws.queue import SQSQueue
+
+    return SQSQueue(Aws().client("sqs"), config.turn_queues, config.outbound_queue)
 
 
 @cache

@@ -9,7 +9,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
-from mail.net import InterswarmRouter
+from mail.net import InterswarmRouter, secrets, webhooks
 from mail.net.directory import read_file
 from mail.net.http import PeerHTTP
 from mail.net.peers import Registry
@@ -17,12 +17,20 @@ from mail.net.registration import check_url, host_of, is_loopback
 from mail.net.secrets import EnvironmentTokens, ParameterTokens, Tokens
 from mail.net.webhooks import HTTPWebhooks
 
+SECRETS = (secrets.PREFIX, webhooks.PREFIX)
+"""The prefixes of the names of secrets for outbound mail."""
+
 
 def read_secrets(environ: Mapping[str, str], ssm: AwsClient | None = None, path: str = "") -> Tokens:
-    """Read secrets from the environment and, if there is a path, from the parameters of SSM below it."""
+    """Read secrets from the environment and, if there is a path, from those parameters of SSM that turns can't read."""
     if ssm is not None and path:
-        return ParameterTokens(Parameters(ssm, path), environ)
+        return ParameterTokens(Parameters(ssm, path_of_outbound(path)), environ)
     return EnvironmentTokens(environ)
+
+
+def path_of_outbound(path: str) -> str:
+    """Return the path of the secrets for outbound mail, below that of the secrets of turns."""
+    return f"{path.rstrip('/')}/outbound"
 
 
 def make_router(

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import ConfigurationError
+from mail.errors import ConfigurationError, TaskNotFound
 from mail.net import InterswarmRouter
 from mail.net.peers import Registry
 from mail.net.webhooks import HTTPWebhooks
@@ -68,6 +68,7 @@ class System[Q: TurnQueue]:
         auth_endpoints: the URLs of an external authentication service; None for built-in tokens.
         observers: measure the runtime, besides those of `telemetry`.
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
+        stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
         stream_url: the base URL of a function that streams, where this one can't.
         pause: seconds between two requests for permits of models; see `ModelPermits`.
         is_embedded: whether it belongs to a program, which may start it again: its database stays open after `stop`,
@@ -87,6 +88,7 @@ class System[Q: TurnQueue]:
         auth_endpoints: tuple[str, str] | None = None,
         telemetry: Telemetry | None = None,
         observers: Observers = (),
+        stream_seconds: float | None = None,
         stream_url: str = "",
         pause: float = PAUSE_SECONDS,
         is_embedded: bool = False,
@@ -99,6 +101,7 @@ class System[Q: TurnQueue]:
         self.queue = backend.queue
         self.router = router
         self.webhooks = webhooks
+        self.stream_seconds = stream_seconds
         self.stream_url = stream_url
         self.issues_tokens = auth_endpoints is None
         limits = config.limits
@@ -225,9 +228,14 @@ class System[Q: TurnQueue]:
     ) -> None:
         """Run the next turn of a mailbox that a queue has woken, with the swarm that is served now.
 
-        `seconds_left` returns how long this process will live, if that is limited; see `Runtime.run_turn`.
+        Without a mailbox, look after the task, which is due. `seconds_left` returns how long this process will live, if
+        that is limited; see `Runtime.run_turn`.
         """
         await self.served.refresh()
+        if not mailbox:
+            with suppress(TaskNotFound):
+                await self.runtime.look_after(key)
+            return
         seconds = None if seconds_left is None else seconds_left()
         await self.runtime.run_turn(key, mailbox, seconds=seconds, on_renewal=on_renewal)
 

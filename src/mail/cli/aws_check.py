@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
 
 PROJECT = "mail-check"
+TAG = "mail-aws-check"
+"""The tag of stacks that were made here: no other is ever changed."""
+
 GRADUALLY = "Canary10Percent5Minutes"
 TAKEOVER_SECONDS = 60
 DEATH_SECONDS = 5
@@ -37,12 +40,14 @@ VALUES = {
     "CorsOrigins": "https://example.com",
     "CostPerHour": "1",
     "EventBus": "default",
+    "ModelCallsPerTurn": "3",
     "RequestBurst": "50",
     "RequestsPerSecond": "50",
     "RetentionDays": "30",
     "SecretsPath": "/mail-check",
     "SnapStart": "all",
-    "StreamConcurrency": "0",
+    "StreamConcurrency": "10",
+    "StreamSeconds": "60",
     "TurnMemory": "512",
 }
 """The values to switch parameters to. Others take the first value that is allowed besides their default."""
@@ -93,8 +98,8 @@ class Run:
         overrides = [f"{name}={value}" for name, value in {**self.back, **parameters}.items()]
         self.back = back or {}
         given = ("--parameter-overrides", *overrides) if overrides else ()
-        options = ("--stack-name", self.stack, "--no-confirm-changeset", "--no-progressbar", *given)
-        await self.command("sam", "deploy", *options)
+        options = ("--stack-name", self.stack, "--no-confirm-changeset", "--no-progressbar")
+        await self.command("sam", "deploy", *options, "--tags", f"{TAG}={self.stack}", *given)
 
     async def describe(self) -> Mapping[str, Any]:
         """Return the stack as CloudFormation describes it."""
@@ -103,6 +108,20 @@ class Run:
                 0
             ]
             return stack
+
+    async def check_owner(self) -> None:
+        """Raise Failed if there is a stack of this name that was not made here."""
+        from mail.adapters.aws.client import Refused
+
+        async with aws("cloudformation") as client:
+            with suppress(Refused):  # there is none
+                found = await client.call(
+                    "describe_stacks", expect=("ValidationError",), StackName=self.stack
+                )
+                if all(tag["Key"] != TAG for tag in found["Stacks"][0].get("Tags", ())):
+                    raise Failed(
+                        f"the stack {self.stack} is not one of mail aws-check: choose another --stack"
+                    )
 
     async def outputs(self) -> dict[str, str]:
         """Return the outputs of the stack."""
@@ -333,20 +352,22 @@ async def perform_all(
     async def perform(step: Step) -> bool:
         begin, problem = time.monotonic(), ""
         try:
+            if step.perform is not build:
+                await run.check_owner()
             await step.perform(run)
         except MAILError as error:
             problem = one_line(error.detail)
         show(Check(step.name, round(time.monotonic() - begin, 3), problem))
         return not problem
 
-    is_deployed = False
+    is_begun = False
     try:
         for step in steps[:-1] if cleans else steps:
-            is_deployed |= step.perform is deploy
+            is_begun |= step.perform is deploy
             if not await perform(step) and step.perform in (account, build, deploy):
                 return
     finally:
-        if cleans and is_deployed:
+        if cleans and is_begun:
             await perform(steps[-1])
 
 

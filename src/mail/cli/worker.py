@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 CONCURRENCY = 1000
 
+REPORT_SECONDS = 60.0
+"""Seconds between two reports of the number of running turns, by which worker.yaml scales."""
+
 GRACE_SECONDS = 100.0
 """ECS kills a container 120 seconds after it has asked it to stop."""
 
@@ -77,7 +80,7 @@ def worker(
         elif not os.environ.get("MAIL_TABLE") or not os.environ.get("MAIL_TURN_QUEUES"):
             raise click.UsageError("name the deployment with --stack, or set MAIL_TABLE and MAIL_TURN_QUEUES")
         if path := os.environ.get("MAIL_SECRETS_PATH"):
-            for variable, value in bootstrap.read_parameters(path).items():
+            for variable, value in bootstrap.read_turn_secrets(path).items():
                 os.environ.setdefault(variable, value)
         settings = AwsConfig.from_environ()
         set_up_logging(settings.server)
@@ -102,7 +105,20 @@ async def _run(
         resources.push_async_callback(system.stop)
         if address is not None:
             await resources.enter_async_context(await _serve_live(*address, worker))
+        if system.config.telemetry.log_format == "json":
+            resources.callback(asyncio.create_task(_report(worker)).cancel)
         await worker.run(stopping, grace)
+
+
+async def _report(worker: "SQSWorker") -> None:
+    """Write the number of running turns as a metric, over and over."""
+    import asyncio
+
+    from mail.bootstrap import write_metrics
+
+    while True:
+        write_metrics({"RunningTurns": worker.running})
+        await asyncio.sleep(REPORT_SECONDS)
 
 
 async def _serve_live(host: str, port: int, worker: "SQSWorker") -> "asyncio.Server":

@@ -20,10 +20,11 @@ class AwsConfig:
         bucket: the S3 bucket for texts that are too large for the table; without one, they are refused.
         turn_queues: the URLs of the SQS queues for turns, one per tier; none if this function never publishes.
         outbound_queue: the URL of the queue for outbound mail; empty if this function never publishes.
-        sweep_queue: the URL of the queue that invokes the sweeper more often than its schedule; empty for none.
         retention_days: days after which items are deleted; None for never.
+        stream_seconds: seconds after which a stream of `GET /task/stream` ends, and its client resumes it; None for the
+            time limit of the function.
         stream_url: the base URL of the function that streams, if this one doesn't.
-        secrets_path: the path in SSM of the parameters with the tokens of other swarms, if there is one.
+        secrets_path: the path in SSM of the secrets, if there is one.
     """
 
     server: ServerConfig
@@ -31,8 +32,8 @@ class AwsConfig:
     bucket: str | None = None
     turn_queues: tuple[str, ...] = ()
     outbound_queue: str = ""
-    sweep_queue: str = ""
     retention_days: int | None = None
+    stream_seconds: float | None = None
     stream_url: str = ""
     secrets_path: str = ""
 
@@ -48,8 +49,8 @@ class AwsConfig:
             bucket=environ.get("MAIL_BUCKET") or None,
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
             outbound_queue=environ.get("MAIL_DELIVERY_QUEUE", ""),
-            sweep_queue=environ.get("MAIL_SWEEP_QUEUE", ""),
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
+            stream_seconds=_seconds(environ.get("MAIL_STREAM_SECONDS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
             secrets_path=environ.get("MAIL_SECRETS_PATH", ""),
         )
@@ -67,6 +68,12 @@ def _queues(text: str) -> tuple[str, ...]:
     if urls and len(urls) != len(Tier):
         raise ConfigurationError(f"MAIL_TURN_QUEUES: {len(urls)} URLs; give one per tier, {len(Tier)} in all")
     return urls
+
+
+def _seconds(text: str) -> float | None:
+    if text and not text.isdecimal():
+        raise ConfigurationError(f"MAIL_STREAM_SECONDS: {text!r} is not a whole number of seconds")
+    return float(text) if text else None
 
 
 def _days(text: str) -> int | None:

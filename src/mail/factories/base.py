@@ -10,8 +10,8 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.mail_tools import Read
-from mail.core.protocol.tool_schemas import create_read_tool
+from mail.core.protocol.mail_tools import ReadMore
+from mail.core.protocol.tool_schemas import create_read_more_tool
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.turns.context import CURRENT_TASK, TURN
@@ -196,8 +196,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             _debug_include_mail_tools=_debug_include_mail_tools,
             **extra,
         )
-        if _debug_include_mail_tools and Read.tool_name not in self.exclude_tools:
-            self.tools.append(create_read_tool(tool_format))
+        if _debug_include_mail_tools and ReadMore.tool_name not in self.exclude_tools:
+            self.tools.append(create_read_more_tool(tool_format))
             check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")

@@ -194,6 +194,7 @@ class Service:
         debug: whether to serve the endpoints for developers.
         stopping: set when the server begins to shut down, before it waits for open connections.
         time_left: returns the seconds until a request is cut off; None for no limit.
+        stream_seconds: seconds after which a stream that its client can resume ends; None for no limit but that.
         stream_url: base URL of a server that streams better than this one, if there is one.
         issues_tokens: whether the server issues its tokens itself, and not an external service.
         served: the runtime's swarm, if it can be dumped and replaced.
@@ -221,6 +222,7 @@ class Service:
     stopping: StopSignal = field(default_factory=StopSignal)
     open_streams: OpenStreams = field(default_factory=OpenStreams)
     time_left: Callable[[Request], float | None] = unlimited
+    stream_seconds: float | None = None
     stream_url: str = ""
     issues_tokens: bool = True
     served: "CurrentSwarm | None" = None

@@ -72,15 +72,16 @@ def stream_events(
     live: bool = False,
     deltas: bool = False,
     items: bool = False,
+    seconds: float | None = None,
 ) -> "EventSourceResponse":
     """Stream the events after `after`, up to the answer to message `until_answer_to` or else the end of the task.
 
     With `live`, live events are among them, and with `deltas` the pieces of models' replies, too. With `items`,
     each event comes after the items that it adds or changes.
 
-    Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
-    request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`. It also
-    ends if the request's key is refused meanwhile.
+    Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. After
+    `seconds`, or if the request's time runs out, the stream ends early, between two events: the client resumes with
+    `Last-Event-ID`. It also ends if the request's key is refused meanwhile.
     """
     from sse_starlette import EventSourceResponse
 
@@ -95,6 +96,7 @@ def stream_events(
                 live or deltas,
                 deltas,
                 items,
+                seconds,
             )
         ),
         headers={**HEADERS, **(headers or {})},
@@ -122,6 +124,7 @@ async def _frames(
     live: bool,
     deltas: bool,
     items: bool,
+    seconds: float | None,
 ) -> AsyncGenerator[bytes]:
     service = service_of(request)
     runtime, pacer = service.runtime, service.runtime.pacer
@@ -134,7 +137,7 @@ async def _frames(
     bearer = find_bearer(request.headers)
     async with (
         service.open_streams.watched(service.authenticator, bearer) as refused,
-        aclosing(_batches(request, refused, watch, after)) as batches,
+        aclosing(_batches(request, refused, watch, after, seconds)) as batches,
     ):
         async for events in batches:
             if items and reader is None and events:
@@ -163,6 +166,7 @@ async def _batches(
     refused: StopSignal,
     watch: Callable[[int], AsyncGenerator[list[Event] | list[LiveEvent]]],
     after: int,
+    seconds: float | None,
 ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
     """Yield the batches of a watch until the stream has to end, each when there is room for it.
 
@@ -170,8 +174,9 @@ async def _batches(
     each heartbeat without events.
     """
     service = service_of(request)
-    holding, seconds = service.holding(request), service.wait_limit(request)
-    end = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    holding = service.holding(request)
+    limits = [limit for limit in (seconds, service.wait_limit(request)) if limit is not None]
+    end = asyncio.get_running_loop().time() + min(limits) if limits else None
     while True:
         async with aclosing(watch(after)) as batches:
             while True:

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,24 @@ class Template:
             for name, properties in self._functions().items()
         }
 
+    def idle(self, parameters: Mapping[str, str]) -> set[str]:
+        """Return the functions that no queue invokes with these parameters. The account doesn't say."""
+        given = {name: each.get("Default") for name, each in self._document.get("Parameters", {}).items()}
+        given |= parameters
+
+        def is_off(enabled: Any) -> bool:
+            match enabled:
+                case {"Fn::FindInMap": [mapping, {"Ref": parameter}, key]}:
+                    enabled = self._document["Mappings"][mapping][given[parameter]][key]
+            return str(enabled).lower() == "false"
+
+        return {
+            name
+            for name, properties in self._functions().items()
+            for event in properties.get("Events", {}).values()
+            if is_off(event["Properties"].get("Enabled", True))
+        }
+
     def deployable(self, code: str) -> Document:
         """Return the template for a local account: with one S3 object as all code, and without alarms and topics."""
         left = deepcopy(self._document)
@@ -158,7 +176,7 @@ class Deployment:
         """Create the stack, or update it, as `sam deploy` does. Raises MAILError if that fails."""
         try:
             await self._upload(self._template.deployable(f"s3://{_ARTIFACTS}/{_STUB}"))
-            return await self._describe(await self._create(parameters))
+            return await self._describe(await self._create(parameters), self._template.idle(parameters))
         finally:
             for client in self._clients.values():
                 client.close()
@@ -204,7 +222,7 @@ class Deployment:
         ]
         return failures[-1] if failures else "no reason given"
 
-    async def _describe(self, outputs: dict[str, str]) -> Stack:
+    async def _describe(self, outputs: dict[str, str], idle: Collection[str]) -> Stack:
         answer = await self._call("cloudformation", "describe_stack_resources", StackName=STACK)
         physical = {
             resource["PhysicalResourceId"]: resource["LogicalResourceId"]
@@ -220,7 +238,9 @@ class Deployment:
         functions = await self._functions(physical)
         return Stack(
             functions=functions,
-            event_sources=await self._claim_event_sources(functions),
+            event_sources=tuple(
+                each for each in await self._claim_event_sources(functions) if each.function not in idle
+            ),
             routes=tuple(route for api in apis for route in _read_routes(api, aliases)),
             schedules=await self._claim_schedules(functions),
             outputs=outputs,

@@ -5,7 +5,6 @@ The file is JSON; it may be written by hand, with only a name and a `base_url` p
     {"local_swarm_name": …, "local_base_url": …, "endpoints": {"<name>": {"base_url": …, "auth_token_ref": …, …}}}
 """
 
-import asyncio
 import json
 import logging
 import os
@@ -93,7 +92,7 @@ class PeerDirectory:
         if self.documents is None or (self._read is not None and self._clock() < self._read + max_age):
             return
         before, now = self._changes, self._clock()
-        peers, healths = await asyncio.gather(self.documents.peers(), self.documents.peers_health())
+        peers, healths = await self.documents.peers()
         if self._changes == before:  # otherwise it may be older than a change made here in the meantime
             self._peers = {peer.name: peer for peer in peers}
             self._health = healths
@@ -110,6 +109,21 @@ class PeerDirectory:
         if token is not None:
             self.given[peer.name] = token
         self.save_copy()
+
+    async def note_found(self, peer: PeerRecord, seen: PeerHealth) -> None:
+        """Store an entry that agents have discovered."""
+        if self.documents is not None:
+            await self.documents.set_found_peer(peer, seen)
+            self._changes += 1
+        self._peers[peer.name], self._health[peer.name] = peer, seen
+
+    async def known(self) -> frozenset[str]:
+        """Return the names of the cached entries, and of all that agents have discovered.
+
+        Code of agents on AWS can read no others: registered entries may hold tokens.
+        """
+        found = [] if self.documents is None else await self.documents.found_peers()
+        return frozenset(peer.name for peer in (*found, *self._peers.values()) if self._is_live(peer))
 
     async def forget(self, name: str) -> bool:
         """Delete an entry; return whether it existed."""

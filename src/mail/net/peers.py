@@ -184,15 +184,13 @@ class Registry:
         """
         from mail.net.discovery import Discoverer
 
-        await self.refresh()
-        known = frozenset(peer.name for peer in self._directory.all())
-        discoverer = Discoverer(self.http, self.local_swarm_name, known)
+        discoverer = Discoverer(self.http, self.local_swarm_name, await self._directory.known())
         outcome = await discoverer.run(discovery_urls)
         for name, (base_url, info) in discoverer.found.items():
             peer = new_entry(name, base_url, registered=self._timestamp())
             access = Access(peer.auth_token, volatile=True, expires=self._now() + self.volatile_seconds)
-            await self._directory.keep(amend(peer, info=info, access=access))
-            await self._directory.note_health(name, PeerHealth(is_active=True, last_seen=self._timestamp()))
+            seen = PeerHealth(is_active=True, last_seen=self._timestamp())
+            await self._directory.note_found(amend(peer, info=info, access=access), seen)
         return outcome
 
     # ----------------------------------------------------------------------------------------------- lookups

@@ -62,6 +62,7 @@ def make_service(
     config: ServerConfig,
     *,
     time_left: Callable[[Request], float | None] = unlimited,
+    stream_seconds: float | None = None,
     stream_url: str = "",
     max_answer_bytes: int | None = None,
     observers: Sequence[RequestObserver] = (),
@@ -70,6 +71,7 @@ def make_service(
 
     Args:
         time_left: the seconds until the process of a request ends; None for a process that runs on.
+        stream_seconds: seconds after which a stream that its client can resume ends.
         stream_url: where streams are served, if not by this process.
         max_answer_bytes: the largest answer that the process can send; None for any size.
         observers: measure requests, besides those of the system's telemetry.
@@ -83,6 +85,7 @@ def make_service(
         max_body_bytes=config.settings.max_body_bytes,
         debug=config.debug,
         time_left=time_left,
+        stream_seconds=stream_seconds,
         stream_url=stream_url,
         issues_tokens=system.issues_tokens,
         served=system.served,

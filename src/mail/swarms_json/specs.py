@@ -19,7 +19,7 @@ from pydantic import (
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.error_text import describe
-from mail.core.protocol.mail_tools import Read
+from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.context import Context
@@ -228,7 +228,7 @@ class AgentSpec(Spec):
             "can_complete_tasks": self.can_complete_tasks,
             "tool_format": self.tool_format,
             "exclude_tools": sorted(
-                {*self.exclude_tools, *([Read.tool_name] if self.context == "off" else ())}
+                {*self.exclude_tools, *([ReadMore.tool_name] if self.context == "off" else ())}
             ),
         }
 

@@ -148,7 +148,7 @@ class Rig:
         """Let time pass by a `FakeClock`, and do what is due then."""
         assert isinstance(self.clock, FakeClock)
         self.clock.advance(seconds)
-        await self.runtime.expire_overdue()
+        await self.runtime.sweep()
 
     async def restart(self) -> None:
         """Stop, and start again on the same file; what was only in memory is lost."""

@@ -133,6 +133,8 @@ def _holds(operator: str, wanted: Sequence[str], given: Sequence[str]) -> bool:
     quantifier, _, test = operator.rpartition(":")
     if test == "Null":
         return (not given) == (wanted == ["true"])
+    if operator == "StringNotLike":
+        return not any(_like(each, pattern) for pattern in wanted for each in given)
     matches = [any(_TESTS[test](each, pattern) for pattern in wanted) for each in given]
     match quantifier:
         case "ForAllValues":

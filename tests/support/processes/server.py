@@ -96,6 +96,7 @@ class ServerProcess:
         self.log = log
         self.flags = flags if "--port" in flags else (*flags, "--port", "0")
         self.env = env
+        self.spawn: Callable[..., Any] = forkserver.start
         self.tokens: dict[str, str] = _Tokens(self)
         self.url = ""
 
@@ -126,7 +127,7 @@ class ServerProcess:
             (self.folder / f"{self.log}stdout.txt").open("wb") as stdout,
             (self.folder / f"{self.log}stderr.txt").open("wb") as stderr,
         ):
-            self.process = forkserver.start(
+            self.process = self.spawn(
                 [*self.command, *self.flags],
                 cwd=self.folder,
                 env=environment(self.env),

@@ -49,6 +49,19 @@ test("a broken stream resumes after the last event, until there is nothing more"
   assert.deepEqual(states, ["live", "reconnecting", "live"]);
 });
 
+test("a stream that ends by itself after a quiet time is resumed at once", async () => {
+  const states = [];
+  const answers = [
+    () => new Response('event: ping\ndata: {}\n\n'),
+    () => new Response("id: 1\ndata: 1\n\n"),
+    () => new Response(null, { status: 204 }),
+  ];
+  const open = async () => answers.shift()();
+  const events = await collect(follow(open, { after: 0, signal: new AbortController().signal, onState: (state) => states.push(state) }));
+  assert.deepEqual(events.map((event) => event.event), ["ping", "message"]);
+  assert.deepEqual(states, ["live", "live"]);
+});
+
 test("what won't get better ends it", async () => {
   const open = () => Promise.reject(Object.assign(new Error("unknown task"), { permanent: true }));
   await assert.rejects(collect(follow(open, { after: 0, signal: new AbortController().signal })), /unknown task/);

@@ -97,7 +97,6 @@ def open_functions(
     retention_days: int | None,
     turn_queues: Sequence[str],
     outbound_queue: str,
-    sweep_queue: str,
 ) -> Backend[SQSQueue]:
     """Open the table for a function. What takes time is done here, while the function is initialized."""
     dynamodb, sqs = account.client("dynamodb"), account.client("sqs")
@@ -117,7 +116,7 @@ def open_functions(
         store=store,
         live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
-        queue=SQSQueue(sqs, turn_queues, outbound_queue, sweep_queue),
+        queue=SQSQueue(sqs, turn_queues, outbound_queue),
         before_snapshot=before_snapshot,
         after_restore=account.close_connections,
     )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Any
 
 from mail.errors import StoreUnavailable
@@ -31,6 +31,9 @@ FAR_SECONDS = 5.0
 
 LOOK_SECONDS = 60.0
 """Seconds between two looks at it."""
+
+LONGEST_PAUSE = 5.0
+"""Seconds between two attempts to read all parameters, at most."""
 
 _CHANCE = random.SystemRandom()  # copies of one snapshot of a function must not draw the same numbers
 
@@ -244,14 +247,28 @@ class Parameters:
             return None
         return str(answer["Parameter"]["Value"]) or None
 
-    def read_all(self) -> dict[str, str]:
-        """Return all values by name, and keep no connection. Blocks, and raises the errors of botocore."""
-        pages = self._ssm.botocore.get_paginator("get_parameters_by_path")
-        try:
-            return {
-                parameter["Name"].rsplit("/", 1)[-1]: parameter["Value"]
-                for page in pages.paginate(Path=self._path, WithDecryption=True)
-                for parameter in page["Parameters"]
-            }
-        finally:
-            self._ssm.close_connections()
+    def read_all(self, seconds: float = 0.0) -> dict[str, str]:
+        """Return all values right below the path, by name, and keep no connection. Blocks.
+
+        A service that is asked by many processes at once refuses most of them, so this tries again for so many seconds,
+        after random pauses. Raises StoreUnavailable.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        pages, end = self._ssm.botocore.get_paginator("get_parameters_by_path"), monotonic() + seconds
+        longest = 1.0
+        while True:
+            try:
+                return {
+                    parameter["Name"].rsplit("/", 1)[-1]: parameter["Value"]
+                    for page in pages.paginate(Path=self._path, WithDecryption=True)
+                    for parameter in page["Parameters"]
+                }
+            except (BotoCoreError, ClientError) as error:
+                logger.warning("the parameters below %s can't be read now: %s", self._path, error)
+                pause, longest = _CHANCE.uniform(0.0, longest), min(LONGEST_PAUSE, 2 * longest)
+                if monotonic() + pause >= end:
+                    raise StoreUnavailable from error
+                sleep(pause)
+            finally:
+                self._ssm.close_connections()

@@ -17,6 +17,7 @@ from typing import Any
 
 from mail.adapters.aws.items import (
     META,
+    NEVER,
     Item,
     Value,
     blob_name,
@@ -113,6 +114,7 @@ class CommitPlan:
 
     Args:
         is_in_task: whether the consumed message stands in the item of the task, and has no item of its own.
+        latest: when a sweep must look after the task at the latest, in seconds since the epoch.
 
     Attributes:
         commit_id: a unique id of this attempt.
@@ -132,6 +134,7 @@ class CommitPlan:
         expires_at: int | None,
         has_bucket: bool,
         is_in_task: bool = False,
+        latest: float = NEVER,
     ) -> None:
         self._change = change
         self._partition = partition(change.key)
@@ -139,6 +142,7 @@ class CommitPlan:
         self._now = now
         self._expires_at = expires_at
         self._is_in_task = is_in_task
+        self._index_keys = encode_running(change.task, now, latest) | encode_dead(change.task)
         self.events_key = events_key(change.task.seq, change.task.version, has_events=bool(change.events))
         self.blobs: dict[str, str] = {}
         self.copies: list[str] = []
@@ -314,7 +318,7 @@ class CommitPlan:
 
     def _task_values(self) -> Item:
         values = {"state": self._state.attribute, **self._counts}
-        values |= encode_running(self._change.task) | encode_dead(self._change.task)
+        values |= self._index_keys
         if self._change.expected_version == 0 or self._change.response is not None:
             values["bytes"] = number(self._change.task.stored_bytes)
         if self._expires_at is not None:

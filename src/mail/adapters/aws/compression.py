@@ -7,7 +7,7 @@ Another one is added under the next number, and becomes `PRESENT`.
 import zlib
 from functools import lru_cache
 
-from mail.errors import StoreUnavailable
+from mail.errors import WrittenLater
 
 _RAW_DEFLATE = -zlib.MAX_WBITS
 
@@ -120,8 +120,8 @@ def compress(text: str) -> bytes | None:
 
 
 def decompress(compressed: bytes) -> str:
-    """Return the text that `compress` has compressed. Raises StoreUnavailable if a later version has."""
+    """Return the text that `compress` has compressed. Raises WrittenLater if a later version has."""
     dictionary = DICTIONARIES.get(compressed[0])
     if dictionary is None:
-        raise StoreUnavailable("this task was stored by a later version of MAIL")
+        raise WrittenLater
     return zlib.decompressobj(_RAW_DEFLATE, zdict=dictionary).decompress(compressed[1:]).decode()

@@ -18,10 +18,13 @@ TOKENS = "TOKENS"
 PEERS = "PEER"
 """The partition of peers, by name."""
 
+FOUND_PEERS = "FOUND_PEER"
+"""The same of those that agents have discovered: turns may write nothing else about other swarms."""
+
 WEBHOOKS = "WEBHOOKS"
 """The sort key of a caller's webhooks, and the partition that lists these callers."""
 
-_LISTED = {Kind.TOKEN: TOKENS, Kind.PEER: PEERS}
+_LISTED = {Kind.TOKEN: TOKENS, Kind.PEER: PEERS, Kind.FOUND_PEER: FOUND_PEERS}
 """The partitions whose sort keys are the keys of documents."""
 
 DOCUMENT_BYTES = 350_000
@@ -156,8 +159,8 @@ def _key_of(kind: Kind, key: tuple[str, ...]) -> Key:
             return f"TOKEN#{digest}", "TOKEN"
         case Kind.SIGN_IN_LINK, (digest,):
             return f"SIGN_IN#{digest}", "LINK"
-        case Kind.PEER, (name,):
-            return PEERS, name
+        case Kind.PEER | Kind.FOUND_PEER, (name,):
+            return _LISTED[kind], name
         case Kind.PERMITS, (name,):
             return f"PERMITS#{name}", "PERMITS"
         case Kind.IDEMPOTENCY_KEY, (caller, name):

@@ -31,6 +31,7 @@ from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
+from mail.core.task.leases import DueTask
 from mail.core.task.ports import TaskPage, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import MAILError
@@ -41,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 ROWS_OF_ANY_STATUS = 500
 """The number of index rows that are read at a time in search of one status."""
+
+
+DUE_ROWS = 500
+"""The most tasks of a partition of the index that a sweep looks after. Those that it leaves out are due later."""
 
 
 class TaskIndex:
@@ -113,15 +118,15 @@ class TaskIndex:
             for task, item in tasks
             if quiet_since is None or task.updated < quiet_since
             for wake_up in wake_ups(task)
-            if not _is_leased(task, item, wake_up.mailbox, now)
+            if not DueTask(task, decode_leases(item)).is_leased(wake_up.mailbox, now)
         ]
 
-    async def due(self, now: float) -> tuple[list[TaskKey], list[str]]:
-        """Return the tasks with work that are due, and the partitions of those not deleted as a whole."""
-        found = await self._running_partitions(now)
+    async def due(self, until: float) -> tuple[list[DueTask], list[str]]:
+        """Return the tasks to look after until then, and the partitions of those not deleted as a whole."""
+        found = await self._running_partitions(until)
         items = await self._table.get_many((name, META) for name in found)
         tasks = await self._read(item for item in items if not self._reader.is_gone(item))
-        due = [task.key for task, item in tasks if float(item["due"]["N"]) <= now]
+        due = [DueTask(task, decode_leases(item)) for task, item in tasks if float(item["due"]["N"]) <= until]
         return due, [item["PK"]["S"] for item in items if DELETING in item]
 
     async def stored_bytes(self, instance: str) -> int:
@@ -135,14 +140,6 @@ class TaskIndex:
             ExpressionAttributeValues=values,
         )
         return sum([int(row["bytes"]["N"]) async for page in pages for row in page if "bytes" in row])
-
-    async def with_leases(self, swarm: str) -> list[tuple[Task, Item]]:
-        """Return a swarm's tasks that have work and leases, with their items."""
-        return [
-            (task, item)
-            for task, item in await self._running()
-            if item["leases"]["M"] and task.instance.endswith(f"@{swarm}")
-        ]
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         """Count an instance's running tasks, `upto` at most, by the index.
@@ -214,26 +211,30 @@ class TaskIndex:
 
     async def _shard(self, shard: str, until: float | None) -> list[str]:
         condition, values = "#running = :shard", {":shard": string(shard)}
+        limit: dict[str, Any] = {}
         if until is not None:
             condition += " AND #due <= :until"
             values[":until"] = number(until)
+            limit = {"Limit": DUE_ROWS}
         pages = self._table.query(
             IndexName=RUNNING_INDEX,
             KeyConditionExpression=condition,
             ExpressionAttributeNames=names(condition),
             ExpressionAttributeValues=values,
+            **limit,
         )
-        return [row["PK"]["S"] async for page in pages for row in page]
+        found = []
+        async with aclosing(pages):
+            async for page in pages:
+                found += [row["PK"]["S"] for row in page]
+                if limit:
+                    break
+        return found
 
     async def _current(self, partitions: list[str]) -> dict[str, Item]:
         """Return the present items of tasks, by partition."""
         items = await self._table.get_many((name, META) for name in partitions)
         return {item["PK"]["S"]: item for item in items if not self._reader.is_gone(item)}
-
-
-def _is_leased(task: Task, item: Item, mailbox: str, now: float) -> bool:
-    lease = decode_leases(item).get(mailbox)
-    return lease is not None and lease.expires > now and not lease.is_over(task, mailbox)
 
 
 def _make_cursor(listed: str | None, task: Task) -> str:

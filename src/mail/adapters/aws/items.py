@@ -20,6 +20,7 @@ Texts (`TEXTS`) are compressed where that makes them shorter.
 """
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 from zlib import crc32
@@ -27,11 +28,11 @@ from zlib import crc32
 from pydantic_core import from_json
 
 from mail.adapters.aws.compression import compress, decompress
-from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry
-from mail.core.task.leases import Lease
-from mail.core.task.stored import read_park, task_from, write_park, write_task
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.leases import AHEAD_SECONDS, QUIET_SECONDS, Lease, due_of
+from mail.core.task.stored import read_message, read_park, task_from, write_park, write_task
+from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
 
 Value = dict[str, Any]
@@ -70,6 +71,13 @@ DELETING = "deleting"
 
 DELETION_SECONDS = 60.0
 """How long a deletion may take until a sweep assumes that its process has ended, and resumes it."""
+
+CHECK_SECONDS = 60.0
+"""A task is due to be checked at multiples of this, as each move of `due` costs two write units. Tasks differ in when
+it begins."""
+
+LONGEST_QUIET = 3600.0
+"""The most seconds between two checks of a task with mail that waits."""
 
 _ATTRIBUTE = re.compile(r"#(\w+)")
 
@@ -326,15 +334,36 @@ def encode_counts(task: Task) -> Item:
     }
 
 
-def encode_running(task: Task) -> Item:
-    """Encode the keys of a task with work, or with approvals that expire, in the index of running tasks; else none."""
-    deadline = task.deadline if task.is_running or task.status is TaskStatus.PAUSED else None
-    if deadline is None and not (task.is_running or task.has_outbound_mail):
+def encode_running(task: Task, now: float, latest: float = NEVER) -> Item:
+    """Encode the keys of a task with work, or with approvals that expire, in the index of running tasks; else none.
+
+    It is due at `latest`, and to be checked some time after this commit while it has mail, as a wake-up may be lost.
+    """
+    if task.deadline is None and not (task.is_running or task.has_outbound_mail):
         return {}
-    return {
-        "running": string(shard(partition(task.key))),
-        "due": number(NEVER if deadline is None else deadline),
-    }
+    due = next_due(task, {}, check_after(task, now))
+    return {"running": string(shard(partition(task.key))), "due": number(min(due, latest))}
+
+
+def check_after(task: Task, now: float) -> float:
+    """Return when a task is to be checked that has changed now, so that only a sweep that finds it quiet reads it."""
+    phase = crc32(partition(task.key).encode()) % CHECK_SECONDS
+    earliest = now + AHEAD_SECONDS + QUIET_SECONDS - phase
+    return (earliest // CHECK_SECONDS + 1) * CHECK_SECONDS + phase
+
+
+def next_due(task: Task, leases: Mapping[str, Lease], check: float) -> float:
+    """Return when a sweep must look after a task with these leases: when it is due, or `check` if mail waits for turns.
+
+    Mail that waits for its time, or whose turn is parked, need not be checked before.
+    """
+    checked = [
+        max(check, task.not_before(mailbox))
+        for mailbox, _ in task.ready()
+        if (lease := leases.get(mailbox)) is None or lease.park is None or not lease.expires
+    ]
+    due = due_of(task, leases.values())
+    return min([NEVER if due is None else due, *checked])
 
 
 def encode_dead(task: Task) -> Item:
@@ -361,7 +390,7 @@ def decode_task(item: Item, state: str) -> Task:
             **from_json(state),
             "instance": key.instance,
             "task_id": key.task_id,
-            "status": TaskStatus(item["status"]["S"]),
+            "status": item["status"]["S"],
             "started": item["started"]["S"].partition("#")[0],
             "seq": int(item["seq"]["N"]),
             "version": int(item["version"]["N"]),
@@ -399,7 +428,7 @@ def decode_leases(item: Item) -> dict[str, Lease]:
 
 def decode_mail(mailbox: str, item: Item, message: str) -> InboxEntry:
     """Decode a message in a mailbox, from its item and its text."""
-    return InboxEntry(mailbox, *mail_position(item), MAILMessage.model_validate_json(message))
+    return InboxEntry(mailbox, *mail_position(item), read_message(message))
 
 
 def is_expired(item: Item, now: float) -> bool:

@@ -19,26 +19,30 @@ The rules, each kept by a condition of one request on the item of the task (`MET
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from math import ceil
 from typing import Any
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, LEASE_BYTES, Text, may_be_task_mail
 from mail.adapters.aws.items import (
+    LONGEST_QUIET,
     META,
     NEVER,
     Item,
     blob_name,
     blob_of,
+    check_after,
     decode_leases,
     encode_lease,
     inbox_key,
     item_size,
     mail_position,
     names,
+    next_due,
     number,
     pack,
     partition,
@@ -53,7 +57,15 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim, due_of
+from mail.core.task.leases import (
+    AHEAD_SECONDS,
+    QUIET_SECONDS,
+    Claim,
+    DueTask,
+    ExpiredLease,
+    Lease,
+    WebhookClaim,
+)
 from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.stored import read_checkpoint, write_checkpoint
@@ -111,12 +123,14 @@ class OpenTurn:
         saves: the number of its checkpoints.
         shared_since: when it was opened, in seconds since the epoch, if other mailboxes had a turn or mail; None once
             the task has been looked at.
+        latest: when the task must be checked at the latest, if the turn of another mailbox had died by then.
     """
 
     size: int | None
     in_task: tuple[int, int] | None
     saves: int = 0
     shared_since: float | None = None
+    latest: float = NEVER
 
 
 NOT_REMEMBERED = OpenTurn(None, None, saves=10**9)
@@ -189,13 +203,13 @@ class Leases:
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
         """Replace the lease of a turn by a park. Raises as `save`.
 
-        The task is then due at its end, as far as this worker knows: a commit of another agent may change that. So its
-        own message in the queue wakes the turn first, and last the search for mail that waits (`TaskIndex.ready`).
+        The task is then due at its end, as far as this worker knows: a commit of another agent may bring that forward
+        to a check, which puts it back. Its own message in the queue wakes the turn, unless it is parked for too long.
         """
         if checkpoint is not None:
             await self.save(turn, checkpoint, parked)
         else:
-            change, values = _lease_change(turn, parked)
+            change, values = self._lease_change(turn, parked)
             try:
                 await self._table.update(
                     (partition(turn.task.key), META),
@@ -208,25 +222,32 @@ class Leases:
                 raise LeaseLost from refusal
         self._forget(turn.lease)
 
-    async def end_parks(self, task: Task, now: float) -> list[str]:
-        """End the parks of a task whose time has come, and return their mailboxes, each to one caller only."""
-        leases = await self.leases(task.key, 0.0)
-        over = [
-            ExpiredLease(task, mailbox, lease)
-            for mailbox, lease in leases.items()
-            if lease.park is not None and lease.expires <= now
-        ]
-        ended = await self._end(over, now)
-        later = [lease for lease in leases.values() if lease.expires > now]
-        due = due_of(task, later)
+    async def end_expired(self, due: DueTask, now: float) -> list[ExpiredLease]:
+        """End the leases and parks of a task that have expired, and return them, each to one caller only.
+
+        The longer its mail has waited already, the later it is checked again.
+        """
+        expired = due.expired(now)
+        condition = f"{IS_OURS} AND #leases.#mailbox.#expires <= :now AND #leases.#mailbox.#expires > :ended"
+        taken = await asyncio.gather(*(self._set_expiry(each, 0.0, condition, now) for each in expired))
+        waits = now - datetime.fromisoformat(due.task.updated).timestamp()
+        check = now + AHEAD_SECONDS + min(max(waits, QUIET_SECONDS), LONGEST_QUIET)
+        ended = {each.mailbox: replace(each.lease, expires=0.0) for each in expired}
+        await self._put_off(due.task, {**due.leases, **ended}, check, now)
+        return [each for each, item in zip(expired, taken, strict=True) if item is not None]
+
+    async def _put_off(self, task: Task, leases: Mapping[str, Lease], check: float, now: float) -> None:
+        """Set when a task with these leases is due: not before it is to be checked, unless something must happen."""
+        due = next_due(task, leases, check)
+        if due <= now + AHEAD_SECONDS:  # the next sweep finds it again
+            return
         with suppress(ConditionFailed):  # another commit has set it
             await self._table.update(
                 (partition(task.key), META),
                 "SET #due = :due",
                 "#version = :version AND attribute_exists(#running)",
-                {":due": number(NEVER if due is None else due), ":version": number(task.version)},
+                {":due": number(due), ":version": number(task.version)},
             )
-        return [each.mailbox for each in ended]
 
     async def _save(self, turn: Turn, text: Text, save_id: str, parked: Lease | None) -> None:
         """Store a checkpoint in the item of the task, which takes no transaction, or else with its message."""
@@ -239,7 +260,7 @@ class Leases:
             await self._table.transact(self._saving(turn, text, opened.saves, parked), save_id)
             return
         self._open_turns[turn.lease.token] = opened
-        change, values = _lease_change(turn, parked, opened.saves)
+        change, values = self._lease_change(turn, parked, opened.saves)
         await self._table.update(
             (partition(turn.task.key), META),
             f"SET #checkpoint = :checkpoint, {change}",
@@ -256,28 +277,26 @@ class Leases:
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
     async def renew(self, turns: Sequence[Claim], expires: float) -> set[str]:
-        """Let leases expire at a time, in one request each; return the tokens of those that are lost."""
+        """Let leases expire at a time, in one request each; return the tokens of those that are lost.
+
+        Once a minute, it takes another one to put off the check of the task.
+        """
         renewed = await asyncio.gather(*(self._set_expiry(turn, expires, IS_OURS) for turn in turns))
-        return {turn.lease.token for turn, is_ours in zip(turns, renewed, strict=True) if not is_ours}
+        now = self._reader.now()
+        for item in renewed:
+            if (
+                item is not None
+                and "due" in item
+                and float(item["due"]["N"]) <= now + AHEAD_SECONDS + QUIET_SECONDS
+            ):
+                leases = decode_leases(item)
+                if not _have_expired(leases, now):
+                    task = await self._reader.task(item)
+                    await self._put_off(task, leases, check_after(task, now), now)
+        return {turn.lease.token for turn, item in zip(turns, renewed, strict=True) if item is None}
 
-    async def take_expired(self, tasks: Sequence[tuple[Task, Item]], now: float) -> list[ExpiredLease]:
-        """End the expired leases of tasks, and return them; each to one caller only."""
-        expired = [
-            ExpiredLease(task, mailbox, lease)
-            for task, item in tasks
-            for mailbox, lease in decode_leases(item).items()
-            if 0.0 < lease.expires <= now and lease.park is None
-        ]
-        return await self._end(expired, now)
-
-    async def _end(self, expired: Sequence[ExpiredLease], now: float) -> list[ExpiredLease]:
-        """End leases, and return those that nobody else has ended."""
-        condition = f"{IS_OURS} AND #leases.#mailbox.#expires <= :now AND #leases.#mailbox.#expires > :ended"
-        taken = await asyncio.gather(*(self._set_expiry(each, 0.0, condition, now) for each in expired))
-        return [each for each, is_taken in zip(expired, taken, strict=True) if is_taken]
-
-    async def _set_expiry(self, turn: Claim, expires: float, condition: str, now: float = 0.0) -> bool:
-        """Let a lease expire at a time, on a condition; return whether it holds."""
+    async def _set_expiry(self, turn: Claim, expires: float, condition: str, now: float = 0.0) -> Item | None:
+        """Let a lease expire at a time, on a condition; return the item of its task, or None if it doesn't hold."""
         values = {":expires": number(expires), ":token": string(turn.lease.token)}
         if ":now" in condition:
             values |= {":now": number(now), ":ended": number(0)}
@@ -290,10 +309,10 @@ class Leases:
                 mailbox=turn.mailbox,
             )
         except ConditionFailed:
-            return False
+            return None
         if "watched" in item:
             self._live.note(turn.task.key, item)
-        return True
+        return item
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, left: Lease | None = None) -> None:
         """Release a lease, if it is still there, and leave another in its place."""
@@ -323,6 +342,10 @@ class Leases:
             return False
         self._open_turns[turn.lease.token] = replace(opened, shared_since=None)
         return self._reader.now() - opened.shared_since >= BEHIND_SECONDS
+
+    def latest_check(self, turn: Claim | None) -> float:
+        """Return when a sweep must look at a task at the latest, although this turn commits."""
+        return NEVER if turn is None else self._open_turns.get(turn.lease.token, NOT_REMEMBERED).latest
 
     async def end(self, turn: Claim, *, is_read: bool) -> None:
         """Forget a turn that is committed; delete its last checkpoint from the bucket if its message is read."""
@@ -414,12 +437,14 @@ class Leases:
         history = await self._reader.portions(mail.history)
         if len(self._open_turns) >= REMEMBERED_TURNS:  # of turns that were lost
             self._open_turns.clear()
-        is_alone = not decode_leases(item).keys() - {mailbox}
+        others = {name: each for name, each in decode_leases(item).items() if name != mailbox}
+        is_alone = not others
         is_shared = not is_alone or bool(task.pending.keys() - {mailbox})
         self._open_turns[lease.token] = OpenTurn(
             item_size(item) + LEASE_BYTES if is_alone else None,
             mail_position(mail.head) if mail.is_in_task else None,
             shared_since=self._reader.now() if is_shared else None,
+            latest=float(item["due"]["N"]) if _have_expired(others, self._reader.now()) else NEVER,
         )
         checkpoint = None
         stored = item.get(task_checkpoint_name(entry), mail.head.get("checkpoint"))
@@ -484,7 +509,7 @@ class Leases:
         What the item of the task has of them leaves it.
         """
         name = partition(turn.task.key)
-        change, compared = _lease_change(turn, parked, saves)
+        change, compared = self._lease_change(turn, parked, saves)
         condition = IS_LAST_SAVE if parked is None else IS_OURS_OR_PARKED
         leave_task = f"SET {change} REMOVE #mail, #checkpoint"
         given = {
@@ -512,19 +537,24 @@ class Leases:
         update["ExpressionAttributeValues"] = {f":{name}": value for name, value in pack(values).items()}
         return [{"Update": leave}, {"Update": update}]
 
+    def _lease_change(self, turn: Turn, parked: Lease | None, saves: int = 0) -> tuple[str, Item]:
+        """Return the change of a turn's lease: it counts a save, or a park replaces it; with the request's values."""
+        values = {":token": string(turn.lease.token)}
+        if parked is None:
+            return "#leases.#mailbox.#saves = :saves", {**values, ":saves": number(saves)}
+        check = check_after(turn.task, self._reader.now())
+        due = next_due(turn.task, {turn.mailbox: parked}, check)
+        values |= {":park": encode_lease(parked), ":parked": string(parked.token), ":due": number(due)}
+        return "#leases.#mailbox = :park, #due = :due", values
+
     async def _discard(self, blob: str | None) -> None:
         if blob is not None and self._blobs is not None:
             await self._blobs.discard([blob])
 
 
-def _lease_change(turn: Turn, parked: Lease | None, saves: int = 0) -> tuple[str, Item]:
-    """Return the change of a turn's lease: it counts a save, or a park replaces it; with the values of the request."""
-    values = {":token": string(turn.lease.token)}
-    if parked is None:
-        return "#leases.#mailbox.#saves = :saves", {**values, ":saves": number(saves)}
-    due = due_of(turn.task, [parked])
-    values |= {":park": encode_lease(parked), ":parked": string(parked.token)}
-    return "#leases.#mailbox = :park, #due = :due", {**values, ":due": number(NEVER if due is None else due)}
+def _have_expired(leases: Mapping[str, Lease], now: float) -> bool:
+    """Return whether a worker has not renewed one of these leases in time."""
+    return any(0.0 < lease.expires <= now and lease.park is None for lease in leases.values())
 
 
 def _replaced(item: Item, mailbox: str, lease: Lease) -> Lease | None:

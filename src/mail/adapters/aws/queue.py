@@ -4,8 +4,9 @@ A message of SQS is a wake-up. Those of one mailbox are one message group, so th
 those of the sweeper: a message that a dead worker has taken hides the rest of its group. Which turns
 there are, and in which order, depends on the mailbox alone. Outbound mail has a standard queue, as only such a queue
 can delay single messages for retries. It also holds the wake-ups of parked turns until their time, for `LONGEST_DELAY`
-at most, and its function then sends them to the queue of their tier (`SQSQueue.forward`). Requests are always small
-enough: a batch of ten wake-ups, with names as long as the table allows, takes a sixth of the limit.
+at most, and its function then sends them to the queue of their tier (`SQSQueue.forward`); and those without a mailbox,
+for tasks that will be due (`mail.core.task.ports.look_at`). Requests are always small enough: a batch of ten wake-ups,
+with names as long as the table allows, takes a sixth of the limit.
 """
 
 import asyncio
@@ -13,7 +14,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from hashlib import sha256
 from itertools import batched
 from math import ceil
@@ -78,6 +78,7 @@ class Received:
 
     Attributes:
         seq: the task's seq when it was sent.
+        mailbox: which mailbox to wake; empty to look after the task.
         tier: the tier of an agent's mail, in a message that was delayed; else None.
     """
 
@@ -95,7 +96,7 @@ def encode_wake_up(wake_up: WakeUp) -> str:
         "mailbox": wake_up.mailbox,
         "seq": wake_up.seq,
     }
-    if wake_up.not_before and not goes_out(wake_up.mailbox):
+    if wake_up.not_before and wake_up.mailbox and not goes_out(wake_up.mailbox):
         body["tier"] = wake_up.tier
     return json.dumps(body)
 
@@ -118,7 +119,6 @@ class SQSQueue:
         urls: the URLs of the queues, tier 1 first; none if this process never publishes. The attribute
             has them by tier.
         outbound_url: the URL of the queue for outbound mail.
-        sweep_url: the URL of the queue that invokes the sweeper, if there is one.
     """
 
     def __init__(
@@ -126,14 +126,12 @@ class SQSQueue:
         client: AwsClient,
         urls: Sequence[str],
         outbound_url: str = "",
-        sweep_url: str = "",
         *,
         clock: Clock = time,
     ) -> None:
         self._client = client
         self.urls = dict(zip(Tier, urls, strict=True)) if urls else {}
         self._outbound_url = outbound_url
-        self._sweep_url = sweep_url
         self._clock = clock
 
     read = staticmethod(decode_wake_up)
@@ -143,8 +141,8 @@ class SQSQueue:
         if wake_ups and not self.urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
         now = self._clock()
-        outbound = [each for each in wake_ups if goes_out(each.mailbox) or each.not_before > now]
-        turns = [each for each in wake_ups if not goes_out(each.mailbox) and each.not_before <= now]
+        outbound = [each for each in wake_ups if not _is_of_turn(each, now)]
+        turns = [each for each in wake_ups if _is_of_turn(each, now)]
         tiers = {each.tier for each in turns}
         sent = await asyncio.gather(
             *(self._send_turns(tier, [each for each in turns if each.tier is tier]) for tier in tiers),
@@ -155,19 +153,29 @@ class SQSQueue:
             if error is not None:
                 raise error
 
-    async def handle(self, record: Mapping[str, Any], run: RunTurn) -> None:
+    async def handle(self, record: Mapping[str, Any], run: RunTurn, *, is_hidden: bool = False) -> None:
         """Do what a message asks for: run an agent's turn, or a delivery to another swarm or to a webhook.
 
         One that was delayed, for an agent whose turn was parked, is only sent to the queue of its tier. `record` is
         that of the event. If this raises, the message is delivered again, later after each attempt.
+
+        Args:
+            is_hidden: whether the message is hidden already for as long as the lease of its turn.
         """
+
+        async def hide(seconds: float) -> None:
+            nonlocal is_hidden
+            if not is_hidden:
+                await self.hide(record, seconds)
+            is_hidden = False
+
         try:
             wake_up = self.read(record["body"])
             CURRENT_TASK.set(wake_up.key.task_id)
             if wake_up.tier is not None:
                 await self.forward(wake_up, wake_up.tier)
                 return
-            await run(wake_up.key, wake_up.mailbox, partial(self.hide, record))
+            await run(wake_up.key, wake_up.mailbox, hide)
         except Exception as error:
             trace = None if isinstance(error, StoreUnavailable) else error  # which the client has logged
             logger.error("a turn failed; its wake-up is retried: %s", error, exc_info=trace)
@@ -177,7 +185,7 @@ class SQSQueue:
     async def forward(self, delayed: Received, tier: Tier) -> None:
         """Send a wake-up that was delayed to the queue of its tier. Raises StoreUnavailable.
 
-        If its turn is parked for longer than SQS can delay a message, the sweep sends the one that begins it.
+        If its turn is parked for longer than SQS can delay a message, a sweep has the task looked at in time.
         """
         await self.publish([WakeUp(delayed.key, delayed.mailbox, tier, seq=delayed.seq)])
 
@@ -211,12 +219,6 @@ class SQSQueue:
                 QueueUrl=self._url(record["eventSourceARN"]),
                 ReceiptHandle=record["receiptHandle"],
             )
-
-    async def invoke_sweeper(self, delays: Sequence[int]) -> None:
-        """Invoke the sweeper after each of these delays, in seconds, if it has a queue. Raises StoreUnavailable."""
-        if self._sweep_url:
-            entries = [{"Id": str(delay), "MessageBody": "sweep", "DelaySeconds": delay} for delay in delays]
-            await self._send_batch(self._sweep_url, entries)
 
     def _url(self, arn: str) -> str:
         name = arn.rsplit(":", 1)[-1]
@@ -253,6 +255,11 @@ class SQSQueue:
             entries = [entry for entry in entries if entry["Id"] in refused]
         logger.error("sqs refused %d of a batch of wake-ups: %s", len(entries), list(refused.values()))
         raise StoreUnavailable
+
+
+def _is_of_turn(wake_up: WakeUp, now: float) -> bool:
+    """Return whether a wake-up is for an agent, and for now: a FIFO queue can't delay single messages."""
+    return bool(wake_up.mailbox) and not goes_out(wake_up.mailbox) and wake_up.not_before <= now
 
 
 def _outbound_entry(entry_id: str, wake_up: WakeUp, now: float) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from mail.core.task.change import Commit, InboxEntry, Snapshot
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.size import event_size, text_size
-from mail.core.task.stored import read_checkpoint
+from mail.core.task.stored import read_checkpoint, read_message
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -310,7 +310,7 @@ class TaskReader:
         item = await self._table.get((partition(key), response_key(generation)))
         if item is None or self.is_gone(item):
             return None
-        return MAILMessage.model_validate_json(await self.text(item["message"]))
+        return read_message(await self.text(item["message"]))
 
     async def _item(self, key: TaskKey) -> Item:
         """Return the task's own item. Raises TaskNotFound."""
@@ -405,9 +405,7 @@ class TaskReader:
         if not moved:
             return events
         texts = await self.texts(moved.values())
-        messages = {
-            int(seq): MAILMessage.model_validate_json(text) for seq, text in zip(moved, texts, strict=True)
-        }
+        messages = {int(seq): read_message(text) for seq, text in zip(moved, texts, strict=True)}
         return tuple(event._replace(message=messages.get(event.seq, event.message)) for event in events)
 
 

@@ -40,7 +40,7 @@ from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Inheritance, TaskChange, Turn
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import AHEAD_SECONDS, Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -132,15 +132,11 @@ class DynamoDBStore:
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return await self._turns.renew(turns, expires)
 
-    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
-        tasks = await self._index.with_leases(swarm)
-        return await self._turns.take_expired(tasks, now)
-
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
         await self._turns.park(turn, parked, checkpoint)
 
-    async def end_parks(self, task: Task, *, now: float) -> list[str]:
-        return await self._turns.end_parks(task, now)
+    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
+        return await self._turns.end_expired(due, now)
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         await self._turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
@@ -206,8 +202,8 @@ class DynamoDBStore:
                     break
         return max(after, seq)
 
-    async def list_due(self, now: float) -> list[TaskKey]:
-        due, half_deleted = await self._index.due(now)
+    async def list_due(self, until: float) -> list[DueTask]:
+        due, half_deleted = await self._index.due(until)
         for name in half_deleted:
             await self._delete_items(name)
         return due
@@ -218,7 +214,7 @@ class DynamoDBStore:
             ":version": number(task.version),
             ":yes": string("yes"),
             ":shard": string(shard(name)),
-            ":resumed": number(self._reader.now() + DELETION_SECONDS),
+            ":resumed": number(self._reader.now() + AHEAD_SECONDS + DELETION_SECONDS),
         }
         update = f"SET #{DELETING} = :yes, #running = :shard, #due = :resumed REMOVE #dead, #dead_place"
         try:
@@ -260,6 +256,7 @@ class DynamoDBStore:
             expires_at=None if self._retention is None else ceil(now) + self._retention,
             has_bucket=self._blobs is not None,
             is_in_task=self._turns.reads_task_mail(change),
+            latest=self._turns.latest_check(change.turn),
         )
 
     async def _write(self, change: TaskChange, plan: CommitPlan) -> None:

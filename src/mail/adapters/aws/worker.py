@@ -182,7 +182,7 @@ class SQSWorker:
 
     async def _run(self, tier: Tier, record: dict[str, Any]) -> None:
         try:
-            await self._queue.handle(record, self._run_turn)
+            await self._queue.handle(record, self._run_turn, is_hidden=True)
             self._refusals = 0
             await self._queue.delete(record)
         except asyncio.CancelledError:

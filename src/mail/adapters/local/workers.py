@@ -206,8 +206,7 @@ class LocalWorkers:
     async def _sweep(self) -> None:
         while True:
             try:
-                await self._runtime.expire_overdue()
-                await self._runtime.take_over()
+                await self._runtime.sweep()
             except StoreUnavailable:
                 logger.warning(
                     "the check for overdue tasks and dead workers waits, as the store can't be reached"

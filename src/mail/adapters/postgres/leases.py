@@ -5,23 +5,34 @@ which the worker that took over has replaced. They check while they have the loc
 replaced between the check and the write.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, LiteralString
+from uuid import UUID
 
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_portion
-from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Turn
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Busy, Idle
-from mail.core.task.stored import read_checkpoint, read_park, read_task, write_checkpoint, write_park
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.stored import (
+    read_checkpoint,
+    read_message,
+    read_park,
+    read_task,
+    write_checkpoint,
+    write_park,
+)
+from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable
+from mail.errors import LeaseLost, MAILError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
 
 NOW: LiteralString = "extract(epoch FROM clock_timestamp())::double precision"
 """The time by the clock of the database, which all servers share. Times in statements are seconds from then."""
@@ -134,10 +145,10 @@ NEXT_PARK: LiteralString = f"""
 """
 """When the first park of a task ends, by this server's clock."""
 
-END_PARKS: LiteralString = f"""
+END_EXPIRED: LiteralString = f"""
 UPDATE mail.leases SET expires = 0
-WHERE task = %(task)s AND park IS NOT NULL AND expires > 0 AND expires <= {NOW} + %(now)s
-RETURNING mailbox
+WHERE task = %(task)s AND expires > 0 AND expires <= {NOW} + %(now)s
+RETURNING mailbox, token, park
 """
 
 SET_DUE: LiteralString = f"""
@@ -151,18 +162,17 @@ WHERE leases.task = held.task AND leases.mailbox = held.mailbox AND leases.token
 RETURNING leases.token
 """
 
-# Past leases that another server is about to end, or whose worker is renewing them after all.
-TAKE_EXPIRED: LiteralString = f"""
-WITH expired AS (
-    SELECT leases.task, mailbox, token, expires, state FROM mail.leases JOIN mail.tasks ON tasks.id = leases.task
-    WHERE park IS NULL AND expires > 0 AND expires <= {NOW} + %(now)s
-        AND right(instance, length(%(end)s::text)) = %(end)s::text
-    FOR UPDATE OF leases SKIP LOCKED
+LIST_DUE: LiteralString = f"""
+SELECT id, state FROM mail.tasks WHERE id IN (
+    SELECT id FROM mail.tasks WHERE status = 'running' AND due <= %(until)s
+    UNION ALL SELECT id FROM mail.tasks WHERE status = 'paused' AND due <= %(until)s
+    UNION ALL SELECT task FROM mail.leases WHERE park IS NULL AND expires > 0 AND expires <= {NOW} + %(now)s
 )
-UPDATE mail.leases SET expires = 0 FROM expired
-WHERE leases.task = expired.task AND leases.mailbox = expired.mailbox
-RETURNING expired.state, expired.mailbox, expired.token, expired.expires
 """
+
+LEASES_OF: LiteralString = (
+    f"SELECT task, mailbox, token, expires - {NOW}, park FROM mail.leases WHERE task = ANY(%s)"
+)
 
 
 class Leases:
@@ -243,13 +253,21 @@ class Leases:
         )
         return set(tokens.values()) - {tokens[token] for (token,) in rows}
 
-    async def take_expired(self, swarm: str, now: float) -> list[ExpiredLease]:
-        """End the expired leases of a swarm, and return them; each to one server only."""
-        rows = await self._sql.fetch(TAKE_EXPIRED, {"now": self.from_now(now), "end": f"@{swarm}"})
-        return [
-            ExpiredLease(read_task(state), mailbox, decode_lease(token, expires, None))
-            for state, mailbox, token, expires in rows
-        ]
+    async def list_due(self, until: float) -> list[DueTask]:
+        """Return the tasks that are due, or have a lease that has expired; one statement if there are none."""
+        rows = await self._sql.fetch(LIST_DUE, {"until": until, "now": self.from_now(until)})
+        leases: dict[UUID, dict[str, Lease]] = {number: {} for number, _ in rows}
+        if rows:
+            clock = self.clock()
+            for number, mailbox, token, left, park in await self._sql.fetch(LEASES_OF, ([*leases],)):
+                leases[number][mailbox] = decode_lease(token, clock + left, park)
+        due = []
+        for number, state in rows:
+            try:
+                due.append(DueTask(read_task(state), leases[number]))
+            except MAILError as error:  # which must not stop the sweep
+                logger.error("task %s can't be read: %s", number, error)
+        return due
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, left: Lease | None = None) -> None:
         """Release a lease, if it is still there, and leave another in its place."""
@@ -280,8 +298,9 @@ class Leases:
         if not await self._change_locked(PARK, values):
             raise LeaseLost
 
-    async def end_parks(self, task: Task, now: float) -> list[str]:
-        """End the parks of a task whose time has come, and return their mailboxes."""
+    async def end_expired(self, due: DueTask, now: float) -> list[ExpiredLease]:
+        """End the leases and parks of a task that have expired, and return them; each to one server only."""
+        task = due.task
         values = {
             "task": task_number(task.key),
             "now": self.from_now(now),
@@ -290,12 +309,15 @@ class Leases:
             "version": task.version,
         }
 
-        async def work(connection: Connection, _: bool) -> list[str]:
+        async def work(connection: Connection, _: bool) -> list[ExpiredLease]:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
-                ended = await connection.execute(END_PARKS, values)
+                ended = await connection.execute(END_EXPIRED, values)
                 await connection.execute(SET_DUE, values)
-            return [mailbox for (mailbox,) in await ended.fetchall()]
+            rows = await ended.fetchall()
+            return [
+                ExpiredLease(task, mailbox, decode_lease(token, now, park)) for mailbox, token, park in rows
+            ]
 
         return await self._sql.run(work)
 
@@ -384,7 +406,7 @@ def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease) -> Tu
         return Idle(None)
     state, token, is_live, tier, seq, message, checkpoint, leased = row
     if token == encode_lease(lease) and seq is not None:
-        entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+        entry = InboxEntry(mailbox, Tier(tier), seq, read_message(message))
         return Turn(
             read_task(state),
             entry,

@@ -39,7 +39,7 @@ SELECT id FROM mail.servers WHERE id <> %s AND NOT EXISTS (
 )
 """
 
-# `Runtime.take_over` finds the leases: they have expired, in 1970.
+# `Runtime.sweep` finds the leases: they have expired, in 1970.
 _REMOVE: LiteralString = """
 WITH dead AS (DELETE FROM mail.servers WHERE id = ANY(%s) RETURNING id),
     freed AS (UPDATE mail.leases SET expires = 1 FROM dead WHERE owner = dead.id AND expires > 0)

@@ -137,6 +137,11 @@ CREATE TABLE mail.peers (
     record text NOT NULL,
     health text
 );
+CREATE TABLE mail.found_peers (
+    name text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL,
+    health text
+);
 CREATE TABLE mail.idempotency_keys (
     caller text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,

@@ -45,9 +45,9 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
-from mail.core.task.stored import read_task
+from mail.core.task.stored import read_message, read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
@@ -122,14 +122,14 @@ class PostgresStore:
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return await self.turns.renew(turns, expires)
 
-    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
-        return await self.turns.take_expired(swarm, now)
-
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
         await self.turns.park(turn, parked, checkpoint)
 
-    async def end_parks(self, task: Task, *, now: float) -> list[str]:
-        return await self.turns.end_parks(task, now)
+    async def list_due(self, until: float) -> list[DueTask]:
+        return await self.turns.list_due(until)
+
+    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
+        return await self.turns.end_expired(due, now)
 
     async def release(self, turn: Claim, *, left: Lease | None = None) -> None:
         await self.turns.release(turn.task.key, turn.mailbox, turn.lease, left=left)
@@ -269,7 +269,7 @@ class PostgresStore:
             NO_LIMIT if max_bytes is None else max_bytes,
         )
         return [
-            InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+            InboxEntry(mailbox, Tier(tier), seq, read_message(message))
             for mailbox, tier, seq, message in rows
         ]
 
@@ -303,7 +303,7 @@ class PostgresStore:
         )
         if not rows:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return None if rows[0][0] is None else MAILMessage.model_validate_json(rows[0][0])
+        return None if rows[0][0] is None else read_message(rows[0][0])
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         loop = asyncio.get_running_loop()
@@ -383,14 +383,6 @@ class PostgresStore:
             for wake_up in wake_ups(task)
             if wake_up.mailbox not in leased
         ]
-
-    async def list_due(self, now: float) -> list[TaskKey]:
-        rows = await self._sql.fetch(
-            "SELECT instance, task_id FROM mail.tasks WHERE status = 'running' AND due <= %s"
-            " UNION ALL SELECT instance, task_id FROM mail.tasks WHERE status = 'paused' AND due <= %s",
-            (now, now),
-        )
-        return [TaskKey(instance, task_id) for instance, task_id in rows]
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = await self._sql.fetch(

@@ -10,7 +10,7 @@ from mail.core.engine.pacing import PIECE_BYTES, Paced
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.context import Portion
 from mail.core.task.events import Event, EventKind, read_extra
-from mail.core.task.stored import STORED_TYPES, read_task
+from mail.core.task.stored import STORED_TYPES, read, read_task
 from mail.core.task.swarm import History
 from mail.core.task.task import Task
 
@@ -38,11 +38,11 @@ def build_validators() -> None:
 
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:
-    """Decode what `mail.core.task.events.encode_events` has encoded."""
+    """Decode what `mail.core.task.events.encode_events` has encoded. Raises WrittenLater."""
     return tuple(
         [
             Event(seq, kind, timestamp, text, read_extra(kind, extra), message)
-            for seq, kind, timestamp, text, extra, message in _EVENTS.validate_json(text)
+            for seq, kind, timestamp, text, extra, message in read(_EVENTS, text)
         ]
     )
 

@@ -28,6 +28,7 @@ _TABLES = {
     Kind.TOKEN: _Table("tokens", ("digest",), ("role", "id", "created", "session_of"), "expires"),
     Kind.SIGN_IN_LINK: _Table("sign_in_links", ("digest",), ("role", "id", "made_with"), "expires"),
     Kind.PEER: _Table("peers", ("name",), ("record", "health")),
+    Kind.FOUND_PEER: _Table("found_peers", ("name",), ("record", "health")),
     Kind.WEBHOOK: _Table("webhooks", ("caller", "id"), ("record",)),
     Kind.PERMITS: _Table("permits", ("name",), ("record", "version")),
     Kind.IDEMPOTENCY_KEY: _Table("idempotency_keys", ("caller", "key"), ("digest", "task_id"), "until"),

@@ -96,6 +96,11 @@ CREATE TABLE peers (
     record TEXT NOT NULL,
     health TEXT
 );
+CREATE TABLE found_peers (
+    name TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    health TEXT
+);
 CREATE TABLE idempotency_keys (
     caller TEXT NOT NULL,
     key TEXT NOT NULL,

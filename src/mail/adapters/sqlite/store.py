@@ -9,6 +9,7 @@ begun (`OpenTurns`).
 """
 
 import asyncio
+import logging
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
@@ -52,11 +53,12 @@ from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, Tas
 from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim, due_of
+from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim, due_of
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import (
     TaskEncoder,
     read_checkpoint,
+    read_message,
     read_park,
     read_task,
     write_checkpoint,
@@ -64,7 +66,9 @@ from mail.core.task.stored import (
 )
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
+
+logger = logging.getLogger(__name__)
 
 CACHED_TASKS = 1_000
 """The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
@@ -183,19 +187,6 @@ class SQLiteStore:
     async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
         return {turn.lease.token for turn in turns if not self._set_expiry(turn, expires)}
 
-    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
-        expired = [
-            ExpiredLease(cached.task, mailbox, lease)
-            for cached in self._cache.values()
-            for mailbox, lease in cached.leases.items()
-            if 0.0 < lease.expires <= now
-            and lease.park is None
-            and cached.task.instance.endswith(f"@{swarm}")
-        ]
-        for each in expired:
-            self._set_expiry(each, 0.0)
-        return expired
-
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
         def write() -> None:
             cached, seq = self._leased_task(turn), turn.entry.seq
@@ -218,25 +209,24 @@ class SQLiteStore:
 
         await self._database.write(write, lock_timeout=TURN_LOCK_TIMEOUT)
 
-    async def end_parks(self, task: Task, *, now: float) -> list[str]:
-        def write() -> list[str]:
-            cached = self._find(task.key)
+    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
+        def write() -> list[ExpiredLease]:
+            cached = self._find(due.task.key)
             if cached is None:
                 return []
-            ended = {
-                mailbox: replace(lease, expires=0.0)
-                for mailbox, lease in cached.leases.items()
-                if lease.park is not None and 0.0 < lease.expires <= now
-            }
-            rows = [(write_park(lease), cached.row, mailbox, lease.seq) for mailbox, lease in ended.items()]
-            self._set_due(
-                cached,
-                cached.leases | ended,
-                "UPDATE checkpoints SET park = ? WHERE task = ? AND mailbox = ? AND seq = ?",
-                rows,
-            )
-            cached.leases |= ended
-            return list(ended)
+            expired = DueTask(cached.task, cached.leases).expired(now)
+            ended = {each.mailbox: replace(each.lease, expires=0.0) for each in expired}
+            rows = [
+                (write_park(lease), cached.row, mailbox, lease.seq)
+                for mailbox, lease in ended.items()
+                if lease.park is not None
+            ]
+            leases = cached.leases | ended
+            if rows or cached.columns != index_columns(cached.task, leases.values()):
+                park = "UPDATE checkpoints SET park = ? WHERE task = ? AND mailbox = ? AND seq = ?"
+                self._set_due(cached, leases, park, rows)
+            cached.leases = leases
+            return expired
 
         return await self._database.write(write)
 
@@ -497,7 +487,7 @@ class SQLiteStore:
             "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
             (*_all(cached.row), generation),
         )
-        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
+        return read_message(rows[0][0]) if rows else None
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         response = await self.read_response(key, generation)
@@ -546,13 +536,24 @@ class SQLiteStore:
             if task.key not in self._cache or not self._cache[task.key].is_leased(wake_up.mailbox, now)
         ]
 
-    async def list_due(self, now: float) -> list[TaskKey]:
+    async def list_due(self, until: float) -> list[DueTask]:
         rows = self._read(
             "SELECT instance, task_id FROM tasks WHERE status = 'running' AND due <= ?"
             " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'paused' AND due <= ?",
-            (now, now),
+            (until, until),
         )
-        return [TaskKey(instance, task_id) for instance, task_id in rows]
+        keys = [TaskKey(instance, task_id) for instance, task_id in rows]
+        keys += [key for key, cached in self._cache.items() if cached.has_expired(until)]
+        due = []
+        for key in dict.fromkeys(keys):
+            try:
+                cached = await self._load(key)
+            except MAILError as error:  # which must not stop the sweep
+                logger.error("task %s can't be read: %s", key.task_id, error)
+                continue
+            if cached is not None:
+                due.append(DueTask(cached.task, dict(cached.leases)))
+        return due
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = self._read(

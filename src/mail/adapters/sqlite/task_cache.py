@@ -72,6 +72,10 @@ class CachedTask:
         lease = self.leases.get(turn.mailbox)
         return lease is not None and lease.token == turn.lease.token
 
+    def has_expired(self, now: float) -> bool:
+        """Return whether a worker has not renewed a lease in time."""
+        return any(0.0 < lease.expires <= now and lease.park is None for lease in self.leases.values())
+
     def count_leases(self, now: float) -> int:
         """Return the number of leased mailboxes of agents."""
         return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))

@@ -10,7 +10,7 @@ from pathlib import Path
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.pacing import PAUSE_SECONDS
 from mail.core.task.documents import IN_MEMORY
-from mail.errors import StoreUnavailable
+from mail.errors import StoreError
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About how much is written before the log is moved."""
@@ -49,9 +49,10 @@ class WriteAheadLog:
             await asyncio.wait([move])
 
     async def sync(self) -> None:
-        """Wait until all that was committed is on the disk, whatever `synchronous` is. Raises StoreUnavailable.
+        """Wait until all that was committed is on the disk, whatever `synchronous` is.
 
-        A thread waits for the disk, once for all who ask before it begins.
+        A thread waits for the disk, once for all who ask before it begins. Raises StoreError, but not StoreUnavailable:
+        a repeated sync would succeed even if what was to be written is lost.
         """
         if self._is_synced or self._path is None:
             return
@@ -100,7 +101,7 @@ def _sync(path: Path, has_name: bool) -> None:
             _fsync(path.parent, os.O_RDONLY)
     except OSError as error:
         logger.error("the write-ahead log of %s can't be written to the disk: %s", path.name, error)
-        raise StoreUnavailable from error
+        raise StoreError from error
 
 
 def _fsync(path: Path, flags: int) -> None:

@@ -69,7 +69,15 @@ class TurnMetrics(TaskMetrics):
             write_metrics({"DeliveryAttempts": 1, "DeliverySeconds": seconds})
             return
         agent = {"AgentSeconds": report.agent_seconds, "Conflicts": report.conflicts}
-        write_metrics({RAN[report.outcome]: 1, "TurnSeconds": seconds, **agent})
+        of_model = {"ModelTurns": 1} if report.is_of_model else {}
+        write_metrics({RAN[report.outcome]: 1, "TurnSeconds": seconds, **agent, **of_model})
+        self._write_models(report)
+
+    def turn_failed(self, turn: Claim, report: TurnReport, error: BaseException) -> None:
+        self._write_models(report)
+
+    def _write_models(self, report: TurnReport) -> None:
+        """Write what the models cost, by model."""
         for model, usage in add_models({}, report.models).items():
             tokens = {
                 "InputTokens": usage.input_tokens,

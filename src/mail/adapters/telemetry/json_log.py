@@ -68,7 +68,7 @@ class ActivityLog(Observer):
             }
         logger.info("%s %s", what, outcome, extra={**_of(turn), **about})
 
-    def turn_failed(self, turn: Claim, error: BaseException) -> None:
+    def turn_failed(self, turn: Claim, report: TurnReport, error: BaseException) -> None:
         logger.info("turn failed: %s", type(error).__name__, extra=_of(turn))
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:

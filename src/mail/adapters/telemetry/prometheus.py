@@ -94,6 +94,7 @@ class PrometheusMetrics(Observer):
             "failed_deliveries", "Deliveries that could not be stored, and are retried.", "swarm"
         )
         self._delivery_seconds = histogram("delivery_seconds", "Duration of deliveries.", "swarm")
+        self._model_turns = counter("model_turns", "Committed turns that called a language model.", "agent")
         self._calls = counter("model_calls", "Calls of language models.", "agent", "model")
         self._input = counter("input_tokens", "Input tokens of models.", "agent", "model")
         self._cached = counter("cached_tokens", "Input tokens from a cache.", "agent", "model")
@@ -135,6 +136,10 @@ class PrometheusMetrics(Observer):
         self._turns.labels(agent, report.outcome.value).inc()
         self._turn_seconds.labels(agent).observe(seconds)
         self._agent_seconds.labels(agent).observe(report.agent_seconds)
+        self._model_turns.labels(agent).inc(report.is_of_model)
+        self._count_models(agent, report)
+
+    def _count_models(self, agent: str, report: TurnReport) -> None:
         for model, usage in report.models.items():
             labels = (agent, self._model(model or OTHER))
             self._calls.labels(*labels).inc(usage.calls)
@@ -144,10 +149,12 @@ class PrometheusMetrics(Observer):
             self._output.labels(*labels).inc(usage.output_tokens)
             self._cost.labels(*labels).inc(usage.cost)
 
-    def turn_failed(self, turn: Claim, error: BaseException) -> None:
+    def turn_failed(self, turn: Claim, report: TurnReport, error: BaseException) -> None:
         swarm = _destination(turn.mailbox)
         if swarm is None:
-            self._failed_turns.labels(self._agent(turn.mailbox)).inc()
+            agent = self._agent(turn.mailbox)
+            self._failed_turns.labels(agent).inc()
+            self._count_models(agent, report)
         else:
             self._failed_deliveries.labels(self._swarm(swarm)).inc()
 

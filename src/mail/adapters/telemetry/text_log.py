@@ -66,7 +66,7 @@ class TextLog(Observer):
             told,
         )
 
-    def turn_failed(self, turn: Claim, error: BaseException) -> None:
+    def turn_failed(self, turn: Claim, report: TurnReport, error: BaseException) -> None:
         logger.warning(
             "task %s: turn of %s failed: %s", turn.task.task_id, turn.mailbox, type(error).__name__
         )

@@ -22,7 +22,7 @@ from mail.core.protocol.mail_tools import (
     Help,
     IgnoreBroadcast,
     MAILTool,
-    Read,
+    ReadMore,
     SendBroadcast,
     SendInterrupt,
     SendInterswarmBroadcast,
@@ -206,7 +206,7 @@ class ToolExecutor:
             self.draft.announce(self.name, Subject.HELP, guide)
         return "help is on its way, as a message"
 
-    def _read(self, tool: Read) -> str:
+    def _read(self, tool: ReadMore) -> str:
         """Refuse to read: the engine runs it as an action, if the agent's context is kept within a window."""
         raise UnknownTool(f"there is no text {tool.ref!r}: you see all texts as a whole")
 
@@ -383,7 +383,7 @@ class ToolExecutor:
         IgnoreBroadcast: _ignore_broadcast,
         AwaitMessage: _await_message,
         Help: _help,
-        Read: _read,
+        ReadMore: _read,
         TaskComplete: _task_complete,
     }
 

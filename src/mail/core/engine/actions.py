@@ -43,10 +43,13 @@ FORK_REFUSES = (
 
 
 class Keep(Protocol):
-    """Stores a checkpoint, as `Store.save_checkpoint` does. Raises TaskFull or StoreError."""
+    """Stores a checkpoint, as `Store.save_checkpoint` does. Raises TaskFull or StoreError.
+
+    While the store refuses it, it is repeated, unless it is to be written only `once`.
+    """
 
     def __call__(
-        self, checkpoint: Checkpoint, /, *, on_disk: bool = False
+        self, checkpoint: Checkpoint, /, *, on_disk: bool = False, once: bool = False
     ) -> Coroutine[None, None, None]: ...
 
 
@@ -192,13 +195,13 @@ class ActionRunner:
                 if running:
                     # the next write has all receipts: no reason to cancel the others
                     with suppress(StoreUnavailable):
-                        await self._keep(checkpoint)
+                        await self._keep(checkpoint, once=True)
         except asyncio.CancelledError:
             for task in [task for task in running if task.done() and not task.cancelled()]:
                 checkpoint = self._with(checkpoint, running.pop(task), task.result())
             # the turn may run again, and these have ended
             with suppress(StoreError, TaskFull):
-                await self._keep(checkpoint)
+                await self._keep(checkpoint, once=True)
             raise
         finally:
             for task in running:

@@ -23,12 +23,16 @@ async def load_task(store: Store, key: TaskKey) -> Task:
 class Committer:
     """Commits what pure functions decide, as often as another commit comes first.
 
+    Args:
+        write: commits a change; by default the store does, once.
+
     Attributes:
         conflicts: the number of commits that came too late and were decided again.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, write: Callable[[TaskChange], Awaitable[None]] | None = None) -> None:
         self._store = store
+        self._write = write or store.commit
         self.conflicts = 0
 
     async def commit[T: Task | None, C: TaskChange | None](
@@ -52,10 +56,10 @@ class Committer:
                 return change
             try:
                 if guard is None:
-                    await self._store.commit(change)
+                    await self._write(change)
                 else:
                     async with guard(current, change):
-                        await self._store.commit(change)
+                        await self._write(change)
             except VersionConflict as conflict:
                 self.conflicts += 1
                 if reload is not None:

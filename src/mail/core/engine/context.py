@@ -1,4 +1,4 @@
-"""The context of the agent of one turn: cut before its model call, read on with the tool `read`."""
+"""The context of the agent of one turn: cut before its model call, read on with the tool `read_more`."""
 
 import logging
 import re
@@ -23,7 +23,7 @@ from mail.core.decisions.context import (
 )
 from mail.core.engine.histories import CachedHistory
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.mail_tools import Read
+from mail.core.protocol.mail_tools import ReadMore
 from mail.core.task.change import Turn
 from mail.core.task.client_tools import NO_CLIENT_TOOLS
 from mail.core.task.context import (
@@ -242,7 +242,7 @@ class AgentWindow:
     async def shorten(self, call: AgentToolCall, receipt: Receipt, calls: int) -> Receipt:
         """Return a receipt with the beginning of a long result, of one of so many calls; the whole is stored apart."""
         content = receipt.content
-        if len(content) <= QUOTED or call.tool_name == Read.tool_name:
+        if len(content) <= QUOTED or call.tool_name == ReadMore.tool_name:
             return receipt
         limit = result_limit(self._settings, await self.tokens(), calls)
         if len(content) <= limit:
@@ -252,15 +252,15 @@ class AgentWindow:
         return replace(receipt, content=shorten(content, limit, ref), apart=text_size(content))
 
     def reader(self, calls: int) -> ActionCore:
-        """Return the tool `read`, called beside others in a turn, as an action."""
+        """Return the tool `read_more`, called beside others in a turn, as an action."""
 
         async def read(arguments: dict[str, Any]) -> str:
             limit = result_limit(self._settings, await self.tokens(), calls)
-            return await self._read(Read.model_validate(arguments), limit)
+            return await self._read(ReadMore.model_validate(arguments), limit)
 
-        return ActionCore(name=Read.tool_name, function=read, read_only=True)
+        return ActionCore(name=ReadMore.tool_name, function=read, read_only=True)
 
-    async def _read(self, tool: Read, limit: int) -> str:
+    async def _read(self, tool: ReadMore, limit: int) -> str:
         offset, found = tool.offset, None
         if place := _IN_HISTORY.fullmatch(tool.ref):
             text = await self._entry(int(place[1]), int(place[2]))
@@ -273,7 +273,7 @@ class AgentWindow:
         end = offset + len(text)
         if not text and size:
             raise ToolCallFault(f"the text has only {size} characters; offset {offset} is behind its end")
-        more = f"read(ref={tool.ref!r}, offset={end}) continues" if end < size else "that is its end"
+        more = f"read_more(ref={tool.ref!r}, offset={end}) continues" if end < size else "that is its end"
         return f"{text}\n[characters {offset} to {end} of {size}; {more}]"
 
     async def _entry(self, portion: int, index: int) -> str | None:

@@ -103,37 +103,56 @@ class ServerDocuments:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
         await self._documents.put(Kind.LOADED_SWARM, Document((), dataclasses.asdict(swarm)))
 
-    async def peers(self) -> list[PeerRecord]:
-        """Return the known swarms by name; expired ones may be among them."""
-        peers = map(_peer, await self._documents.find(Kind.PEER))
-        return sorted(peers, key=lambda peer: peer.name)
+    async def peers(self) -> tuple[list[PeerRecord], dict[str, PeerHealth]]:
+        """Return the known swarms, and the results of their last health checks, by name; some may have expired.
+
+        A registered swarm takes precedence over one of its name that agents have discovered.
+        """
+        stored = {
+            each.key[0]: (read(each), each.fields.get("health"))
+            for kind, read in _PEERS.items()
+            for each in await self._documents.find(kind)
+        }
+        peers = [peer for _, (peer, _) in sorted(stored.items())]
+        healths = {
+            name: PeerHealth.model_validate_json(health, extra="ignore")
+            for name, (_, health) in stored.items()
+            if health is not None
+        }
+        return peers, healths
+
+    async def found_peers(self) -> list[PeerRecord]:
+        """Return the swarms that agents have discovered; some may have expired, or be registered meanwhile."""
+        return list(map(_found_peer, await self._documents.find(Kind.FOUND_PEER)))
 
     async def peer(self, name: str) -> PeerRecord | None:
         """Return the swarm of this name."""
-        document = await self._documents.get(Kind.PEER, name)
-        return None if document is None else _peer(document)
+        for kind in reversed(_PEERS):
+            document = await self._documents.get(kind, name)
+            if document is not None:
+                return _PEERS[kind](document)
+        return None
 
     async def set_peer(self, peer: PeerRecord) -> None:
         """Store a swarm in place of the one with its name. Its health stays."""
         document = Document((peer.name,), {"record": peer.model_dump_json()}, peer.expires)
         await self._documents.put(Kind.PEER, document)
 
+    async def set_found_peer(self, peer: PeerRecord, health: PeerHealth) -> None:
+        """Store a swarm that agents have discovered; of its access only the expiry counts."""
+        fields = {"record": peer.model_dump_json(), "health": health.model_dump_json()}
+        await self._documents.put(Kind.FOUND_PEER, Document((peer.name,), fields, peer.expires))
+
     async def delete_peer(self, name: str) -> bool:
         """Delete a swarm and its health; return whether it was known."""
-        return await self._documents.delete(Kind.PEER, name)
-
-    async def peers_health(self) -> dict[str, PeerHealth]:
-        """Return the result of each known swarm's last health check, by name."""
-        return {
-            document.key[0]: PeerHealth.model_validate_json(document.fields["health"], extra="ignore")
-            for document in await self._documents.find(Kind.PEER)
-            if "health" in document.fields
-        }
+        return any([await self._documents.delete(kind, name) for kind in _PEERS])
 
     async def set_peer_health(self, name: str, health: PeerHealth) -> None:
         """Store the result of a health check; that of an unknown swarm is dropped."""
         document = Document((name,), {"health": health.model_dump_json()})
-        await self._documents.put(Kind.PEER, document, condition=PutIf.PRESENT)
+        for kind in reversed(_PEERS):
+            if await self._documents.put(kind, document, condition=PutIf.PRESENT):
+                return
 
     async def webhooks(self, caller: str) -> list[WebhookRecord]:
         """Return the webhooks that a caller (`role:id@swarm`) has registered, oldest first."""
@@ -170,6 +189,27 @@ def _token(document: Document) -> StoredToken:
 
 def _peer(document: Document) -> PeerRecord:
     return PeerRecord.model_validate_json(document.fields["record"], extra="ignore")
+
+
+def _found_peer(document: Document) -> PeerRecord:
+    """Return a discovered swarm without what only admins decide, as code of agents can write these documents."""
+    found = _peer(document)
+    return PeerRecord(
+        name=document.key[0],
+        base_url=found.base_url,
+        version=found.version,
+        description=found.description,
+        entrypoint=found.entrypoint,
+        keywords=found.keywords,
+        public=found.public,
+        volatile=True,
+        expires=found.expires or 0.0,
+        registered=found.registered,
+    )
+
+
+_PEERS = {Kind.FOUND_PEER: _found_peer, Kind.PEER: _peer}
+"""How swarms are read; a later kind takes precedence."""
 
 
 def _webhook(document: Document) -> WebhookRecord:

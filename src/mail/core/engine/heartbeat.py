@@ -31,7 +31,7 @@ alone.
 """
 
 OnRenewal = Callable[[float], Awaitable[None]]
-"""Called after each renewal, with the seconds for which other workers must not begin the turn."""
+"""Called as a turn begins and after each renewal, with the seconds for which other workers must not begin the turn."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,6 @@ class _Held:
         renewed: when it was renewed or, at first, taken, by the clock of the event loop.
         until: when it is renewed no more, by that clock: the turn should have ended long ago.
         latest: the latest time at which it may expire.
-        first: whether it was never renewed.
     """
 
     leased: LeasedTurn
@@ -54,7 +53,6 @@ class _Held:
     until: float
     latest: float
     on_renewal: OnRenewal | None
-    first: bool = True
 
 
 class Heartbeat:
@@ -120,9 +118,7 @@ class Heartbeat:
         """Return the leases to renew: none before one of them is due, then all that are not fresh."""
         fresh, pause = now - self._seconds / TICKS, now - self._seconds / RENEWALS
         old = [held for held in self._held.values() if held.renewed <= fresh and now < held.until]
-        if any(held.renewed <= pause or (held.first and held.on_renewal is not None) for held in old):
-            return old
-        return []
+        return old if any(held.renewed <= pause for held in old) else []
 
     async def _renew(self, due: Sequence[_Held]) -> None:
         leave_task()  # of the turn that set the timer
@@ -149,7 +145,7 @@ class Heartbeat:
             if token in lost:
                 self._stop(held, LeaseLost())
             else:
-                held.expires, held.renewed, held.first = expires, begin, False
+                held.expires, held.renewed = expires, begin
                 renewed.append(held)
         seconds = max(expires - self._now(), 0.0) + SKEW
         extended = (held.on_renewal(seconds) for held in renewed if held.on_renewal is not None)

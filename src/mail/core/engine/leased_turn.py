@@ -1,9 +1,12 @@
 """The base class of turns, and the report of what became of one."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import field
 from enum import StrEnum
+from functools import partial
+from math import inf
 
 from mail.core.decisions.turn import abandon
 from mail.core.engine.commit import Committer
@@ -16,7 +19,10 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.core.turns.activity import TurnActivity
-from mail.errors import StoreError
+from mail.errors import LeaseLost, StoreError, StoreUnavailable
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0
+"""Seconds before a refused write is repeated: they double up to the second number."""
 
 
 class OutboundResult(StrEnum):
@@ -63,15 +69,22 @@ class TurnReport:
     problem: str = ""
     outbound: OutboundResult | None = None
 
+    @property
+    def is_of_model(self) -> bool:
+        """Whether it is a committed turn that called a model, in this run or an earlier one."""
+        return self.outcome is TurnReport.Outcome.COMMITTED and self.usage.calls > 0
+
 
 class LeasedTurn(ABC):
     """Base class of turns, which a worker has leased: an agent's, a peer's or a webhook's.
 
     Attributes:
         activity: what the turn of an agent does; None for the others.
+        until: when it must have ended, by the clock of the event loop; later no refused write is repeated.
     """
 
     activity: TurnActivity | None = None
+    until: float = inf
     _end: OutboundResult | None = None
 
     def __init__(self, turn: Turn | WebhookClaim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
@@ -79,7 +92,7 @@ class LeasedTurn(ABC):
         self._swarm = swarm
         self._store = store
         self._clock = clock
-        self._committer = Committer(store)
+        self._committer = Committer(store, self._write)
 
     @abstractmethod
     async def run(self, seconds: float) -> TaskChange | Lease | None:
@@ -104,6 +117,30 @@ class LeasedTurn(ABC):
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return the turn's measurements."""
         return TurnReport(outcome, self._committer.conflicts, outbound=self._end)
+
+    async def _write(self, change: TaskChange) -> None:
+        await self._insist(partial(self._store.commit, change))
+
+    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write in the name of the lease, and again while the store refuses it, as what the turn has made was paid for.
+
+        Raises StoreUnavailable when the time of the turn ends, or if the lease is gone after a refusal: the write may
+        have gone through, and the next wake-up finds out.
+        """
+        pause, refused = FIRST_PAUSE, None
+        while True:
+            try:
+                return await write()
+            except StoreUnavailable as error:
+                refused = error
+                if asyncio.get_running_loop().time() + pause > self.until:
+                    raise
+            except LeaseLost:
+                if refused is not None:
+                    raise refused from None
+                raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def commit(self, decide: Callable[[Task], TaskChange | None]) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""

@@ -2,7 +2,7 @@
 
 submit ── admit() ──► commit ──► publish          a caller's message enters a task (`admission`)
 run_turn ─ open ─► agent, actions ─ settle() ─► commit ──► publish          an agent takes its turn (`turns`)
-take_over, recover, expire_overdue ──► publish          what others have left behind is resumed (`recovery`)
+sweep, recover ──► publish                        what others have left behind is resumed (`recovery`)
 wait, watch ◄── read_events, read_response        callers follow a task (`watch`)
 """
 
@@ -47,8 +47,7 @@ class Runtime(Wiring):
         self.find, self.wait = watch.find, watch.wait
         self.watch, self.with_live = watch.watch, watch.with_live
         self.new_lease, self.rename = self.turns.new_lease, self.turns.rename
-        self.take_over, self.recover = recovery.take_over, recovery.recover
-        self.expire_overdue = recovery.expire_overdue
+        self.recover, self.sweep, self.look_after = recovery.recover, recovery.sweep, recovery.look_after
 
     # ------------------------------------------------------------------------------------------- what comes in
 
@@ -103,7 +102,7 @@ class Runtime(Wiring):
 
         Args:
             seconds: how long the caller will live, if that is limited: the turn is stopped in time for its commit.
-            on_renewal: called after each renewal of the turn's lease, which a quick turn doesn't need.
+            on_renewal: called as the turn begins, and after each renewal of its lease, which a quick turn doesn't need.
         """
         return self.turns.run(key, mailbox, seconds, on_renewal)
 

@@ -24,8 +24,8 @@ class Observer:
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         """Observe the end of a leased turn, which took so many seconds."""
 
-    def turn_failed(self, turn: Claim, error: BaseException) -> None:
-        """Observe a leased turn that could not be stored; its mail still waits."""
+    def turn_failed(self, turn: Claim, report: TurnReport, error: BaseException) -> None:
+        """Observe a leased turn that could not be stored; its mail still waits, but its models were paid."""
 
     def turn_taken_over(self, mailbox: str) -> None:
         """Observe that the worker of a mailbox's turn is gone, or hangs; other workers run the turn again."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -29,7 +30,7 @@ from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.calls import AgentToolCall, is_tool_result
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.mail_tools import Read
+from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
 from mail.core.protocol.values import value
@@ -55,7 +56,14 @@ from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
 from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
 from mail.core.turns.usage import UsageMeter
-from mail.errors import AgentUnavailable, ContextWindowExceeded, RetryLater, StoreError, TaskFull
+from mail.errors import (
+    AgentUnavailable,
+    ContextWindowExceeded,
+    RetryLater,
+    StoreError,
+    StoreUnavailable,
+    TaskFull,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +141,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     _problem = ""
     _work_task: asyncio.Task[TurnOutput | Parking] | None = None
     _is_interrupted = False
+    _keeps = False
     _stopped_by: StoreError | None = None
 
     def __init__(
@@ -308,12 +317,18 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
-        return await self.commit(
-            lambda task: self._within_limit(
-                task,
-                self._policy.settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept),
+        try:
+            return await self.commit(
+                lambda task: self._within_limit(
+                    task,
+                    self._policy.settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept),
+                )
             )
-        )
+        except StoreUnavailable:
+            if isinstance(output, Checkpoint):
+                with suppress(StoreError, TaskFull):  # a checkpoint is smaller than the commit
+                    await self._keep(output, once=True)
+            raise
 
     def _within_limit(self, task: Task, change: TaskChange | None) -> TaskChange | None:
         """Return the change, or the end of a task that it would make too large."""
@@ -374,6 +389,8 @@ class AgentTurn[T: Turn](LeasedTurn):
             async with asyncio.timeout(seconds):
                 output = await work
         except TimeoutError:
+            if self._keeps:  # the store has refused the output until now
+                raise StoreUnavailable from None
             output = self._failure(f"its turn took longer than {seconds:g} seconds")
         except asyncio.CancelledError:
             if not self._is_interrupted or asyncio.current_task().cancelling():  # type: ignore[union-attr]
@@ -513,15 +530,21 @@ class AgentTurn[T: Turn](LeasedTurn):
             return action
         if (provided := self._provided.actions.get(tool)) is not None:
             return provided if self._approved is None else replace(provided, needs_approval=False)
-        if tool == Read.tool_name and self._window is not None and tool not in agent.exclude_tools:
+        if tool == ReadMore.tool_name and self._window is not None and tool not in agent.exclude_tools:
             return self._window.reader(self._calls)
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 
-    async def _keep(self, checkpoint: Checkpoint, *, on_disk: bool = False) -> None:
+    async def _keep(self, checkpoint: Checkpoint, *, on_disk: bool = False, once: bool = False) -> None:
         """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""
         checkpoint = self._fitting(checkpoint)
-        await self._store.save_checkpoint(self.turn, checkpoint, on_disk=on_disk)
+        write = partial(self._store.save_checkpoint, self.turn, checkpoint, on_disk=on_disk)
+        if once:
+            await write()
+        else:
+            self._keeps = True
+            await self._insist(write)
+            self._keeps = False
         self._kept = checkpoint
 
     def _fitting(self, checkpoint: Checkpoint) -> Checkpoint:

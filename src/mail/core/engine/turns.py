@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
+from math import inf
 
 from mail.core.decisions.cancel import is_discarded
 from mail.core.engine.attempts import (
@@ -41,7 +42,7 @@ from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
 from mail.core.turns.context import CURRENT_TASK, TURN, TurnContext
-from mail.errors import LeaseLost, StoreUnavailable
+from mail.errors import LeaseLost, MAILError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ class Turns:
     ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
         limit, lease_seconds = self._limits(seconds)
-        opened = await self._open(key, mailbox, lease_seconds)
+        opened = await self._begin(key, mailbox, lease_seconds, on_renewal)
         if isinstance(opened, TurnReport.Outcome):
             return self._not_begun(mailbox, opened)
         if opened.turn.replaced is not None and (earlier := counted_attempts(opened.turn)):
@@ -208,10 +209,33 @@ class Turns:
                 seconds -= asyncio.get_running_loop().time() - begin
             limit, lease_seconds = self._limits(seconds)
             attempt = earlier + (counts and not is_outbound)
-            opened = await self._open(key, mailbox, lease_seconds, attempt, left.seq)
+            opened = await self._begin(key, mailbox, lease_seconds, on_renewal, attempt, left.seq)
             if isinstance(opened, TurnReport.Outcome):
                 return self._not_begun(mailbox, opened)
             return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+
+    async def _begin(
+        self,
+        key: TaskKey,
+        mailbox: str,
+        lease_seconds: float,
+        on_renewal: OnRenewal | None,
+        attempt: int | None = None,
+        seq: int = 0,
+    ) -> LeasedTurn | TurnReport.Outcome:
+        """Lease a mailbox, while the caller hears for how long, so that its queue replaces it if it dies at once."""
+        if on_renewal is None:
+            return await self._open(key, mailbox, lease_seconds, attempt, seq)
+        hearing = asyncio.ensure_future(on_renewal(lease_seconds + SKEW))
+        try:
+            return await self._open(key, mailbox, lease_seconds, attempt, seq)
+        finally:
+            try:
+                await hearing
+            except MAILError as error:
+                logger.warning(
+                    "the wake-up of %s is not hidden; its queue returns it later: %s", mailbox, error
+                )
 
     @asynccontextmanager
     async def _admitted(self, key: TaskKey, mailbox: str, left: Lease, failed: int) -> AsyncGenerator[bool]:
@@ -232,9 +256,8 @@ class Turns:
         """Return the time limits of a turn and of its lease, in a process that lives for so many seconds."""
         limit, lease_seconds = self._wiring.turn_seconds, self._wiring.lease_seconds
         if seconds is not None:
-            limit = min(limit, max(seconds - COMMIT_SECONDS, seconds / 2))
             lease_seconds = min(lease_seconds, seconds + SKEW)
-        return limit, lease_seconds
+        return min(limit, _without_commit(seconds)), lease_seconds
 
     def _not_begun(self, mailbox: str, outcome: TurnReport.Outcome) -> TurnReport:
         """Report that there was no turn to run."""
@@ -338,7 +361,7 @@ class Turns:
                 report = await self._execute(leased, work, seconds, on_renewal)
             except BaseException as error:
                 for observer in observers:
-                    observer.turn_failed(leased.turn, error)
+                    observer.turn_failed(leased.turn, leased.report(TurnReport.Outcome.FAILED), error)
                 raise
             if report.problem:  # a program that embeds the swarm raises it, and has no observers
                 logger.warning(
@@ -362,7 +385,9 @@ class Turns:
             activity.start()
         running = self._running[key]
         running.add(leased)
-        self._heartbeat.begin(leased, wiring.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
+        patience = wiring.turn_seconds + LEASE_MARGIN
+        self._heartbeat.begin(leased, patience, seconds, on_renewal)
+        leased.until = asyncio.get_running_loop().time() + min(patience, _without_commit(seconds))
         done: TaskChange | Lease | None = None
         try:
             done = await work
@@ -429,6 +454,11 @@ class Turns:
                 wiring.queue,
                 [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, not_before)],
             )
+
+
+def _without_commit(seconds: float | None) -> float:
+    """Return the seconds of a worker's life that are not reserved for a commit."""
+    return inf if seconds is None else max(seconds - COMMIT_SECONDS, seconds / 2)
 
 
 def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:

@@ -115,10 +115,10 @@ class Help(MAILTool):
     get_full_protocol: bool = Field(default=False, description="Include the whole protocol specification.")
 
 
-class Read(MAILTool):
+class ReadMore(MAILTool):
     """Read on in a long text of which you see only the beginning."""
 
-    tool_name = "read"
+    tool_name = "read_more"
     ref: str = Field(description="The reference of the text, as it stands at the end of what you see.")
     offset: int = Field(default=0, ge=0, description="The number of the first character to read.")
 
@@ -143,7 +143,7 @@ MAIL_TOOLS: dict[str, type[MAILTool]] = {
         IgnoreBroadcast,
         AwaitMessage,
         Help,
-        Read,
+        ReadMore,
         TaskComplete,
     )
 }

@@ -19,7 +19,7 @@ from mail.core.protocol.mail_tools import (
     Help,
     IgnoreBroadcast,
     MAILTool,
-    Read,
+    ReadMore,
     SendBroadcast,
     SendInterrupt,
     SendInterswarmBroadcast,
@@ -43,7 +43,7 @@ __all__ = [
     "create_interrupt_tool",
     "create_interswarm_broadcast_tool",
     "create_mail_tools",
-    "create_read_tool",
+    "create_read_more_tool",
     "create_request_tool",
     "create_response_tool",
     "create_supervisor_tools",
@@ -160,9 +160,9 @@ def create_help_tool(style: ToolFormat = "completions") -> dict[str, Any]:
     return _declare(Help, style)
 
 
-def create_read_tool(style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare `read`, for agents whose context is kept within a window."""
-    return _declare(Read, style)
+def create_read_more_tool(style: ToolFormat = "completions") -> dict[str, Any]:
+    """Declare `read_more`, for agents whose context is kept within a window."""
+    return _declare(ReadMore, style)
 
 
 def create_task_complete_tool(style: ToolFormat = "completions") -> dict[str, Any]:

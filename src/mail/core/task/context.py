@@ -59,7 +59,7 @@ class Context(Value):
         default=20_000,
         ge=1_000,
         description="Characters that an agent sees of one result of an action: at most an eighth of the window, and "
-        "all results of a turn together at most a quarter. It reads the rest with the tool `read`.",
+        "all results of a turn together at most a quarter. It reads the rest with the tool `read_more`.",
     )
 
     @model_validator(mode="after")
@@ -197,7 +197,7 @@ def refer(entry: dict[str, Any], portion: int, index: int, long: int) -> dict[st
 
 def shorten(text: str, quoted: int, ref: str) -> str:
     """Return the beginning of a text, and how to read on."""
-    return f"{text[:quoted]}\n[{quoted} of {len(text)} characters; read(ref={ref!r}, offset={quoted}) shows more]"
+    return f"{text[:quoted]}\n[{quoted} of {len(text)} characters; read_more(ref={ref!r}, offset={quoted}) shows more]"
 
 
 def reference(text: str) -> str:

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     """`()`"""
     PEER = "peer"
     """`(name)`"""
+    FOUND_PEER = "discovered peer"
+    """`(name)`"""
     WEBHOOK = "webhook"
     """`(caller, id)`"""
     IDEMPOTENCY_KEY = "idempotency key"

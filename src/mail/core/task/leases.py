@@ -9,6 +9,13 @@ from mail.core.protocol.message import Tier
 from mail.core.protocol.values import value
 from mail.core.task.task import Task
 
+AHEAD_SECONDS = 120.0
+"""Seconds that a sweep looks ahead where sweeps come each minute, or a little later: it has a message sent in time for
+each task that will be due."""
+
+QUIET_SECONDS = 30.0
+"""Seconds after a commit before which mail that waits is not missed: its wake-up may be under way."""
+
 
 @value(kw_only=True)
 class Park:
@@ -89,7 +96,12 @@ def urgent_mail(task: Task, mailbox: str) -> int:
 
 
 def due_of(task: Task, leases: Iterable[Lease]) -> float | None:
-    """Return when a task with these leases is due: at its deadline or at the end of a park, whichever is first."""
+    """Return when a task with these leases is due: at its deadline or at the end of a park, whichever is first.
+
+    A time at which something must happen to a task belongs to `Task.deadline`, which all stores index, and what then
+    happens to `mail.core.decisions.turn.expire`. Sweeps find it within a minute at the latest; who needs it sooner
+    publishes `mail.core.task.ports.look_at` with the commit.
+    """
     deadline = task.deadline
     ends = [lease.expires for lease in leases if lease.park is not None and lease.expires]
     return min(*ends, inf if deadline is None else deadline) if ends else deadline
@@ -126,6 +138,37 @@ class WebhookClaim:
     mailbox: str
     lease: Lease
     replaced: Lease | None = None
+
+
+@value
+class DueTask:
+    """A task that somebody must look after.
+
+    Attributes:
+        leases: its leases by mailbox, those that have expired included.
+    """
+
+    task: Task
+    leases: Mapping[str, Lease]
+
+    @property
+    def due(self) -> float:
+        """When something must happen to it, in seconds since the epoch; infinity for never."""
+        due = due_of(self.task, self.leases.values())
+        return inf if due is None else due
+
+    def expired(self, now: float) -> list["ExpiredLease"]:
+        """Return its leases and parks whose time is over."""
+        return [
+            ExpiredLease(self.task, mailbox, lease)
+            for mailbox, lease in self.leases.items()
+            if 0.0 < lease.expires <= now
+        ]
+
+    def is_leased(self, mailbox: str, now: float) -> bool:
+        """Return whether nobody may open a mailbox: it has a lease that has not expired, or a park that is not over."""
+        lease = self.leases.get(mailbox)
+        return lease is not None and lease.expires > now and not lease.is_over(self.task, mailbox)
 
 
 @value

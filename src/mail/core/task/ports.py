@@ -12,7 +12,7 @@ from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
-from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -49,6 +49,11 @@ def wake_ups(task: Task, among: Iterable[str] | None = None) -> list[WakeUp]:
         WakeUp(key, mailbox, tier, cause, task.updated, task.seq, task.not_before(mailbox))
         for mailbox, tier in task.ready(among)
     ]
+
+
+def look_at(key: TaskKey, at: float) -> WakeUp:
+    """Return a wake-up for nobody: at that time, a worker looks after the task (`Runtime.look_after`)."""
+    return WakeUp(key, "", Tier.SYSTEM, not_before=at)
 
 
 class TurnQueue(Protocol):
@@ -153,14 +158,6 @@ class Store(Contents, Protocol):
         """
         ...
 
-    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
-        """End the leases of a swarm's tasks that have expired at `now`, and return each to one caller only.
-
-        An ended lease stays until its mailbox is opened, with 0 for `expires`. A store may leave out the leases of
-        tasks without work. Parks are not among them.
-        """
-        ...
-
     async def park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
         """Replace the lease of a turn by a park, and store its checkpoint, if it has one; see `list_due`.
 
@@ -168,10 +165,11 @@ class Store(Contents, Protocol):
         """
         ...
 
-    async def end_parks(self, task: Task, *, now: float) -> list[str]:
-        """End the parks of a task whose time has come at `now`, and return each mailbox to one caller only.
+    async def end_expired(self, due: DueTask, *, now: float) -> list[ExpiredLease]:
+        """End the leases and parks of a task that have expired at `now`, and return each to one caller only.
 
-        An ended park stays until its mailbox is opened, as a lease does.
+        They stay until their mailboxes are opened, with 0 for `expires`. The task is then due again when the next of
+        them expires, or is to be checked later (`list_due`).
         """
         ...
 
@@ -277,10 +275,13 @@ class Store(Contents, Protocol):
         """
         ...
 
-    async def list_due(self, now: float) -> list[TaskKey]:
-        """Return the running and paused tasks that are due (`mail.core.task.leases.due_of`).
+    async def list_due(self, until: float) -> list[DueTask]:
+        """Return the tasks that somebody must look after until then.
 
-        A store may leave out parks of tasks that have been committed meanwhile, if it finds them otherwise.
+        These are the running and paused tasks that are due (`mail.core.task.leases.due_of`), and running ones with a
+        lease that has expired. A store whose queue may lose wake-ups finds those leases, and parks of tasks that others
+        have committed meanwhile, when it has the task checked: some minutes at most after its last commit or renewal,
+        as long as mail waits. Of very many, it may leave out the last.
         """
         ...
 

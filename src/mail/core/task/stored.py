@@ -1,8 +1,9 @@
 """Tasks and checkpoints as stores keep them, in JSON.
 
 Fields are stored under their own names. Two versions may run at once, during an update, so each ignores the fields that
-only a later one knows: the validators get `extra="ignore"`, as some classes forbid them, for the API. A task's
-`Generation` is flat in there, among the task's own fields.
+only a later one knows: the validators get `extra="ignore"`, as some classes forbid them, for the API. What must
+not be read without them has another form (`FORM`), which an earlier version refuses. A task's `Generation` is flat in
+there, among the task's own fields.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -10,10 +11,11 @@ from dataclasses import field, fields
 from operator import itemgetter
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
@@ -23,6 +25,12 @@ from mail.core.task.leases import Lease
 from mail.core.task.permits import Permits
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
+from mail.errors import WrittenLater
+
+FORM = 1
+"""The newest form of tasks that this version reads; stored as `form`, unless it is 1. No release writes a form that the
+one before it can't read (docs/contributing.md).
+"""
 
 _CONFIG = ConfigDict(defer_build=True)
 
@@ -102,14 +110,35 @@ def _encode_request(request: OpenRequest) -> bytes:
 
 
 def read_task(text: str | bytes) -> Task:
-    """Return the task that stored JSON describes. Raises ValueError if it describes none."""
+    """Return the task that stored JSON describes. Raises WrittenLater if this version can't read it."""
     return task_from(from_json(text))
 
 
 def task_from(stored: Mapping[str, Any]) -> Task:
-    """Return the task that parsed stored JSON describes. Raises ValueError if it describes none."""
-    generation = _GENERATION.validate_python(stored, extra="ignore")
-    return _TASK.validate_python({**stored, "generation": generation}, extra="ignore")
+    """Return the task that parsed stored JSON describes. Raises WrittenLater if this version can't read it."""
+    if stored.get("form", 1) > FORM:
+        raise WrittenLater
+    try:
+        generation = _GENERATION.validate_python(stored, extra="ignore")
+        return _TASK.validate_python({**stored, "generation": generation}, extra="ignore")
+    except ValidationError as error:
+        raise WrittenLater from error
+
+
+def read[Stored](adapter: TypeAdapter[Stored], text: str | bytes) -> Stored:
+    """Return the value that stored JSON describes. Raises WrittenLater if this version can't read it."""
+    try:
+        return adapter.validate_json(text, extra="ignore")
+    except ValidationError as error:
+        raise WrittenLater from error
+
+
+def read_message(text: str | bytes) -> MAILMessage:
+    """Return the message that stored JSON describes. Raises WrittenLater if this version can't read it."""
+    try:
+        return MAILMessage.model_validate_json(text)
+    except ValidationError as error:
+        raise WrittenLater from error
 
 
 # ------------------------------------------------------------------------------------------------ checkpoints
@@ -198,8 +227,8 @@ def _absent_of(receipt: Receipt) -> set[str]:
 
 
 def read_checkpoint(text: str | bytes) -> Checkpoint:
-    """Return the checkpoint that stored JSON describes. Raises ValueError if it describes none."""
-    stored = _CHECKPOINT.validate_json(text, extra="ignore")
+    """Return the checkpoint that stored JSON describes. Raises WrittenLater if this version can't read it."""
+    stored = read(_CHECKPOINT, text)
     return Checkpoint(
         text=stored.text,
         calls=tuple(_call(call, stored.replies) for call in stored.calls),
@@ -230,8 +259,8 @@ def write_park(lease: Lease) -> str:
 
 
 def read_park(text: str | bytes) -> Lease:
-    """Return the lease that stored JSON describes. Raises ValueError if it describes none."""
-    return _LEASE.validate_json(text, extra="ignore")
+    """Return the lease that stored JSON describes. Raises WrittenLater if this version can't read it."""
+    return read(_LEASE, text)
 
 
 type _StoredPermits = Permits
@@ -245,5 +274,5 @@ def write_permits(permits: Permits) -> str:
 
 
 def read_permits(text: str) -> Permits:
-    """Return the permits that stored JSON describes. Raises ValueError if it describes none."""
-    return _PERMITS.validate_json(text, extra="ignore")
+    """Return the permits that stored JSON describes. Raises WrittenLater if this version can't read it."""
+    return read(_PERMITS, text)

@@ -376,10 +376,12 @@ class Task:
     def deadline(self) -> float | None:
         """When the task, one of its requests or an approval expires, in seconds since the epoch; None for never.
 
-        Of a paused task, only approvals expire.
+        Of a paused task, only approvals expire, and of one that has stopped, nothing.
         """
         if self.status is TaskStatus.PAUSED:
             return None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
+        if not self.is_running:
+            return None
         limits = self.limits
         earliest = limits.deadline if limits.finish_by is None else limits.ends_at
         for request in self.requests:

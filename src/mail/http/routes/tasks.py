@@ -229,4 +229,7 @@ async def stream_task(
         raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
-    return stream_events(request, task.key, after=after, live=live, deltas=deltas, items=items)
+    seconds = service.stream_seconds
+    return stream_events(
+        request, task.key, after=after, live=live, deltas=deltas, items=items, seconds=seconds
+    )

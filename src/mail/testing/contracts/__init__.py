@@ -19,6 +19,7 @@ import pytest
 
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.events import Event
+from mail.core.task.leases import ExpiredLease
 from mail.core.task.ports import Store, TurnQueue
 from mail.core.task.task import Task, TaskKey
 from mail.testing.changes import NOW, SWARM, Mail, Maker
@@ -94,6 +95,17 @@ async def open_turn(
     turn = await store.open_turn(key, mailbox, make.lease(now + 60), now=now, history_after=history_after)
     assert isinstance(turn, Turn), turn
     return turn
+
+
+async def due_tasks(store: Store, now: float) -> list[TaskKey]:
+    """Return the tasks in which something must happen by now, without those that are only to be checked."""
+    return [each.task.key for each in await store.list_due(now) if each.due <= now]
+
+
+async def end_expired(store: Store, now: float) -> list[ExpiredLease]:
+    """End the leases and parks that have expired, of all tasks: those to be checked, whenever that is, included."""
+    due = await store.list_due(1e12)
+    return [ended for each in due for ended in await store.end_expired(each, now=now)]
 
 
 @dataclass(frozen=True)

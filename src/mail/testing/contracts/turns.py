@@ -15,9 +15,8 @@ from mail.core.task.ports import Busy, Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
 from mail.errors import LeaseLost
-from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
-from mail.testing.contracts import StoreAdapter, everything, open_turn
+from mail.testing.contracts import StoreAdapter, due_tasks, end_expired, everything, open_turn
 
 KEY, OTHER = TaskKey(ANN, "task-1"), TaskKey(ANN, "task-2")
 
@@ -160,7 +159,7 @@ class TestRenewal:
     async def test_a_late_renewal_counts_while_nobody_has_taken_over(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         turn = await open_turn(store, KEY, "alpha", make)
-        (expired,) = await store.take_expired(NAME, now=NOW + 61)
+        (expired,) = await end_expired(store, NOW + 61)
         assert expired.lease.token == turn.lease.token
         assert await store.renew([turn], expires=NOW + 150) == set()
         opened = await store.open_turn(KEY, "alpha", make.lease(NOW + 200), now=NOW + 100, history_after=0)
@@ -205,9 +204,8 @@ class TestExpiredLease:
         alpha = await open_turn(store, KEY, "alpha", make)
         await store.release(await open_turn(store, KEY, "beta", make))
         await open_turn(store, KEY, "gamma", make, now=NOW + 30)
-        assert await store.take_expired(NAME, now=NOW + 50) == []
-        assert await store.take_expired("another", now=NOW + 61) == []
-        taken = await asyncio.gather(*(store.take_expired(NAME, now=NOW + 61) for _ in range(3)))
+        assert await end_expired(store, NOW + 50) == []
+        taken = await asyncio.gather(*(end_expired(store, NOW + 61) for _ in range(3)))
         ((expired,),) = [each for each in taken if each]
         assert (expired.task.key, expired.mailbox, expired.lease.token) == (KEY, "alpha", alpha.lease.token)
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
@@ -232,7 +230,7 @@ class TestExpiredLease:
         failed = await open_turn(store, KEY, "alpha", make)
         await store.release(failed, left=failed.lease.ended(3, 7))
         assert await store.read_leases(KEY, now=NOW) == {}
-        assert await store.take_expired(NAME, now=NOW + 90) == []
+        assert await end_expired(store, NOW + 90) == []
         again = await open_turn(store, KEY, "alpha", make)
         assert again.replaced is not None
         assert again.replaced == failed.lease.ended(3, 7)
@@ -516,24 +514,22 @@ class TestPark:
         await store.commit(make.change(again.task, turn=again))
         assert (await open_turn(store, KEY, "alpha", make)).replaced is None
 
-    async def test_it_is_read_with_the_leases_and_taken_over_by_nobody(
-        self, store: Store, make: Maker
-    ) -> None:
+    async def test_it_is_read_with_the_leases(self, store: Store, make: Maker) -> None:
         await begin_parked(store, make, NOW + 300)
         (lease,) = (await store.read_leases(KEY, now=NOW)).values()
         assert lease.park == Park(on="weather", since=NOW)
         assert lease.expires == pytest.approx(NOW + 300, abs=5)
-        assert await store.take_expired(NAME, now=NOW + 301) == []
+        assert await end_expired(store, NOW + 290) == []
         assert await store.read_leases(KEY, now=NOW + 301) == {}
 
     async def test_its_end_is_handed_out_once(self, store: Store, make: Maker) -> None:
         turn = await begin_parked(store, make, NOW + 300)
-        assert await store.list_due(NOW + 290) == []
-        assert await store.list_due(NOW + 310) == [KEY]
-        assert await store.end_parks(turn.task, now=NOW + 290) == []
-        ended = await asyncio.gather(*(store.end_parks(turn.task, now=NOW + 310) for _ in range(3)))
-        assert sorted(ended) == [[], [], ["alpha"]]
-        assert await store.list_due(NOW + 310) == []
+        assert await due_tasks(store, NOW + 290) == []
+        assert await due_tasks(store, NOW + 310) == [KEY]
+        assert await end_expired(store, NOW + 290) == []
+        ended = await asyncio.gather(*(end_expired(store, NOW + 310) for _ in range(3)))
+        assert sorted(each.mailbox for taken in ended for each in taken) == ["alpha"]
+        assert await due_tasks(store, NOW + 310) == []
         assert (await open_turn(store, KEY, "alpha", make)).entry == turn.entry
 
     async def test_the_first_of_several_is_due_first(self, store: Store, make: Maker) -> None:
@@ -541,13 +537,13 @@ class TestPark:
         for name, until in (("alpha", NOW + 600), ("beta", NOW + 300)):
             turn = await open_turn(store, KEY, name, make)
             await store.park(turn, parked(turn, until, ended_by_mail=False), None)
-        assert await store.list_due(NOW + 310) == [KEY]
-        assert await store.end_parks(turn.task, now=NOW + 310) == ["beta"]
-        assert await store.list_due(NOW + 590) == []
-        assert await store.list_due(NOW + 610) == [KEY]
-        assert await store.end_parks(turn.task, now=NOW + 610) == ["alpha"]
-        assert await store.list_due(NOW + 890) == []
-        assert await store.list_due(NOW + 900) == [KEY]
+        assert await due_tasks(store, NOW + 310) == [KEY]
+        assert [each.mailbox for each in await end_expired(store, NOW + 310)] == ["beta"]
+        assert await due_tasks(store, NOW + 590) == []
+        assert await due_tasks(store, NOW + 610) == [KEY]
+        assert [each.mailbox for each in await end_expired(store, NOW + 610)] == ["alpha"]
+        assert await due_tasks(store, NOW + 890) == []
+        assert await due_tasks(store, NOW + 900) == [KEY]
 
     async def test_mail_of_a_person_that_comes_later_ends_only_some(self, store: Store, make: Maker) -> None:
         for ended_by_mail, key in ((True, KEY), (False, TaskKey(ANN, "task-2"))):
@@ -609,14 +605,15 @@ class TestPark:
         beta = await open_turn(store, KEY, "beta", make)
         await store.commit(make.change(beta.task, turn=beta))
         assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
+        assert [each.mailbox for each in await end_expired(store, NOW + 310)] == ["alpha"], "its end is found"
         assert (await open_turn(store, KEY, "alpha", make, now=NOW + 301)).entry == turn.entry
 
     async def test_it_outlives_its_process(self, durable: StoreAdapter, make: Maker) -> None:
-        turn = await begin_parked(durable.store, make, NOW + 300)
+        await begin_parked(durable.store, make, NOW + 300)
         store = await durable.reopen()
         assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 299, history_after=0) == Busy()
-        assert await store.list_due(NOW + 310) == [KEY]
-        assert await store.end_parks(turn.task, now=NOW + 310) == ["alpha"]
+        assert await due_tasks(store, NOW + 310) == [KEY]
+        assert [each.mailbox for each in await end_expired(store, NOW + 310)] == ["alpha"]
         again = await open_turn(store, KEY, "alpha", make)
         assert again.replaced is not None
         assert again.replaced.park == Park(on="weather", since=NOW)

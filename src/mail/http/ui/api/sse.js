@@ -82,6 +82,8 @@ export async function* follow(open, { after, signal, onState = () => {} }) {
         if (event.id !== null) {
           if (Number(event.id) <= after) continue; // seen before
           after = Number(event.id);
+        }
+        if (event.id !== null || event.event === "ping") {
           retry = FIRST_RETRY;
           progress = true;
         }
