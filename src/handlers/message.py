@@ -1,6 +1,6 @@
-"""`POST /message`, `/task/cancel` and `/task/fork`, `DELETE /task`: start, continue, cancel, fork and delete tasks."""
+"""`POST /message`, `/task/cancel`, `/task/fork` and `/callbacks/{token}`, `DELETE /task`: what changes tasks."""
 
 from handlers.http_api import serve
-from mail.http.routes import cancel, delete, fork, message
+from mail.http.routes import callbacks, cancel, delete, fork, message
 
-handler = serve(message.router, cancel.router, fork.router, delete.router)
+handler = serve(message.router, cancel.router, fork.router, delete.router, callbacks.router)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mail.core.protocol.message import MAILRequest as MAILRequest
     from mail.core.protocol.message import MAILResponse as MAILResponse
     from mail.core.protocol.tool_schemas import AgentToolCall as AgentToolCall
+    from mail.core.task.callbacks import LATER as LATER
     from mail.core.task.events import Event as Event
     from mail.core.task.live import LiveEvent as LiveEvent
     from mail.core.turns.context import ActionContext as ActionContext
@@ -53,6 +54,7 @@ _HOMES = homes_of(
         "mail.core.protocol.interswarm": "MAILInterswarmMessage",
         "mail.core.protocol.message": "MAILBroadcast MAILInterrupt MAILMessage MAILRequest MAILResponse",
         "mail.core.protocol.tool_schemas": "AgentToolCall",
+        "mail.core.task.callbacks": "LATER",
         "mail.core.task.events": "Event",
         "mail.core.task.live": "LiveEvent",
         "mail.core.turns.context": "ActionContext",

@@ -15,6 +15,7 @@
     │   └── InvalidSignature        of `mail.webhooks`: a request that isn't signed by the server
     ├── Forbidden                   403
     ├── TaskNotFound                404
+    ├── CallbackNotFound            404  no call has this token
     ├── DeadLetterNotFound          404
     ├── ThreadNotFound              404
     ├── WebhookNotFound             404
@@ -23,6 +24,7 @@
     ├── MetricsOff                  404
     ├── DecisionTooLate             409  no call of the task waits for a decision any more
     │   └── AlreadyDecided          a person has decided on the call before
+    ├── CallbackClosed              409  a call takes neither a result nor a heartbeat any more
     ├── QuestionOpen                409  a message would drop the question that a paused task asks
     ├── SnapshotExpired             409  the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
@@ -182,6 +184,12 @@ class TaskNotFound(MAILError):
     http_status = 404
 
 
+class CallbackNotFound(MAILError):
+    """No call has this token; use the token that the action's `ctx.callback` had."""
+
+    http_status = 404
+
+
 class ThreadNotFound(MAILError):
     """The caller has no thread with this id."""
 
@@ -238,6 +246,12 @@ class DecisionTooLate(MAILError):
 
 class AlreadyDecided(DecisionTooLate):
     """Somebody has decided on this call before; the first decision counts."""
+
+
+class CallbackClosed(MAILError):
+    """The call takes neither a result nor a heartbeat any more."""
+
+    http_status = 409
 
 
 class TaskBusy(MAILError):

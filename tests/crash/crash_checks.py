@@ -32,6 +32,11 @@ class Logs:
         return self.folder / "actions"
 
     @property
+    def later(self) -> Path:
+        """One line for each action that has said once that it can't be done now."""
+        return self.folder / "later"
+
+    @property
     def thoughts(self) -> Path:
         """One line for each call of an agent (`call`), and for each checkpoint of its output (`kept`)."""
         return self.folder / "thoughts"

@@ -15,7 +15,18 @@ from typing import Any
 from crash_checks import Journal, Logs, asked_again, find, in_the_end, what_was_left
 from crash_clients import ANN, BOB, Clients, Violation
 from crash_points import WHERE, MortalPoints, append_line, read_lines
-from crash_scenario import APPROVED, FORGETFUL, IDEMPOTENT, POLICIES, RESULTS, TASK_ID, WINDOW
+from crash_scenario import (
+    APPROVED,
+    BUSY,
+    FORGETFUL,
+    IDEMPOTENT,
+    LATER,
+    PARK_SECONDS,
+    POLICIES,
+    RESULTS,
+    TASK_ID,
+    WINDOW,
+)
 from crash_worlds import AheadClock, SQLiteWorld, World
 
 from chaos.invariants import Found
@@ -32,6 +43,7 @@ from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, Tool
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import TURN
+from mail.errors import ProviderBusy, RetryLater
 from mail.testing.agents import View, build_swarm, output
 from mail.testing.faults import FaultyPort
 
@@ -53,6 +65,12 @@ class _Runtime(Runtime):
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:  # type: ignore[override]
         WHERE.set(f"{Principal.parse(key.instance).id} {mailbox}")
         return await super().run_turn(key, mailbox, seconds=seconds)
+
+
+def _shortly[Later: RetryLater](later: Later) -> Later:
+    """Return the error, with a wait that is shorter than users may ask for."""
+    later.retry_after = PARK_SECONDS
+    return later
 
 
 def _is_summary(entry: Mapping[str, Any]) -> bool:
@@ -99,6 +117,7 @@ class Life:
     deaths: int = 0
     patience: float = 20.0
     violations: list[str] = field(default_factory=list)
+    parked: asyncio.Event = field(default_factory=asyncio.Event)
     points: MortalPoints = field(init=False)
     logs: Logs = field(init=False)
 
@@ -127,12 +146,13 @@ class Life:
         async with self.world.open(self.points, self.clock) as self.inner:
             await self._check_what_was_left()
             queue = self.world.queue()
-            await self._serve(LocalQueue() if queue is None else queue)
+            await self._serve(LocalQueue(self.late) if queue is None else queue)
         await self._check_the_end()
 
     async def _serve(self, queue: Any) -> None:
         checked = {"open_turn": self._open_turn, "save_checkpoint": self._save_checkpoint}
         checked["commit"] = Journal(self.logs).commit_to(self.inner)
+        checked["park"] = self._park
         store: Any = FaultyPort(self.inner, "store", self.points, **checked)
         queue = FaultyPort(queue, "queue", self.points)
         self.runtime = _Runtime(self._swarm(), store, queue, self.clock)
@@ -140,6 +160,7 @@ class Life:
         workers = LocalWorkers(self.runtime, queue)
         self.points.hit("before start")
         await workers.start()
+        waker = asyncio.create_task(self._wake())
         try:
             async with asyncio.timeout(self.patience):
                 await self._serve_clients()
@@ -148,11 +169,27 @@ class Life:
         else:
             self.points.hit("before stop")
             await workers.stop(grace=self.patience)
+        waker.cancel()
         if self.violations:
             raise Violation("\n".join(self.violations))
 
     async def _serve_clients(self) -> None:
         await asyncio.gather(self.clients.be_ann(), self.clients.be_bob())
+
+    def late(self) -> float:
+        """Return the time of a queue in memory, whose delayed wake-ups come a little later than the sweep."""
+        return self.clock.now().timestamp() - 3 * PARK_SECONDS
+
+    async def _wake(self) -> None:
+        """End parks when their time has come, as the sweep of the workers does once a second."""
+        if self.world.redelivers:
+            await asyncio.sleep(2 * PARK_SECONDS)
+            await self.runtime.recover()
+        while True:
+            await asyncio.sleep(PARK_SECONDS)
+            await self.runtime.sweep()
+            await self.parked.wait()
+            self.parked.clear()
 
     def _swarm(self) -> SwarmCore:
         swarm = build_swarm(
@@ -194,6 +231,8 @@ class Life:
         async def function(history: History, choice: ToolChoice) -> Any:
             self.points.hit(f"before agent {name}")
             view = View([entry for entry in history if not _is_summary(entry)], choice)
+            if (name, view.mail.subject) == BUSY and TURN.get().parked is None:
+                raise _shortly(ProviderBusy(1, "house"))
             append_line(self.logs.thoughts, f"call {name} {view.mail.subject} {view.mail.body}")
             await self.points.pause()
             self.points.hit(f"inside agent {name}")
@@ -218,6 +257,9 @@ class Life:
         async def function(args: dict[str, Any]) -> str:
             self.points.hit(f"before action {name}")
             await self.points.pause()
+            if name in LATER and name not in read_lines(self.logs.later):
+                append_line(self.logs.later, name)
+                raise _shortly(RetryLater(1))
             append_line(self.logs.actions, f"{TURN.get().call_id} {name}")
             self.points.hit(f"inside action {name}")
             await self.points.pause(0, 5, 60)  # in 60 rounds all that the others do can come between
@@ -235,6 +277,10 @@ class Life:
             WHERE.set(f"{WHERE.get()} {payload.subject} {payload.body.partition(':')[0]}")
             await self._check_order(turn)
         return turn
+
+    async def _park(self, turn: Turn, parked: Lease, checkpoint: Checkpoint | None) -> None:
+        await self.inner.park(turn, parked, checkpoint)
+        self.parked.set()
 
     async def _check_order(self, turn: Turn) -> None:
         """4. What is opened is the most urgent and then the oldest message that was in its mailbox."""

@@ -19,7 +19,7 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.engine.recovery import Recovery
+from mail.core.engine.recovery import Recovery, Swept
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.leases import Lease
 from mail.core.task.task import TaskKey
@@ -66,7 +66,10 @@ def no_recovery() -> Iterator[None]:
     async def sleep_on(self: Recovery, **_: Any) -> int:
         return 0
 
-    with patch.object(Recovery, "recover", sleep_on), patch.object(Recovery, "take_over", sleep_on):
+    async def look_away(self: Recovery, **_: Any) -> Swept:
+        return Swept()
+
+    with patch.object(Recovery, "recover", sleep_on), patch.object(Recovery, "sweep", look_away):
         yield
 
 

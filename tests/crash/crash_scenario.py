@@ -5,11 +5,11 @@ the answers are the same however often the server dies. The one thing that may d
 action that is not idempotent and was caught in the middle is not repeated, and its agent says so.
 
     ann: plan ──► chief ─► scout: look up (idempotent) and hold (not) at once, clerk: book (not),
-                           a broadcast, interrupts
+                           a broadcast, interrupts; hold and book can't be done at once, so that their turns are parked
                   chief: approve? and pay (not idempotent), which needs approval ──► PAUSED
     ann: yes, and she approves
                   chief ─► scout: file it (not idempotent), and completes at once: that request is stashed
-    ann: and? ──► the stash is delivered, scout files, chief completes
+    ann: and? ──► the stash is delivered, scout files after its model was busy, chief completes
     bob: ping, and at once ping again ──► two answers, whether or not the second came into a running task;
          the same task id as ann's, another instance
 """
@@ -116,6 +116,14 @@ POLICIES: dict[str, Any] = {"chief": chief, "scout": scout, "clerk": clerk}
 RESULTS = {"look": "room 7", "hold": "key 2", "book": "band 3", "file": "paper 5", "pay": "bill 9"}
 IDEMPOTENT = {"look"}
 APPROVED = {"pay"}
+LATER = {"hold", "book"}
+"""The actions that raise RetryLater the first time."""
+
+BUSY = ("scout", "File")
+"""The agent and the subject of the mail for which its model's provider takes no call the first time."""
+
+PARK_SECONDS = 0.02
+"""Seconds for which their turns are parked."""
 
 
 PONGS = [f"pong for bob: {ping}" for ping in PINGS]

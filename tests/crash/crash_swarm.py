@@ -89,8 +89,8 @@ class SharedClock(AheadClock):
 class SharedQueue(LocalQueue):
     """A queue that hands every wake-up to both twins, so that they compete for the same mail."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        super().__init__()
+    def __init__(self, folder: Path, name: str, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
         path = folder / f"queue-{name}"
         path.unlink(missing_ok=True)
         self._others = [folder / f"queue-{other}" for other in TWINS if other != name]
@@ -121,7 +121,7 @@ class Twin(Life):
     async def _live(self) -> None:
         async with self.world.open(self.points, self.clock) as self.inner:
             queue = self.world.queue()
-            await self._serve(SharedQueue(self.folder, self.name) if queue is None else queue)
+            await self._serve(SharedQueue(self.folder, self.name, self.late) if queue is None else queue)
 
     async def _serve_clients(self) -> None:
         sweeper = asyncio.create_task(self._sweep())

@@ -59,9 +59,11 @@ class World(Protocol):
 
     Attributes:
         lease_seconds: for how long a dead process can be in the way of others.
+        redelivers: whether a queue delivers the wake-ups again that a dead process was busy with.
     """
 
     lease_seconds: float
+    redelivers: bool
 
     def open(self, points: Points, clock: Clock) -> AbstractAsyncContextManager[Store]:
         """Come as a new process, which may die at its requests."""
@@ -84,6 +86,7 @@ class SQLiteWorld:
     """A file; every statement is a point."""
 
     lease_seconds = 0.0
+    redelivers = False
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "mail.db"
@@ -110,6 +113,7 @@ class DynamoDBWorld:
     """A table; every request is two points: before it is sent, and when its answer is there but not yet seen."""
 
     lease_seconds = 3600.0
+    redelivers = True
 
     def __init__(self, client: AwsClient, table: str, folder: Path) -> None:
         self._client = client
@@ -153,6 +157,7 @@ class PostgresWorld:
     """A database, which all processes take their tokens from, too; every round trip is two points."""
 
     lease_seconds = 3600.0
+    redelivers = False
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -94,7 +94,8 @@ def test_the_points_are_everywhere(zygote: Zygote, store: Store) -> None:
         for where in (
             *store.requests,
             "submit", "store.open_turn", "store.save_checkpoint", "store.commit", "store.list_ready",
-            "queue.publish", "queue.take", "agent clerk", "action book", "summary scout",
+            "store.park", "store.end_expired", "queue.publish", "queue.take",
+            "agent clerk", "action book", "summary scout",
         ):  # fmt: skip
             assert f"{when} {where}" in seen, f"{when} {where}"
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import factory_agents
 import pytest
 from caching_process import swarm_of
 from factory_agents import CLAUDE, CLAUDES, GPT, prompt
+from support.engines.aws import aws_environment, endpoint, has_ministack
+from support.engines.dynamodb import DynamoDBAdapter
+from support.engines.postgres import borrow_database, has_postgres, return_database
 from support.services.llm_stub import LLMStub, PrefixCache, Reply, Request, call, reply, text, thinking
 
 from mail import Agent, Swarm
@@ -94,7 +98,32 @@ async def test_a_task_reads_its_prefix_from_the_cache(
         assert len(key) <= 64
 
 
-async def test_another_process_reads_the_prefix_after_a_kill(stub: LLMStub, tmp_path: Path) -> None:
+@pytest.fixture(
+    params=["file", *(pytest.param(name, marks=pytest.mark.soak) for name in ("postgres", "ministack"))]
+)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
+    """Where two processes keep a task, one after the other, and the environment that they need for it."""
+    match request.param:
+        case "file":
+            yield str(tmp_path / "mail.db"), {}
+        case "postgres":
+            if not has_postgres():
+                pytest.skip("PostgreSQL is not installed")
+            url = borrow_database()
+            yield url, {}
+            return_database(url)
+        case _:
+            if not has_ministack():
+                pytest.skip("ministack is not installed")
+            adapter = DynamoDBAdapter("ministack")
+            await adapter.open()
+            yield adapter.table, aws_environment(endpoint("ministack"))
+            await adapter.close()
+
+
+async def test_another_process_reads_the_prefix_after_a_kill(
+    stub: LLMStub, place: tuple[str, dict[str, str]]
+) -> None:
     """50 turns on a prefix of 20,000 tokens; what was billed is in the task, at litellm's prices."""
     cache = PrefixCache()
     act = talk(cache, 50)
@@ -106,9 +135,10 @@ async def test_another_process_reads_the_prefix_after_a_kill(stub: LLMStub, tmp_
         return act(request)
 
     stub.otherwise = answer
-    command = [sys.executable, caching_process.__file__, str(tmp_path)]
-    environ = {**os.environ, "PYTHONPATH": str(Path(caching_process.__file__).parents[1])}
-    for _ in range(2):
+    where, needed = place
+    environ = {**os.environ, **needed, "PYTHONPATH": str(Path(caching_process.__file__).parents[1])}
+    for run in range(2):
+        command = [sys.executable, caching_process.__file__, where, str(run)]
         processes.append(
             await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
         )

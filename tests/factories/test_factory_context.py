@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engines.adapters import STORES
 from support.services.llm_stub import LLMStub, Tokens, call, context_exceeded, reply, text
 from support.services.llm_stub.script import Reply, Turn
 from support.services.llm_stub.server import Request
@@ -14,6 +16,7 @@ from support.services.llm_stub.server import Request
 from mail.core.task.context import Context
 from mail.core.task.events import EventKind
 from mail.core.task.extras import ContextExtra
+from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.factories import LiteLLMSupervisorFunction
 from mail.testing.rig import Outcome, Rig
@@ -114,10 +117,15 @@ def looker(llm: str, size: int, context: Context | None = USUAL) -> SwarmCore:
 
 
 async def play(
-    stub: LLMStub, provider: Provider, swarm: SwarmCore, question: str, seconds: float = SECONDS
+    stub: LLMStub,
+    provider: Provider,
+    swarm: SwarmCore,
+    question: str,
+    seconds: float = SECONDS,
+    store: Store | None = None,
 ) -> Outcome:
     stub.otherwise = provider
-    async with Rig(swarm) as rig:
+    async with Rig(swarm, store=store) as rig:
         outcome = await rig.outcome(await rig.submit(question), seconds=seconds)
         assert not stub.complaints
     return outcome
@@ -129,14 +137,32 @@ def cuts(outcome: Outcome) -> list[ContextExtra]:
     ]
 
 
+MANY = [pytest.mark.soak, pytest.mark.timeout(3_600)]
+
+
 @pytest.mark.parametrize(
-    "turns", [100, pytest.param(2_000, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)])]
+    ("where", "turns", "size"),
+    [
+        ("sqlite-memory", 100, 300),
+        *((name, 20, 1_500) for name in ("dynamodb-moto", "postgres") if name in STORES),
+        pytest.param("sqlite-slow", 2_000, 300, marks=MANY),
+        *(
+            pytest.param(name, 500, 300, marks=MANY)
+            for name in ("dynamodb-ministack", "postgres")
+            if name in STORES
+        ),
+    ],
 )
-@pytest.mark.full
-async def test_a_history_that_outgrows_its_window_many_times(stub: LLMStub, turns: int) -> None:
-    provider = Provider(8_192, turns)
+async def test_a_history_that_outgrows_its_window_many_times(
+    stub: LLMStub, tmp_path: Path, where: str, turns: int, size: int
+) -> None:
+    provider, adapter = Provider(8_192, turns), STORES[where](tmp_path)
     question = f"Look, and remember these facts: {', '.join(FACTS)}."
-    outcome = await play(stub, provider, looker(SMALL, 300), question, SECONDS + turns)
+    await adapter.open()
+    try:
+        outcome = await play(stub, provider, looker(SMALL, size), question, SECONDS + turns, adapter.store)
+    finally:
+        await adapter.close()
     assert outcome.answer == "20 facts"
     assert provider.refused == 0
     assert 0 < provider.summaries <= provider.new / 4 / (0.4 * provider.window)

@@ -341,10 +341,14 @@ async def test_histories_cross_providers(
 # ------------------------------------------------------------------------------------------------ under failures
 
 
+@pytest.mark.parametrize(
+    ("tasks", "timeout"),
+    [(10, 2), pytest.param(500, 20, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)])],
+)
 async def test_no_task_fails_while_its_first_model_fails_at_random(
-    stub: LLMStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stub: LLMStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, timeout: int
 ) -> None:
-    """Some hundred turns; the cost of each reply is charged to the model that has written it."""
+    """The cost of each reply is charged to the model that has written it."""
     monkeypatch.setattr(fallback, "OPEN_SECONDS", 0.02)
     monkeypatch.setattr(fallback, "LONGEST_OPEN", 0.05)
     monkeypatch.setattr(fallback, "PROBE_SECONDS", 0.05)
@@ -357,19 +361,24 @@ async def test_no_task_fails_while_its_first_model_fails_at_random(
         model = request.body["model"]
         if model == of(CLAUDE) and dice.random() < 0.4:
             cut = reply(text("I was about"), tokens=tokens[model], cut_after=3)
-            return dice.choice([rate_limited(), server_error(), hang_up(), DONE.but(delay=8.0), cut])
+            return dice.choice(
+                [rate_limited(), server_error(), hang_up(), DONE.but(delay=4.0 * timeout), cut]
+            )
         replies[model] += 1
-        task = next(word for word in json.dumps(request.body).split() if word.startswith("task-"))[:7]
+        task = next(word for word in json.dumps(request.body).split() if word.startswith("task-"))[:8]
         turns[task] += 1
         said: Reply = DONE if turns[task] >= 20 else reply(thinking("Hm."), call("look_up", city="Oslo"))
         return said.but(tokens=tokens[model])
 
     stub.otherwise = answer
-    swarm = swarm_of(Dialect(CLAUDE, "responses"), fallback=[GPT], timeout=2)
-    async with Rig(swarm, path=tmp_path / "mail.db") as rig:
-        asked = [await rig.submit(f"Work on task-{n:02}") for n in range(10)]
-        outcomes = await asyncio.gather(*(rig.outcome(each, seconds=300) for each in asked))
-    assert {outcome.task.status for outcome in outcomes} == {TaskStatus.COMPLETED}
+    swarm = swarm_of(Dialect(CLAUDE, "responses"), fallback=[GPT], timeout=timeout)
+    async with Rig(swarm, path=tmp_path / "mail.db", concurrency=16) as rig:
+        asked = [await rig.submit(f"Work on task-{n:03}") for n in range(tasks)]
+        outcomes = await asyncio.gather(*(rig.outcome(each, seconds=3_600) for each in asked))
+    assert {(outcome.task.status, outcome.answer) for outcome in outcomes} == {
+        (TaskStatus.COMPLETED, "Sunny.")
+    }
+    assert sum(turns.values()) >= tasks * 20
     assert stub.complaints == []
     spent = {model: [outcome.task.models[model] for outcome in outcomes] for model in (CLAUDE, GPT)}
     for model, usages in spent.items():

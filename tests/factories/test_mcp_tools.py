@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mcp_crash
 import pytest
@@ -18,6 +18,7 @@ from support.services.mcp_program import COMMAND
 from mail import Agent, Swarm
 from mail.api.swarms import MAILSwarmTemplate
 from mail.core.engine.actions import UNKNOWN_OUTCOME, ActionRunner
+from mail.core.engine.callbacks import TurnCallbacks
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.protocol.calls import AgentToolCall
@@ -441,6 +442,7 @@ async def test_a_call_of_a_tool_that_is_gone_after_a_crash() -> None:
     runner = ActionRunner(
         lambda _: None,
         keep,
+        cast(TurnCallbacks, None),  # no call begins
         sequential=False,
         mode=ForkActions.RUN,
         has_person=True,

@@ -12,7 +12,10 @@ from mail.http.routes.message import PostMessage
 from mail.http.routes.tasks import GetTask
 from mail.testing.agents import build_swarm, complete
 
-PUBLIC = {("/", "get"), ("/live", "get"), ("/health", "get"), ("/swarms", "get"), ("/sign-in", "post")}
+PUBLIC = {
+    *(("/", "get"), ("/live", "get"), ("/health", "get"), ("/swarms", "get")),
+    *(("/sign-in", "post"), ("/callbacks/{token}", "post")),
+}
 
 
 @pytest.fixture

@@ -216,12 +216,15 @@ def test_what_no_other_item_shows_is_a_note() -> None:
     timeline.mail(SYSTEM, "lead", "look: rain", "broadcast", subject="::action_complete::")
     timeline.add(KIND.TEXT_ANSWER, "it is a remark", agent="lead", taken_as=None, content="Hm.")
     timeline.add(KIND.TEXT_ANSWER, "it is an answer", agent="lead", taken_as="send_response")
+    cut = {"begin": 3, "references": 4, "summary": "It rained."}
+    timeline.add(KIND.CONTEXT_CUT, "the context was cut", agent="lead", **cut)
     timeline.add(KIND.WEBHOOK_ERROR, "webhook w is removed", hook="w")
     notes = [item for item in timeline.items() if item.kind == "note"]
     assert [(note.agent, note.name, note.text, note.recipients) for note in notes] == [
         ("lead", "await_message", "the rain", ()),
         ("", "tool call error", "no such tool", ("lead",)),
         ("lead", "text_answer", "Hm.", ()),
+        ("lead", "context_cut", "the context was cut\n\nIt rained.", ()),
         ("", "webhook_error", "webhook w is removed", ()),
     ]
 

@@ -201,3 +201,5 @@ def test_what_an_agent_did_in_words() -> None:
     answer = {"agent": "boss", "taken_as": "send_response", "target": "a"}
     assert did((KIND.TEXT_ANSWER, answer)) == "answers a"
     assert did((KIND.TURN_DISCARDED, {"agent": "boss"})) == "is interrupted"
+    cut = (KIND.CONTEXT_CUT, {"agent": "boss", "begin": 3, "references": 4})
+    assert did(cut, ask("a")) == "shortens its context, asks a"

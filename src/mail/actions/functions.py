@@ -14,6 +14,7 @@ from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.protocol.error_text import explain
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
+from mail.core.task.callbacks import Later
 from mail.core.task.swarm import ActionFunction
 from mail.core.turns.context import current_context
 from mail.errors import ToolCallFault
@@ -45,7 +46,7 @@ def as_action_function(
     described = model or model_of(name, parameters)
     checks = model or wanted or described
 
-    async def call(arguments: dict[str, Any]) -> str:
+    async def call(arguments: dict[str, Any]) -> str | Later:
         checked = _check(name, checks, arguments, parameters)
         given: Any = checked
         if wanted is None:
@@ -73,7 +74,7 @@ def typed_action(
     arguments = typed_arguments(name, function, signature)
     parameters: dict[str, Any] = pydantic_model_to_tool(arguments.model, name, "", "responses")["parameters"]
 
-    async def call(given: dict[str, Any]) -> str:
+    async def call(given: dict[str, Any]) -> str | Later:
         by_position, by_name = arguments.unpack(_check(name, arguments.model, given, parameters))
         if signature.context is not None:
             by_name[signature.context] = current_context()
@@ -82,8 +83,13 @@ def typed_action(
     return call, parameters, arguments
 
 
-def as_text(name: str, result: Any) -> str:
-    """Return the result of an action as text: JSON, unless it is text. Raises TypeError for what JSON can't express."""
+def as_text(name: str, result: Any) -> str | Later:
+    """Return the result of an action as text: JSON, unless it is text. Raises TypeError for what JSON can't express.
+
+    `LATER` is no result, and stays what it is.
+    """
+    if isinstance(result, Later):
+        return result
     if isinstance(result, str):
         return str.__str__(result)
     try:

@@ -9,11 +9,13 @@ from pydantic import BaseModel, ValidationError
 
 from mail.actions.functions import as_action_function, as_async, typed_action
 from mail.actions.signatures import Signature, signature_of
+from mail.actions.timing import Finishes, read_timing
 from mail.api.tracebacks import without_frames
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
+from mail.core.task.callbacks import Later
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.core.turns.context import lend_deps
 from mail.errors import ConfigurationError
@@ -25,12 +27,17 @@ from mail.utils.parsing import read_python_string
 NeedsApproval = bool | Callable[[dict[str, Any]], bool] | Callable[[dict[str, Any]], Awaitable[bool]]
 
 
-class _RunOptions(TypedDict, total=False):
+class _Repeating(TypedDict, total=False):
     idempotent: bool
     read_only: bool
     sequential: bool
-    timeout: float | None
     retries: int
+
+
+class _RunOptions(_Repeating, total=False):
+    finishes: Finishes
+    timeout: float | str | None
+    heartbeat: float | str | None
 
 
 class ActionOptions(_RunOptions, total=False):
@@ -53,6 +60,9 @@ class MAILAction:
         sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         timeout: seconds that one attempt may take; None for no limit but the turn's. Then a coroutine is cancelled; a
             plain function runs on in its thread, and its result is lost. The agent reads that the action timed out.
+        finishes: `later` if it may return `LATER` when its work has begun: then the result comes to its `ctx.callback`
+            (`ActionContext.callback`), within the `timeout`, such as `3d`, which it must have.
+        heartbeat: seconds, or text such as `10m`, without a report on such a call after which it has failed.
         retries: the number of further attempts after one that has failed or timed out, with growing delays; at most
             10, and only for an action that is `idempotent` or `read_only`.
         needs_approval: whether a person must approve a call before it runs: each, or those for which a function of
@@ -77,7 +87,9 @@ class MAILAction:
         idempotent: bool = False,
         read_only: bool = False,
         sequential: bool = False,
-        timeout: float | None = None,
+        finishes: Finishes = "now",
+        timeout: float | str | None = None,
+        heartbeat: float | str | None = None,
         retries: int = 0,
         needs_approval: NeedsApproval = False,
         approval_timeout: float | None = None,
@@ -89,7 +101,7 @@ class MAILAction:
         self.idempotent = idempotent
         self.read_only = read_only
         self.sequential = sequential
-        self.timeout = timeout
+        self.timeout, self.finish_within, self.heartbeat = read_timing(name, finishes, timeout, heartbeat)
         self.retries = retries
         self.needs_approval = needs_approval
         self.approval_timeout = approval_timeout
@@ -158,6 +170,7 @@ class MAILAction:
         action.idempotent, action.read_only = core.idempotent, core.read_only
         action.sequential = core.sequential
         action.timeout, action.retries = core.timeout, core.retries
+        action.finish_within, action.heartbeat = core.finish_within, core.heartbeat
         action.needs_approval = core.needs_approval
         action.approval_timeout = core.approval_timeout
         action.function = core.function
@@ -177,7 +190,10 @@ class MAILAction:
         signature: Signature | None = None,
         needs_approval: NeedsApproval = False,
         approval_timeout: float | None = None,
-        **options: Unpack[_RunOptions],
+        finishes: Finishes = "now",
+        timeout: float | str | None = None,
+        heartbeat: float | str | None = None,
+        **options: Unpack[_Repeating],
     ) -> Self:
         """Return an action whose arguments are the parameters of a function, by their type hints and defaults.
 
@@ -192,6 +208,7 @@ class MAILAction:
             description or arguments.description,
             parameters,
             model=arguments.model,
+            **read_timing(name, finishes, timeout, heartbeat)._asdict(),
             **options,
         )
         if not core.description:
@@ -230,7 +247,7 @@ class MAILAction:
             )
         run, action = self.function, copy(self)
 
-        async def call(arguments: dict[str, Any]) -> str:
+        async def call(arguments: dict[str, Any]) -> str | Later:
             lend_deps(deps)
             return await run(arguments)
 
@@ -248,6 +265,8 @@ class MAILAction:
             read_only=self.read_only,
             sequential=self.sequential,
             timeout=self.timeout,
+            finish_within=self.finish_within,
+            heartbeat=self.heartbeat,
             retries=self.retries,
             form=self._form,
             reads_mail=self._reads_mail,

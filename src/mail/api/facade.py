@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Self, Type
 
 from typing_extensions import TypeVar
 
+from mail.actions.functions import as_text
 from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
 from mail.api.agents import BaseAgent, MAILAgentTemplate, read_agent
@@ -33,6 +34,7 @@ from mail.core.decisions.breakpoints import ways_to_answer
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.output_schema import OutputSchema, read_object, schema_of
+from mail.core.task.callbacks import CallResult
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.ports import Store
@@ -497,6 +499,36 @@ class Swarm(Generic[Output]):
         return forked.task.task_id
 
     fork = _blocking(afork)
+
+    @without_frames_async
+    async def afinish(self, token: str, result: Any = None, *, error: str | None = None) -> None:
+        """Finish a call of an action that has returned `LATER`; its agent reads the result as a message.
+
+        Any process that uses the same database can, as long as it is the only one that has it open where that is a
+        file. The same result again changes nothing.
+
+        Args:
+            token: that of the call (`ActionContext.callback`).
+            result: text, or what JSON can express.
+            error: why the work failed, in place of a result.
+
+        Raises CallbackNotFound for an unknown token, and CallbackClosed for a call that has ended, with another result
+        or too late.
+        """
+        if error is not None and result is not None:
+            raise BadRequest("give a result or an error, not both")
+        text = as_text("finish", result) if error is None else error
+        ended = CallResult(str(text), has_failed=error is not None)
+        await self.running.runtime.engine.callbacks.finish(token, ended)
+
+    finish = _blocking(afinish)
+
+    @without_frames_async
+    async def areport(self, token: str, progress: str | None = None) -> None:
+        """Send a heartbeat of a call that finishes later, and how far its work has come; raises as `finish`."""
+        await self.running.runtime.engine.callbacks.report(token, progress)
+
+    report = _blocking(areport)
 
     @without_frames_async
     async def areply(

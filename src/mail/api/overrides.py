@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.callbacks import Later
+from mail.core.task.swarm import ActionCore, ActionFunction, SwarmCore
 from mail.factories.variants import silent
 
 ActionOverrideFunction = Callable[[str, dict[str, Any]], Awaitable[str | None] | str | None]
@@ -27,10 +28,8 @@ def with_actions(swarm: SwarmCore, override: ActionOverrideFunction) -> SwarmCor
     return replace(swarm, actions=actions)
 
 
-def _with_override(
-    action: ActionCore, override: ActionOverrideFunction
-) -> Callable[[dict[str, Any]], Awaitable[str]]:
-    async def run(arguments: dict[str, Any]) -> str:
+def _with_override(action: ActionCore, override: ActionOverrideFunction) -> ActionFunction:
+    async def run(arguments: dict[str, Any]) -> str | Later:
         result = override(action.name, arguments)
         if isinstance(result, Awaitable):
             result = await result

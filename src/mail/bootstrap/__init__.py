@@ -185,6 +185,7 @@ def aws(
         observers=observers,
         stream_seconds=config.stream_seconds,
         stream_url=config.stream_url,
+        base_url=config.base_url,
         pause=pause,
     )
 

@@ -70,6 +70,7 @@ class System[Q: TurnQueue]:
         on_unfinished: called by `stop` with the number of tasks that still run; None if nobody wants to know.
         stream_seconds: seconds after which a stream that its client can resume ends; None for no such limit.
         stream_url: the base URL of a function that streams, where this one can't.
+        base_url: the base URL of the API, where no server listens in this process.
         pause: seconds between two requests for permits of models; see `ModelPermits`.
         is_embedded: whether it belongs to a program, which may start it again: its database stays open after `stop`,
             until `close` or the last reference to the system.
@@ -90,6 +91,7 @@ class System[Q: TurnQueue]:
         observers: Observers = (),
         stream_seconds: float | None = None,
         stream_url: str = "",
+        base_url: str = "",
         pause: float = PAUSE_SECONDS,
         is_embedded: bool = False,
     ) -> None:
@@ -126,6 +128,7 @@ class System[Q: TurnQueue]:
             tracer=self.telemetry.tracer,
             webhooks=webhooks,
             live_link=backend.live,
+            base_url=config.interswarm.base_url.rstrip("/") or base_url,
             permits=ModelPermits(
                 backend.documents, clock, {**swarm.model_limits, **config.models}, pause=pause
             ),
@@ -167,6 +170,7 @@ class System[Q: TurnQueue]:
     def listens(self, host: str, url: str) -> None:
         """Set where the server listens, and the URL by which it is reached; call it before `start`."""
         peers.listens(self.registry, self.config, host, url)
+        self.runtime.base_url = self.registry.local_base_url
 
     async def start(self) -> None:
         """Resume the tasks that an earlier process left, and run whatever comes, on the event loop of the caller."""

@@ -204,6 +204,23 @@ class MAILClient(Messaging):
         headers = {} if wait is None else {"Prefer": f"wait={wait:.0f}"}
         return await self._ask("cancel_task", headers, task_id=task_id, reason=reason, caller=caller)
 
+    async def post_callback(
+        self,
+        token: str,
+        *,
+        result: Any = None,
+        error: str | None = None,
+        progress: str | None = None,
+        heartbeat: bool = False,
+    ) -> JSONObject:
+        """Finish a call of an action with its result or an error, or report on its progress, or that it is alive.
+
+        The token is that of the call (`ctx.callback`); no API key is needed. Raises BadAnswer with status 404 for an
+        unknown token, and 409 for a call that has ended with another result, or too late.
+        """
+        given = {"result": result, "error": error, "progress": progress, "heartbeat": heartbeat or None}
+        return await self._ask("post_callback", token=token, **given)
+
     async def delete_task(self, task_id: str, *, caller: str | None = None) -> JSONObject:
         """Delete a task that has stopped, with everything that it stores. Admins can name another `caller`, its owner.
 

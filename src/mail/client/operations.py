@@ -107,6 +107,7 @@ OPERATIONS = {
         Operation("watch_task", "GET", "/task/stream"),
         Operation("fork_task", "POST", "/task/fork"),
         Operation("cancel_task", "POST", "/task/cancel"),
+        Operation("post_callback", "POST", "/callbacks/{token}"),
         Operation("delete_task", "DELETE", "/task"),
         Operation("get_usage", "GET", "/usage", cursor="cursor"),
         Operation("get_dead_letters", "GET", "/dead-letters", cursor="next_cursor"),

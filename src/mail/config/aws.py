@@ -24,6 +24,7 @@ class AwsConfig:
         stream_seconds: seconds after which a stream of `GET /task/stream` ends, and its client resumes it; None for the
             time limit of the function.
         stream_url: the base URL of the function that streams, if this one doesn't.
+        base_url: the base URL of the HTTP API, for the callbacks of actions.
         secrets_path: the path in SSM of the secrets, if there is one.
     """
 
@@ -35,6 +36,7 @@ class AwsConfig:
     retention_days: int | None = None
     stream_seconds: float | None = None
     stream_url: str = ""
+    base_url: str = ""
     secrets_path: str = ""
 
     @classmethod
@@ -52,6 +54,7 @@ class AwsConfig:
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
             stream_seconds=_seconds(environ.get("MAIL_STREAM_SECONDS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
+            base_url=environ.get("MAIL_BASE_URL", "").rstrip("/"),
             secrets_path=environ.get("MAIL_SECRETS_PATH", ""),
         )
 

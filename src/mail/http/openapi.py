@@ -36,9 +36,9 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, dead letter, thread, webhook, token or swarm was not found, or the server has this feature "
+    404: "The task, call, dead letter, thread, webhook, token or swarm was not found, or the server has this feature "
     "turned off.",
-    409: "The state of the task at that event is no longer stored.",
+    409: "The state of the task at that event is no longer stored, or the call has ended.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mail.actions.functions import as_action_function, as_async, typed_action
 from mail.actions.signatures import signature_of
+from mail.actions.timing import Timing, read_timing
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS
@@ -280,7 +281,9 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
                 idempotent=action.idempotent,
                 read_only=action.read_only,
                 sequential=action.sequential,
-                timeout=action.timeout,
+                finishes="now" if action.finish_within is None else "later",
+                timeout=action.timeout if action.finish_within is None else action.finish_within,
+                heartbeat=action.heartbeat,
                 retries=action.retries,
             )
             for action in swarm.actions.values()
@@ -427,6 +430,7 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
     needs_approval = _needs_approval(action, resolve, where)
     if isinstance(found, ConvertsToAction):
         core = found.to_core()
+        timing = _timing(action, core)
         return replace(
             core,
             name=action.name,
@@ -436,13 +440,16 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
             idempotent=action.idempotent if "idempotent" in given else core.idempotent,
             read_only=action.read_only if "read_only" in given else core.read_only,
             sequential=action.sequential if "sequential" in given else core.sequential,
-            timeout=action.timeout if "timeout" in given else core.timeout,
+            timeout=timing.timeout,
+            finish_within=timing.finish_within,
+            heartbeat=timing.heartbeat,
             retries=action.retries if "retries" in given else core.retries,
             needs_approval=needs_approval if "needs_approval" in given else core.needs_approval,
             approval_timeout=action.approval_timeout
             if "approval_timeout" in given
             else core.approval_timeout,
         )
+    timing = _timing(action)
     declared = ActionCore(
         name=action.name,
         function=_no_function,
@@ -451,7 +458,9 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
         idempotent=action.idempotent,
         read_only=action.read_only,
         sequential=action.sequential,
-        timeout=action.timeout,
+        timeout=timing.timeout,
+        finish_within=timing.finish_within,
+        heartbeat=timing.heartbeat,
         retries=action.retries,
         needs_approval=needs_approval,
         approval_timeout=action.approval_timeout,
@@ -472,6 +481,17 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
             model=arguments.model,
         )
     return replace(declared, function=as_action_function(action.name, found, action.parameters))
+
+
+def _timing(action: ActionSpec, core: ActionCore | None = None) -> Timing:
+    """Return the time limits of an action, with those of `core` for what is not declared."""
+    finishes, timeout, heartbeat = action.finishes, action.timeout, action.heartbeat
+    if core is not None:
+        given, is_later = action.model_fields_set, core.finish_within is not None
+        finishes = finishes if "finishes" in given else "later" if is_later else "now"
+        timeout = timeout if "timeout" in given else core.finish_within if is_later else core.timeout
+        heartbeat = heartbeat if "heartbeat" in given else core.heartbeat
+    return read_timing(action.name, finishes, timeout, heartbeat)
 
 
 def _needs_approval(action: ActionSpec, resolve: Resolve, where: str) -> bool | ApprovalPredicate:

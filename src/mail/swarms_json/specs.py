@@ -13,10 +13,12 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    StringConstraints,
     ValidationError,
     WithJsonSchema,
 )
 
+from mail.actions.timing import DURATION, Finishes
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.mail_tools import ReadMore
@@ -30,6 +32,12 @@ from mail.mcp.servers import MCPOption, MCPServers, tool_servers
 
 BUILT_IN_PYTHON = "(built in Python)"
 """Placeholder for an object without an import string."""
+
+Duration = (
+    Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
+    | Annotated[str, StringConstraints(pattern=rf"^{DURATION}$")]
+)
+"""Seconds, or text such as `3d`."""
 
 Factory = str | Callable[..., Any]
 """A callable that builds an agent's function, or its import string."""
@@ -122,13 +130,21 @@ class ActionSpec(Spec):
         description="Whether it runs alone: after the calls before it in its turn, and before those after it. Other "
         "actions of a turn run at the same time.",
     )
-    timeout: float | None = Field(
+    finishes: Finishes = Field(
+        default="now",
+        exclude_if=lambda given: given == "now",
+        description="`later` if it may return LATER, and its result comes to its callback after its turn.",
+    )
+    timeout: Duration | None = Field(
         default=None,
         exclude_if=is_none,
-        gt=0,
-        allow_inf_nan=False,
-        strict=False,
-        description="Seconds that one attempt may take; without it, no limit but the turn's.",
+        description="Seconds that one attempt may take; without it, no limit but the turn's. Of an action that "
+        "finishes later, the time until its result must come, also as text such as 3d.",
+    )
+    heartbeat: Duration | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="Seconds, or text such as 10m, without a report after which a call that finishes later has failed.",
     )
     retries: int = Field(
         default=0,

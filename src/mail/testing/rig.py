@@ -19,6 +19,7 @@ from mail.core.task.change import InboxEntry
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event, EventKind
 from mail.core.task.leases import Lease
+from mail.core.task.ports import Store
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.testing.clock import FakeClock
@@ -80,6 +81,7 @@ class Rig:
 
     Args:
         path: the database file; in memory by default.
+        store: an open store of another kind, in place of SQLite; it stays open.
         clock: the source of times and ids; one that is the same in every run by default.
         concurrency: how many turns run at the same time. With 0 none runs until `step` is called.
         turn_seconds: the time limit of a turn.
@@ -90,6 +92,7 @@ class Rig:
         swarm: SwarmCore,
         *,
         path: str | Path = IN_MEMORY,
+        store: Store | None = None,
         clock: Clock | None = None,
         concurrency: int = 64,
         turn_seconds: float = 840.0,
@@ -98,6 +101,7 @@ class Rig:
         self.path = path
         self.clock = clock or FakeClock()
         self.user = Principal(role="user", id="ann", swarm=swarm.name)
+        self._given = store
         self._concurrency = concurrency
         self._turn_seconds = turn_seconds
 
@@ -111,7 +115,7 @@ class Rig:
     async def start(self) -> None:
         """Open the database, and start the workers."""
         self.database = SQLiteDatabase(self.path)
-        self.store = SQLiteStore(self.database)
+        self.store: Store = self._given or SQLiteStore(self.database)
         self.queue = LocalQueue(lambda: self.clock.now().timestamp())
         self.runtime = Runtime(
             self.swarm, self.store, self.queue, self.clock, turn_seconds=self._turn_seconds
@@ -124,7 +128,8 @@ class Rig:
         """Stop the workers, and close the database."""
         if self._concurrency:
             await self.workers.stop(grace=0)
-        self.store.close()
+        if isinstance(self.store, SQLiteStore):
+            self.store.close()
         self.database.close()
 
     async def step(self) -> str | None:

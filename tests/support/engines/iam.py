@@ -56,11 +56,21 @@ class Roles:
 
     def statements(self, role: str) -> list[dict[str, Any]]:
         """Return the statements of all policies of a role."""
-        properties = self._template["Resources"][role]["Properties"]
-        shared = self.resolve(properties.get("ManagedPolicyArns", []))
         resources = self._template["Resources"]
-        policies = [*properties["Policies"], *(resources[name]["Properties"] for name in shared)]
+        inline = resources[role]["Properties"]["Policies"]
+        policies = [*inline, *(resources[name]["Properties"] for name in self.shared(role))]
         return [each for policy in policies for each in self.resolve(policy["PolicyDocument"]["Statement"])]
+
+    def shared(self, role: str) -> list[str]:
+        """Return the managed policies of a role: those that it names, and those that name it."""
+        resources = self._template["Resources"]
+        naming = [
+            name
+            for name, each in resources.items()
+            if {"Ref": role} in each.get("Properties", {}).get("Roles", ())
+            and ("Condition" not in each or self._holds(self._template["Conditions"][each["Condition"]]))
+        ]
+        return [*self.resolve(resources[role]["Properties"].get("ManagedPolicyArns", [])), *naming]
 
     def resolve(self, value: Any) -> Any:
         """Return a value without functions of CloudFormation; a resource is its logical name."""
@@ -151,7 +161,7 @@ def _like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
-_TESTS = {"StringLike": _like, "StringEquals": str.__eq__, "Bool": str.__eq__}
+_TESTS = {"StringLike": _like, "ArnLike": _like, "StringEquals": str.__eq__, "Bool": str.__eq__}
 
 
 def listed(value: Any) -> list[Any]:

@@ -22,6 +22,7 @@ from mail.adapters.aws.items import (
     Value,
     blob_name,
     blob_of,
+    call_key,
     encode_counts,
     encode_dead,
     encode_identity,
@@ -46,8 +47,10 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.table import key_of
 from mail.adapters.shared.snapshots import encode_delivered, encode_read
 from mail.core.protocol.message import MAILMessage
+from mail.core.task.callbacks import CallState
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
 from mail.core.task.events import encode_events
+from mail.core.task.stored import write_call
 from mail.errors import PayloadTooLarge
 
 INLINE_BYTES = 190_000
@@ -155,7 +158,7 @@ class CommitPlan:
         self._messages = {
             id(message): Text(message.model_dump_json()) for message in self._messages_with_items()
         }
-        optional = (change.consumed, change.response)
+        optional = (change.consumed, change.response, *change.calls)
         room = max(
             0, TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
         )
@@ -259,6 +262,9 @@ class CommitPlan:
         yield from map(self._mail, () if self._task_mail else self._direct)
         yield from starmap(self._history, self._direct_histories)
         yield self._batch()
+        for call in change.calls:
+            waits = {"waits": string("yes")} if call.state is CallState.WAITING else {}
+            yield self._item(call_key(call.digest), record=string(write_call(call)), **waits)
         if change.response is not None and change.ended is not None:
             message = self._messages[id(change.response)]
             yield self._item(response_key(change.ended), message=message.attribute)

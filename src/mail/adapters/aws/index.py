@@ -4,7 +4,7 @@ import asyncio
 import binascii
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 from itertools import batched, chain
@@ -33,7 +33,7 @@ from mail.adapters.aws.table import DynamoDBTable, key_of
 from mail.adapters.shared.cursors import foreign_cursor
 from mail.core.task.leases import DueTask
 from mail.core.task.ports import TaskPage, WakeUp, wake_ups
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.errors import MAILError
 
 CHECKSUM_LENGTH = 16
@@ -146,7 +146,7 @@ class TaskIndex:
 
         One request, whatever the number of tasks: those after the first page of the index are old, and few run.
         """
-        async with aclosing(self._rows(instance, TaskStatus.RUNNING, None, upto)) as pages:
+        async with aclosing(self._rows(instance, (TaskStatus.RUNNING,), None, upto)) as pages:
             async for page in pages:
                 return min(len(page), upto)
         return 0
@@ -159,7 +159,8 @@ class TaskIndex:
         self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
     ) -> AsyncGenerator[Task]:
         """Yield the tasks of an instance, newest first, or of all, from `start` on; read `at_once` at a time."""
-        async with aclosing(self._rows(instance, status, start, at_once)) as pages:
+        statuses = None if status is None else listings_of(status)
+        async with aclosing(self._rows(instance, statuses, start, at_once)) as pages:
             async for page in pages:
                 for rows in batched(page, at_once):
                     items = await self._current([row["PK"]["S"] for row in rows])
@@ -167,20 +168,21 @@ class TaskIndex:
                         item = items.get(row["PK"]["S"])
                         if item is None or item["started"] != row["started"]:
                             continue
-                        if status is None or item["status"]["S"] == status:
+                        if statuses is None or item["status"]["S"] in statuses:
                             yield await self._reader.task(item)
 
     def _rows(
-        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
+        self, instance: str | None, statuses: Sequence[str] | None, start: Item | None, at_once: int
     ) -> AsyncGenerator[list[Item]]:
         choice: dict[str, Any] = {"IndexName": TASKS_INDEX, "Limit": at_once}
         values: Item = {}
         if instance is not None:
             choice |= {"ScanIndexForward": False, "KeyConditionExpression": "#instance = :instance"}
             values[":instance"] = string(instance)
-        if status is not None:
-            choice |= {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": "#status = :status"}
-            values[":status"] = string(status)
+        if statuses is not None:
+            given = {f":status{n}": string(status) for n, status in enumerate(statuses)}
+            choice |= {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": f"#status IN ({', '.join(given)})"}
+            values |= given
         if values:
             expression = choice.get("KeyConditionExpression", "") + choice.get("FilterExpression", "")
             choice |= {"ExpressionAttributeNames": names(expression), "ExpressionAttributeValues": values}

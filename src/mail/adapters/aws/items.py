@@ -6,6 +6,7 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
     T  A#name#H#n            the n-th part of the agent's history; if it is staged, #writer follows
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
     T  C#ref                 a long text of an action (`mail.core.task.ports.Contents`)
+    T  K#digest              a call that finishes later
     T  E#seq#version         the events of the commit that made this version, the task's state after it, and which mail
                              it delivered and consumed (see `snapshots`); `seq` is that of the last event. Without
                              events, ~version follows, which sorts after the commit of that event
@@ -32,7 +33,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry
 from mail.core.task.leases import AHEAD_SECONDS, QUIET_SECONDS, Lease, due_of
 from mail.core.task.stored import read_message, read_park, task_from, write_park, write_task
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.task import ASLEEP, Task, TaskKey, TaskStatus
 from mail.errors import BadRequest
 
 Value = dict[str, Any]
@@ -220,6 +221,11 @@ def content_key(ref: str) -> str:
     return f"C#{ref}"
 
 
+def call_key(digest: str) -> str:
+    """Return the sort key of a call that finishes later; of an empty digest, the one before all of them."""
+    return f"K#{digest}"
+
+
 def inbox_start(mailbox: str) -> str:
     """Return the start of the sort keys of a mailbox's messages."""
     return f"{_of_agent(mailbox)}#I#"
@@ -329,7 +335,7 @@ def encode_counts(task: Task) -> Item:
     return {
         "version": number(task.version),
         "seq": number(task.seq),
-        "status": string(task.status),
+        "status": string(task.listed_as),
         "pending": {"M": pending},
     }
 
@@ -384,13 +390,13 @@ def encode_identity(task: Task) -> Item:
 
 
 def decode_task(item: Item, state: str) -> Task:
-    key = task_key(item["PK"]["S"])
+    key, status = task_key(item["PK"]["S"]), item["status"]["S"]
     return task_from(
         {
             **from_json(state),
             "instance": key.instance,
             "task_id": key.task_id,
-            "status": item["status"]["S"],
+            "status": TaskStatus.RUNNING if status == ASLEEP else status,
             "started": item["started"]["S"].partition("#")[0],
             "seq": int(item["seq"]["N"]),
             "version": int(item["version"]["N"]),

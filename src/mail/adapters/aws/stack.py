@@ -8,6 +8,7 @@ VARIABLES = {
     "BucketName": "MAIL_BUCKET",
     "TurnQueueUrls": "MAIL_TURN_QUEUES",
     "DeliveryQueueUrl": "MAIL_DELIVERY_QUEUE",
+    "ApiUrl": "MAIL_BASE_URL",
     "RetentionDays": "MAIL_RETENTION_DAYS",
     "SecretsPath": "MAIL_SECRETS_PATH",
     "SwarmName": "MAIL_SWARM_NAME",

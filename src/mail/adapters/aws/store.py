@@ -23,6 +23,7 @@ from mail.adapters.aws.items import (
     blob_name,
     blob_of,
     blobs_of,
+    call_key,
     content_key,
     decode_leases,
     item_size,
@@ -39,9 +40,11 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import Inheritance, TaskChange, Turn
 from mail.core.task.leases import AHEAD_SECONDS, Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle
+from mail.core.task.stored import read_call, write_call
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import (
@@ -178,6 +181,37 @@ class DynamoDBStore:
         text = await self._reader.text(item["content"])
         return text[offset : offset + length], len(text)
 
+    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
+        update, values = "SET #record = :record", {":record": string(write_call(call))}
+        expires_at = self._expires_at(self._reader.now(), call.finish_by)
+        if expires_at is not None:
+            update += ", #expires_at = :expires"
+            values[":expires"] = number(expires_at)
+        condition = "attribute_not_exists(#record)"
+        if instead_of is not None:
+            condition = "#record = :before"
+            values[":before"] = string(write_call(instead_of))
+        try:
+            await self._table.update((partition(key), call_key(call.digest)), update, condition, values)
+        except ConditionFailed as refusal:
+            item = refusal.item
+            return refusal.repeated and item is not None and item["record"] == values[":record"]
+        return True
+
+    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
+        item = await self._table.get((partition(key), call_key(digest)))
+        return None if item is None or self._reader.is_gone(item) else read_call(item["record"]["S"])
+
+    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
+        async with aclosing(self._table.pages(partition(key), call_key(""), call_key("~"))) as pages:
+            return [
+                read_call(item["record"]["S"]) async for page in pages for item in page if "waits" in item
+            ]
+
+    def _expires_at(self, now: float, wanted_at: float | None) -> int | None:
+        """Return when what is written now expires, if ever; not before it has been wanted."""
+        return None if self._retention is None else ceil(max(now, wanted_at or now)) + self._retention
+
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)
         if response is None:
@@ -253,7 +287,7 @@ class DynamoDBStore:
             change,
             self._clock.new_id(),
             now=now,
-            expires_at=None if self._retention is None else ceil(now) + self._retention,
+            expires_at=self._expires_at(now, change.task.open_calls.due),
             has_bucket=self._blobs is not None,
             is_in_task=self._turns.reads_task_mail(change),
             latest=self._turns.latest_check(change.turn),

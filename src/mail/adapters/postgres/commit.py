@@ -17,7 +17,7 @@ from mail.adapters.postgres.pool import Row
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
 from mail.core.task.change import TaskChange
-from mail.core.task.stored import read_task, write_task
+from mail.core.task.stored import read_task, write_call, write_task
 from mail.errors import LeaseLost, StoreError, VersionConflict
 
 _BEGIN: LiteralString = """
@@ -52,6 +52,14 @@ WITH moved AS (
 ), consumed AS (
     DELETE FROM mail.inbox USING moved
     WHERE inbox.task = moved.id AND mailbox = %(read_mailbox)s::text AND inbox.seq = ANY(%(read)s::integer[])
+)"""
+
+_CALLS: LiteralString = """, called AS (
+    INSERT INTO mail.calls (task, digest, state, record)
+    SELECT moved.id, call.* FROM moved, unnest(
+        %(call_digests)s::text[], %(call_states)s::text[], %(calls)s::text[]
+    ) AS call
+    ON CONFLICT (task, digest) DO UPDATE SET state = excluded.state, record = excluded.record
 )"""
 
 _AMEND: LiteralString = """, amended AS (
@@ -100,6 +108,7 @@ FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
 
 BEGIN_TASK: LiteralString = _BEGIN + _ADD
 MOVE_TASK: LiteralString = _MOVE + _ADD
+MOVE_TASK_WITH_CALLS: LiteralString = _MOVE + _CALLS + _ADD
 
 AMEND_TASK: LiteralString = _MOVE + _AMEND
 """A change without events: the row of the last commit has the state after it, and what it has consumed."""
@@ -113,6 +122,8 @@ WITH deleted AS (
     DELETE FROM mail.inbox USING deleted WHERE inbox.task = deleted.id
 ), leases AS (
     DELETE FROM mail.leases USING deleted WHERE leases.task = deleted.id
+), calls AS (
+    DELETE FROM mail.calls USING deleted WHERE calls.task = deleted.id
 ), contents AS (
     DELETE FROM mail.contents USING deleted WHERE contents.task = deleted.id
 ), wake_ups AS (
@@ -164,7 +175,7 @@ def commit_values(
         "task": task_number(change.key),
         "instance": change.key.instance,
         "task_id": change.key.task_id,
-        "status": task.status.value,
+        "status": task.listed_as,
         "deadline": task.deadline,
         "delivering": task.has_outbound_mail,
         "dead": bool(task.dead_letters),
@@ -195,6 +206,9 @@ def commit_values(
         "events": events.decode(),
         "history": new and new.encoded.decode(),
         "response": response and response.model_dump_json(),
+        "call_digests": [call.digest for call in change.calls],
+        "call_states": [call.state for call in change.calls],
+        "calls": [write_call(call) for call in change.calls],
         "source": None if change.inherits is None else task_number(change.inherits.key),
         "portions": None if change.inherits is None else to_json(change.inherits.portions).decode(),
         "row_seqs": [seq for seq, _, _ in inherited],

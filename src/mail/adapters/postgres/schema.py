@@ -53,6 +53,7 @@ CREATE TABLE mail.tasks (
 CREATE INDEX tasks_of_instance ON mail.tasks (instance, born);
 CREATE INDEX tasks_in_order ON mail.tasks (born);
 CREATE INDEX running_tasks ON mail.tasks (due) WHERE status = 'running';
+CREATE INDEX sleeping_tasks ON mail.tasks (due) WHERE status = 'asleep';
 CREATE INDEX paused_tasks ON mail.tasks (due) WHERE status = 'paused';
 CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON mail.tasks (id) WHERE delivering;
@@ -92,6 +93,13 @@ CREATE TABLE mail.commits (
 );
 CREATE UNIQUE INDEX histories ON mail.commits (task, agent, n) WHERE agent IS NOT NULL;
 CREATE UNIQUE INDEX responses ON mail.commits (task, ended) WHERE ended IS NOT NULL;
+CREATE TABLE mail.calls (
+    task uuid NOT NULL,
+    digest text NOT NULL,
+    state text NOT NULL,
+    record text NOT NULL,
+    PRIMARY KEY (task, digest)
+);
 CREATE TABLE mail.contents (
     task uuid NOT NULL,
     ref text COLLATE "C" NOT NULL,

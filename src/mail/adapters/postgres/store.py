@@ -23,6 +23,7 @@ from mail.adapters.postgres.commit import (
     FIND_WRITTEN,
     INHERIT,
     MOVE_TASK,
+    MOVE_TASK_WITH_CALLS,
     commit_values,
     refusal,
 )
@@ -42,13 +43,14 @@ from mail.adapters.shared.snapshots import (
 )
 from mail.core.engine.pacing import Pacer
 from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.task.callbacks import CallState, LaterCall
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
-from mail.core.task.stored import read_message, read_task
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.stored import read_call, read_message, read_task, write_call
+from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
@@ -147,7 +149,7 @@ class PostgresStore:
             if change.expected_version:
                 async with transaction(connection):
                     await connection.execute(LOCK_TASK, values)
-                    outcome = await connection.execute(MOVE_TASK if change.events else AMEND_TASK, values)
+                    outcome = await connection.execute(_statement(change), values)
                 row = await outcome.fetchone()
                 assert row is not None
             elif change.inherits is not None:
@@ -224,6 +226,33 @@ class PostgresStore:
             (offset + 1, length, task_number(key), ref),
         )
         return (str(rows[0][0]), int(rows[0][1])) if rows else None
+
+    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
+        rows = await self._sql.fetch(
+            "INSERT INTO mail.calls (task, digest, state, record) VALUES (%s, %s, %s, %s) ON CONFLICT (task, digest)"
+            " DO UPDATE SET state = excluded.state, record = excluded.record WHERE calls.record = %s RETURNING 1",
+            (
+                task_number(key),
+                call.digest,
+                call.state.value,
+                write_call(call),
+                None if instead_of is None else write_call(instead_of),
+            ),
+        )
+        return bool(rows)
+
+    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
+        rows = await self._sql.fetch(
+            "SELECT record FROM mail.calls WHERE task = %s AND digest = %s", (task_number(key), digest)
+        )
+        return read_call(rows[0][0]) if rows else None
+
+    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
+        rows = await self._sql.fetch(
+            "SELECT record FROM mail.calls WHERE task = %s AND state = %s",
+            (task_number(key), CallState.WAITING.value),
+        )
+        return [read_call(record) for (record,) in rows]
 
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         await self._check_snapshot(key, at)
@@ -341,12 +370,12 @@ class PostgresStore:
     ) -> TaskPage:
         condition: LiteralString = "" if instance is None else "instance = %(instance)s AND"
         rows = await self._sql.fetch(
-            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(status)s::text IS NULL"
-            " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
+            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(statuses)s::text[] IS NULL"
+            " OR status = ANY(%(statuses)s::text[])) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
                 "cursor": read_cursor(cursor),
-                "status": status and status.value,
+                "statuses": status and list(listings_of(status)),
                 "limit": limit + 1,
             },
         )
@@ -440,3 +469,10 @@ class PostgresStore:
         if not rows:
             await self._seq(key)
         return rows
+
+
+def _statement(change: TaskChange) -> LiteralString:
+    """Return the statement that writes a change of a task that exists."""
+    if not change.events:
+        return AMEND_TASK
+    return MOVE_TASK_WITH_CALLS if change.calls else MOVE_TASK

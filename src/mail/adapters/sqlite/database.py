@@ -41,6 +41,7 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
 CREATE INDEX running_tasks_due ON tasks (due) WHERE status = 'running' AND due IS NOT NULL;
+CREATE INDEX sleeping_tasks_due ON tasks (due) WHERE status = 'asleep' AND due IS NOT NULL;
 CREATE INDEX paused_tasks_due ON tasks (due) WHERE status = 'paused' AND due IS NOT NULL;
 CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
@@ -66,6 +67,13 @@ CREATE TABLE checkpoints (
     park TEXT,
     PRIMARY KEY (task, mailbox, seq)
 );
+CREATE TABLE calls (
+    task INTEGER NOT NULL REFERENCES tasks,
+    digest TEXT NOT NULL,
+    state TEXT NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (task, digest)
+) WITHOUT ROWID;
 CREATE TABLE contents (
     task INTEGER NOT NULL REFERENCES tasks,
     ref TEXT NOT NULL,

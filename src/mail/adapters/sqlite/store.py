@@ -49,6 +49,7 @@ from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, 
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.engine.pacing import PAUSE_SECONDS, Pacer, at_once, in_slices
 from mail.core.protocol.message import MAILMessage
+from mail.core.task.callbacks import CallState, LaterCall
 from mail.core.task.change import Commit, InboxEntry, Inheritance, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import IN_MEMORY
@@ -57,14 +58,16 @@ from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookCl
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import (
     TaskEncoder,
+    read_call,
     read_checkpoint,
     read_message,
     read_park,
     read_task,
+    write_call,
     write_checkpoint,
     write_park,
 )
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.task import Task, TaskKey, TaskStatus, listings_of
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
 
@@ -143,7 +146,7 @@ class SQLiteStore:
             history = self._portions(cached.row, mailbox, after, n)
         running_turns, replaced = 0, None
         if cached.leases:
-            running_turns, replaced = cached.count_leases(now), cached.leases.get(mailbox)
+            running_turns, replaced = cached.count_leases(now, mailbox), cached.leases.get(mailbox)
         self._open_turns.begin(cached, mailbox, entry.seq, lease, now)
         checkpoint = self._checkpoint(cached, mailbox, entry.seq) if cached.checkpoints else None
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
@@ -195,14 +198,16 @@ class SQLiteStore:
             self._set_due(
                 cached,
                 leases,
-                "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint, park) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO checkpoints (task, mailbox, seq, checkpoint, park) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE"
+                " SET checkpoint = coalesce(excluded.checkpoint, checkpoint), park = excluded.park",
                 [(cached.row, turn.mailbox, seq, text, write_park(parked))],
             )
             self._open_turns.end(cached, turn.mailbox)
             cached.leases = leases
             before = cached.size
             if checkpoint is None:
-                cached.checkpoints[turn.mailbox, seq] = None
+                cached.checkpoints.setdefault((turn.mailbox, seq), None)
             else:
                 cached.keep_checkpoint(turn.mailbox, seq, checkpoint)
             self._cached_bytes += cached.size - before
@@ -438,6 +443,26 @@ class SQLiteStore:
         )
         return (rows[0][0], rows[0][1]) if rows else None
 
+    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
+        row = (await self._get(key)).row
+        put = f"{_PUT_CALL} NOTHING RETURNING 1"
+        values: tuple[object, ...] = _call_row(row, call)
+        if instead_of is not None:
+            put = f"{_PUT_CALL} {_REPLACE} WHERE record = ? RETURNING 1"
+            values = (*values, write_call(instead_of))
+        return bool(await self._database.write(lambda: self._database.execute(put, values)))
+
+    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
+        rows = self._read("SELECT record FROM calls WHERE task = ? AND digest = ?", (self._row(key), digest))
+        return read_call(rows[0][0]) if rows else None
+
+    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
+        rows = self._read(
+            "SELECT record FROM calls WHERE task = ? AND state = ?",
+            ((await self._get(key)).row, CallState.WAITING),
+        )
+        return [read_call(record) for (record,) in rows]
+
     async def read_commit(self, key: TaskKey, at: int) -> Commit:
         cached = await self._get(key)
         check_snapshot(cached.task, at)
@@ -512,8 +537,14 @@ class SQLiteStore:
         condition, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
         rows = self._read(
             f"SELECT id FROM tasks WHERE {condition} status <> '{FORKING}' AND id < ?"  # noqa: S608
-            " AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",
-            (*values, read_cursor(cursor), status, status, limit + 1),
+            " AND (? IS NULL OR status IN (SELECT value FROM json_each(?))) ORDER BY id DESC LIMIT ?",
+            (
+                *values,
+                read_cursor(cursor),
+                status,
+                status and to_json(listings_of(status)).decode(),
+                limit + 1,
+            ),
         )
         return await self._page(rows, limit)
 
@@ -539,8 +570,9 @@ class SQLiteStore:
     async def list_due(self, until: float) -> list[DueTask]:
         rows = self._read(
             "SELECT instance, task_id FROM tasks WHERE status = 'running' AND due <= ?"
+            " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'asleep' AND due <= ?"
             " UNION ALL SELECT instance, task_id FROM tasks WHERE status = 'paused' AND due <= ?",
-            (until, until),
+            (until, until, until),
         )
         keys = [TaskKey(instance, task_id) for instance, task_id in rows]
         keys += [key for key, cached in self._cache.items() if cached.has_expired(until)]
@@ -844,7 +876,7 @@ class SQLiteStore:
         The usual turn is a single statement, which is atomic.
         """
         finished = cached.finished_checkpoint(change) if cached is not None and cached.checkpoints else None
-        if cached is not None and finished is None and columns == cached.columns:
+        if cached is not None and finished is None and columns == cached.columns and not change.calls:
             self._insert_commit(sql, cached.row, change, encoder.encode(change.task))
             return cached.row
         sql.execute("BEGIN IMMEDIATE")
@@ -879,6 +911,11 @@ class SQLiteStore:
         if finished is not None:
             sql.execute(
                 "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
+            )
+        if change.calls:
+            sql.executemany(
+                f"{_PUT_CALL} {_REPLACE}",
+                [_call_row(row, call) for call in change.calls],
             )
         self._insert_commit(sql, row, change, encoder.encode(change.task))
         sql.execute("COMMIT")
@@ -935,6 +972,14 @@ class SQLiteStore:
         )
 
 
+_PUT_CALL = "INSERT INTO calls (task, digest, state, record) VALUES (?, ?, ?, ?) ON CONFLICT DO"
+_REPLACE = "UPDATE SET state = excluded.state, record = excluded.record"
+
+
+def _call_row(row: int, call: LaterCall) -> tuple[int, str, str, str]:
+    return row, call.digest, call.state, write_call(call)
+
+
 def _consumed(mailbox: str | None, seqs: int | str | None) -> list[tuple[str, int]]:
     """Return the mailbox and seq of each message that a commit has consumed, given its columns."""
     if mailbox is None or seqs is None:
@@ -965,6 +1010,7 @@ def _delete_rows(sql: sqlite3.Connection, row: int) -> None:
     try:
         sql.execute("DELETE FROM commits WHERE id > ? AND id < ?", _all(row))
         sql.execute("DELETE FROM checkpoints WHERE task = ?", (row,))
+        sql.execute("DELETE FROM calls WHERE task = ?", (row,))
         sql.execute("DELETE FROM contents WHERE task = ?", (row,))
         sql.execute("DELETE FROM tasks WHERE id = ?", (row,))
         sql.execute("COMMIT")

@@ -10,20 +10,20 @@ from mail.core.task.leases import Claim, Lease, due_of
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.stored import TaskEncoder
-from mail.core.task.task import Task, TaskStatus
+from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
 
 Position = tuple[Tier, int, str]
 """Where a message waits: its tier and seq, and its mailbox."""
 
 
-IndexColumns = tuple[TaskStatus, float | None, bool, bool]
+IndexColumns = tuple[str, float | None, bool, bool]
 """The columns of a task's row that tasks are looked up by: status, due, delivering and dead."""
 
 
 def index_columns(task: Task, leases: Iterable[Lease] = ()) -> IndexColumns:
     """Return what the row of a task with these leases has in these columns."""
-    return task.status, due_of(task, leases), task.has_outbound_mail, bool(task.dead_letters)
+    return task.listed_as, due_of(task, leases), task.has_outbound_mail, bool(task.dead_letters)
 
 
 class CachedTask:
@@ -76,9 +76,10 @@ class CachedTask:
         """Return whether a worker has not renewed a lease in time."""
         return any(0.0 < lease.expires <= now and lease.park is None for lease in self.leases.values())
 
-    def count_leases(self, now: float) -> int:
-        """Return the number of leased mailboxes of agents."""
-        return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
+    def count_leases(self, now: float, besides: str) -> int:
+        """Return the number of leased mailboxes of agents, besides one of them, whose park mail may have ended."""
+        others = (lease for name, lease in self.leases.items() if name != besides and not goes_out(name))
+        return sum(lease.expires > now for lease in others)
 
     @property
     def is_in_use(self) -> bool:

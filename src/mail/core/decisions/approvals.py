@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mail.core.decisions.breakpoints import add_results, announce_results, pause_at
+from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import MAX_REASON, discard, is_discarded
 from mail.core.protocol.address import Principal
 from mail.core.protocol.calls import AgentToolCall, tool_result
@@ -308,7 +309,7 @@ def settle_approved(
     for call in waiting.calls:
         assert call.approval is not None
         if call.approval.is_approved:
-            result = _report(draft, waiting.agent, call, receipts.get(call.call_id), failure)
+            result = _report(draft, turn, call, receipts.get(call.call_id), failure)
         else:
             result = _rejection(call.approval)
         history.append(tool_result(waiting.tool_format, call.call_id, result))
@@ -317,8 +318,9 @@ def settle_approved(
     return draft.seal()
 
 
-def _report(draft: Draft, agent: str, call: PausedCall, receipt: Receipt | None, failure: str) -> str:
+def _report(draft: Draft, turn: Turn, call: PausedCall, receipt: Receipt | None, failure: str) -> str:
     """Add the events of an approved call, and return its result."""
+    agent = turn.mailbox
     edited = call.approval.arguments if call.approval is not None else None
     arguments = call.arguments if edited is None else edited
     draft.emit(
@@ -326,6 +328,11 @@ def _report(draft: Draft, agent: str, call: PausedCall, receipt: Receipt | None,
         f"agent {agent} executing action tool: {call.name} with args: {arguments}",
         ActionExtra(agent=agent),
     )
+    if receipt is not None and receipt.callback is not None:
+        about = (call.name, call.call_id)
+        if receipt.state is Receipt.State.WAITING:
+            return let_wait(draft, agent, *about, receipt.callback, turn.task.seq)
+        close(draft, agent, *about, receipt, turn.task.seq)
     is_done, content = _outcome(receipt, failure)
     kind, words = (EventKind.ACTION_COMPLETE, "complete") if is_done else (EventKind.ACTION_ERROR, "error")
     draft.emit(kind, f"action {words} (caller = {agent}):\n{content}", ActionExtra(agent=agent))

@@ -70,9 +70,11 @@ class CallerLimits:
 def is_new_work(before: Task | None, change: TaskChange) -> bool:
     """Return whether a change from outside the turns adds work to what a caller stores.
 
-    The end of a task does not, nor does a peer's answer to an open request: the peer would not send it again.
+    The end of a task does not, nor does a peer's answer to an open request or the result of a call: neither would be
+    sent again.
     """
     is_answer = before is not None and before.is_running and len(change.task.requests) < len(before.requests)
+    is_answer = is_answer or bool(change.calls)
     is_mail = change.task.is_running and bool(change.deliveries) and not is_answer
     return is_mail or bool(change.histories) or change.inherits is not None
 

@@ -1,5 +1,6 @@
 """A task's events as a conversation, what people wrote and what agents did, asked and answered, and as spans. Pure."""
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -27,7 +28,15 @@ from mail.core.decisions.items import (
 from mail.core.decisions.spans import Spans
 from mail.core.protocol.question_text import describe_question, question_argument
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import ActionExtra, AwaitExtra, CallExtra, DecisionExtra, ForkExtra, TextExtra
+from mail.core.task.extras import (
+    ActionExtra,
+    AwaitExtra,
+    CallExtra,
+    ContextExtra,
+    DecisionExtra,
+    ForkExtra,
+    TextExtra,
+)
 from mail.errors import Subject
 
 
@@ -75,6 +84,7 @@ class Conversation:
         self._questions: tuple[Question, ...] = ()
         self._asked: tuple[Asked, ...] = ()
         self._asking = ""
+        self._waiting: Mapping[tuple[str, str], Action] = {}
         # of the commit that is being read, all of whose events have one time:
         self._time = ""
         self._call: CallExtra | None = None
@@ -129,6 +139,11 @@ class Conversation:
                 self._act(event)
                 self._action = event
             case EventKind.ACTION_COMPLETE | EventKind.ACTION_ERROR | EventKind.BUILTIN_TOOL_CALL:
+                if isinstance(event.extra, ActionExtra) and event.extra.tool_call_id:
+                    self._take_late_result(event, event.extra.tool_call_id)
+                else:
+                    self._take_result(event)
+            case EventKind.ACTION_WAITING:
                 self._take_result(event)
             case EventKind.BREAKPOINT_TOOL_CALL:
                 self._asking = event.agent
@@ -150,6 +165,10 @@ class Conversation:
                 self._act(event)
                 reason = event.extra.reason if isinstance(event.extra, AwaitExtra) else None
                 self._note(event, event.text if reason is None else reason)
+            case EventKind.CONTEXT_CUT:
+                self._act(event)
+                summary = event.extra.summary if isinstance(event.extra, ContextExtra) else ""
+                self._note(event, f"{event.text}\n\n{summary}".rstrip())
             case kind:
                 if event.agent and kind is not EventKind.HISTORY_INHERITED:
                     self._act(event)
@@ -273,7 +292,8 @@ class Conversation:
         after = began.extra.after if isinstance(began.extra, ActionExtra) else None
         seconds = event.extra.seconds if isinstance(event.extra, ActionExtra) else None
         turn = self._spans.turn
-        self._add_step(
+        is_waiting = event.kind is EventKind.ACTION_WAITING
+        action = self._add_step(
             Action,
             event,
             seq=began.seq,
@@ -286,8 +306,22 @@ class Conversation:
             call_id=call.tool_call_id,
             result=text,
             has_failed=has_failed,
+            is_waiting=is_waiting,
             **self._take_thoughts(event.agent),
         )
+        if is_waiting:
+            self._waiting = {**self._waiting, (event.agent, call.tool_call_id): action}
+
+    def _take_late_result(self, event: Event, call_id: str) -> None:
+        """Add the result of an action to the item of its call, which has waited for it."""
+        action = self._waiting.get((event.agent, call_id))
+        text = event.text.partition("\n")[2]
+        if action is None:  # it has come before the turn of the call
+            self._note(event, text)
+            return
+        failed = event.kind is EventKind.ACTION_ERROR
+        self._changes.change(action, result=text, has_failed=failed, is_waiting=False)
+        self._waiting = {key: each for key, each in self._waiting.items() if each is not action}
 
     def _take_approved(self, agent: str, result: str) -> CallExtra | None:
         """Note the result of an agent's first approved call, and return the call; None if there is none."""

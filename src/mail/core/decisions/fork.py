@@ -164,6 +164,8 @@ class _Fork:
         paused_at = old.generation.breakpoint
         if paused_at is not None and draft.before.generation.breakpoint is None:
             self._leave(draft.before.entrypoint, f"agent {paused_at.agent!r}, which waited for the user")
+        for agent in old.open_calls.counts.keys() & self._swarm.agents.keys():
+            self._leave(agent, f"the results of your calls that were under way ({old.open_calls.of(agent)})")
         seqs = self._send_mail()
         self._keep_requests(seqs)
         draft.unread_questions = tuple(

@@ -81,6 +81,7 @@ class Action(Thoughts):
 
     Attributes:
         seconds: how long it took; None if the record doesn't say.
+        is_waiting: whether its work has begun, and its result is to come.
     """
 
     kind: Literal["action"] = "action"
@@ -93,6 +94,7 @@ class Action(Thoughts):
     call_id: str
     result: str
     has_failed: bool = False
+    is_waiting: bool = False
 
 
 @value(kw_only=True)

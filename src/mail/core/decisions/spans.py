@@ -11,7 +11,7 @@ from mail.core.protocol.mail_tools import TaskComplete
 from mail.core.protocol.message import MAILMessage, tier_of
 from mail.core.protocol.values import value
 from mail.core.task.events import Event, EventKind
-from mail.core.task.extras import CallExtra, TextExtra
+from mail.core.task.extras import ActionExtra, CallExtra, TextExtra
 
 NOT_A_TURN = frozenset({EventKind.HISTORY_INHERITED, EventKind.BREAKPOINT_ACTION_COMPLETE})
 """Events about an agent that others have caused."""
@@ -43,10 +43,11 @@ def begins_turn(event: Event, *, is_reply: bool) -> bool:
     """Return whether a turn of its agent has caused an event, so that it begins one unless an event of its commit has.
 
     A commit with the answer to a call (`is_reply`), by a person or by the expiry of an approval, may repeat the calls
-    that still wait.
+    that still wait. A result that comes later is no turn, either.
     """
+    is_late = isinstance(event.extra, ActionExtra) and event.extra.tool_call_id
     is_repeated = is_reply and event.kind is EventKind.BREAKPOINT_TOOL_CALL
-    return bool(event.extra.agent) and event.kind not in NOT_A_TURN and not is_repeated
+    return bool(event.extra.agent) and event.kind not in NOT_A_TURN and not (is_repeated or is_late)
 
 
 @value
@@ -246,4 +247,8 @@ def _describe(event: Event) -> str:
             return "fails"
         case EventKind.TURN_DISCARDED:
             return "is interrupted"
+        case EventKind.CONTEXT_CUT:
+            return "shortens its context"
+        case EventKind.MODEL_SWITCHED:
+            return "changes its model"
     return ""

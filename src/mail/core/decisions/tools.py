@@ -5,6 +5,7 @@ with the error for the agent.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from mail.core.decisions.help import write_guide
@@ -77,7 +78,7 @@ class ToolExecutor:
     @property
     def is_finished(self) -> bool:
         """Whether the task has ended, so that messages of agents are dropped."""
-        return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
+        return self.draft.has_ended
 
     def perform(self, result: FormResult) -> str:
         """Perform a tool and return its result. Raises AgentFault."""
@@ -185,7 +186,8 @@ class ToolExecutor:
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
-        comes = self.acts or self.draft.has_mail or self.is_finished
+        calls = self.draft.open_calls.counts
+        comes = self.acts or self.draft.has_mail or self.is_finished or self.name in calls
         if not comes and all(request.sender != self.name for request in self.draft.requests):
             raise ToolCallFault(
                 "there is nothing to await: you have no unanswered request and no mail is on its way; "
@@ -229,6 +231,13 @@ class ToolExecutor:
             )
         if draft.generation.output_schema is not None:
             tool = TaskComplete(finish_message=self._fit(tool.finish_message))
+        calls = draft.open_calls
+        if calls.counts and not calls.warned and draft.generation.limit_notice is None:
+            draft.open_calls = replace(calls, warned=True)
+            raise ToolCallFault(
+                f"results are still to come: {calls.in_words()}. Await them; or call task_complete again, and these "
+                "calls are cancelled"
+            )
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,
             f"agent {self.name} called task_complete, full response to follow",

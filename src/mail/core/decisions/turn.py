@@ -15,6 +15,7 @@ from typing import Protocol, Required, TypedDict
 
 from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
+from mail.core.decisions.callbacks import close, expire_calls, let_wait
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.failing_calls import count_call, note_failures
 from mail.core.decisions.text_answers import TEXT_ALONE, interpret
@@ -27,6 +28,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -213,18 +215,20 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
     return draft.seal()
 
 
-def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
-    """End a task whose time limit has passed, else expire its requests to other swarms.
+def expire(
+    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, calls: Sequence[LaterCall] = ()
+) -> TaskChange | None:
+    """End a task whose time limit has passed, else expire its requests to other swarms, or its open `calls`.
 
-    Of a paused task, approvals expire. Return None if it has stopped already, or has a later deadline.
+    Of a paused task, approvals and open calls expire. Return None if it has stopped already, or has a later deadline.
     """
     now = clock.now().timestamp()
     if task.status is TaskStatus.PAUSED:
-        return expire_approvals(task, swarm, now, clock)
+        return expire_approvals(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)
     if not task.is_running:
         return None
     if not task.is_overdue(now):
-        return expire_requests(task, swarm, now, clock)
+        return expire_requests(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)
     draft = Draft(task, swarm, clock)
     if turn is not None:
         draft.end_turn(turn, consume=False)
@@ -255,11 +259,11 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
 
 
 def prevent_stall(draft: Draft) -> None:
-    """Ensure that a running task has mail, or awaits another swarm.
+    """Ensure that a running task has mail, or awaits another swarm or the result of an open call.
 
     If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
     """
-    if draft.has_mail or not draft.is_running or _waits_for_peers(draft):
+    if not draft.is_running or _can_wait(draft):
         return
     task = draft.before
     unanswered = "; ".join(
@@ -279,7 +283,7 @@ def prevent_stall(draft: Draft) -> None:
 
 def _can_wait(draft: Draft) -> bool:
     """Return whether anything will happen in the task by itself."""
-    return draft.has_mail or _waits_for_peers(draft)
+    return draft.has_mail or bool(draft.open_calls.counts) or _waits_for_peers(draft)
 
 
 def _waits_for_peers(draft: Draft) -> bool:
@@ -516,7 +520,8 @@ class Settlement:
         about = f"the context of agent {self.name} was cut: "
         if cut.begin != before.begin:
             by = "a summary" if preparation.summary else "a note"
-            about += f"{by} stands for its first {cut.begin - 1} turns; "
+            turns = "turn" if cut.begin == 2 else f"{cut.begin - 1} turns"
+            about += f"{by} stands for its first {turns}; "
         about += f"long results up to turn {cut.references} are references"
         extra = ContextExtra(
             **self._of_turn(), begin=cut.begin, references=cut.references, summary=preparation.summary
@@ -605,7 +610,10 @@ class Settlement:
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
-        generation = self.draft.generation
+        generation, calls = self.draft.generation, self.draft.open_calls
+        if calls.early:  # of calls that this turn has lost
+            early = tuple(each for each in calls.early if each[0] != self.name)
+            self.draft.open_calls = replace(calls, early=early)
         faults = generation.faults
         count = faults.get(self.name, 0) + 1 if self._faults else 0
         gave_up = count >= FAULTS_IN_A_ROW and self.draft.is_running and self._policy.may_give_up(self)
@@ -759,6 +767,11 @@ class Settlement:
             f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
             ActionExtra(**self._of_turn(), after=receipt.after),
         )
+        if receipt.callback is not None:
+            about = (call.tool_name, call.tool_call_id)
+            if receipt.state is Receipt.State.WAITING:
+                return let_wait(self.draft, self.name, *about, receipt.callback, self.turn.task.seq)
+            close(self.draft, self.name, *about, receipt, self.turn.task.seq)
         attempts = receipt.attempts if receipt.attempts > 1 else None
         took = ActionExtra(agent=self.name, seconds=receipt.seconds, attempts=attempts)
         if receipt.state is Receipt.State.DONE:
@@ -795,7 +808,7 @@ class Settlement:
         acted = [
             (call, receipt)
             for call, receipt in zip(output.calls, output.receipts, strict=True)
-            if receipt is not None and receipt.state is not Receipt.State.HELD
+            if receipt is not None and receipt.state not in (Receipt.State.HELD, Receipt.State.WAITING)
         ]
         if not acted:
             return

@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from mail.core.decisions.backoff import delay_after
+from mail.core.engine.callbacks import TurnCallbacks, waiting
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LATER, Later
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import ForkActions
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -76,6 +78,7 @@ class ActionRunner:
         find: returns the action that runs for a tool; None for a tool that is no action.
         sequential: whether all actions of the agent run one after the other.
         mode: whether actions that are not read-only run, wait for approval, or are refused.
+        callbacks: makes the callbacks of calls that finish later.
         shorten: returns a receipt with as much of its result as the agent sees at once.
         has_person: whether a person can approve calls of the task; without one, those that need approval fail.
         may_park: whether calls may be put off; if not, RetryLater is a failure as any other.
@@ -85,6 +88,7 @@ class ActionRunner:
         self,
         find: Callable[[str], ActionCore | None],
         keep: Keep,
+        callbacks: TurnCallbacks,
         *,
         sequential: bool,
         mode: ForkActions,
@@ -97,6 +101,7 @@ class ActionRunner:
     ) -> None:
         self._find = find
         self._keep = keep
+        self._callbacks = callbacks
         self._sequential = sequential
         self._mode = mode
         self._shorten = shorten
@@ -126,9 +131,15 @@ class ActionRunner:
                     checkpoint = self._with(checkpoint, index, refusal)
                     continue
             is_changed = True
+            if receipt is None and action is not None and action.finish_within is not None:
+                refusal = self._callbacks.refusal(checkpoint, [action for _, action in group])
+                if refusal is not None:
+                    checkpoint = self._with(checkpoint, index, refusal)
+                    continue
             if action is None or (is_begun and not action.may_repeat):  # None: its provider lacks it now
+                callback = None if receipt is None else receipt.callback
                 unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
-                checkpoint = self._with(checkpoint, index, unknown)
+                checkpoint = self._with(checkpoint, index, waiting(callback) if callback else unknown)
             elif self._sequential or action.sequential:
                 for each in (group, [(index, action)]):
                     checkpoint = await self._run_together(each, checkpoint)
@@ -177,9 +188,12 @@ class ActionRunner:
         """Run actions at the same time. Return the checkpoint with their receipts; the last one is not stored yet."""
         if not group:
             return checkpoint
-        for index, _ in group:
-            checkpoint = self._with(checkpoint, index, Receipt(state=Receipt.State.STARTED))
+        for index, action in group:
+            begun = self._callbacks.begin(action, checkpoint.receipts[index])
+            checkpoint = self._with(checkpoint, index, begun)
         await self._keep(checkpoint, on_disk=not all(action.may_repeat for _, action in group))
+        for index, _ in group:
+            await self._callbacks.store(checkpoint, index)
         if len(group) == 1:
             ((index, action),) = group
             receipt = await self._run_action(action, checkpoint, index)
@@ -210,8 +224,9 @@ class ActionRunner:
         return checkpoint
 
     async def _run_action(self, action: ActionCore, checkpoint: Checkpoint, index: int) -> Receipt | Parking:
-        call = checkpoint.calls[index]
-        begin_call(call.tool_call_id, f"{'approved' if checkpoint.approved else 'called'} {index}")
+        call, begun = checkpoint.calls[index], checkpoint.receipts[index]
+        place = f"{'approved' if checkpoint.approved else 'called'} {index}"
+        begin_call(call.tool_call_id, place, self._callbacks.address(begun))
         with ActionRun(self._activity, call) as run:
             receipt = await self._call(action, call, run)
             if isinstance(receipt, Parking):
@@ -219,6 +234,9 @@ class ActionRunner:
                 return receipt
             if receipt.state is Receipt.State.FAILED:
                 run.fail(receipt.content)
+        if begun is not None and begun.callback is not None:
+            state, content = receipt.state, receipt.content
+            receipt = replace(waiting(begun.callback), state=state, content=content)
         if self._shorten is not None:
             receipt = await self._shorten(call, receipt)
         return self._activity.timed(receipt, run)
@@ -231,7 +249,7 @@ class ActionRunner:
                 finally:
                     if run.attempts > 1:
                         span.note("mail.attempts", run.attempts)
-                span.note_result(content)
+                span.note_result(content if isinstance(content, str) else "")
         except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
             if isinstance(error, RetryLater) and self._may_park:
                 return Parking(error, action.name)
@@ -239,15 +257,19 @@ class ActionRunner:
             logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
             tries = f" (on the last of {run.attempts} attempts)" if run.attempts > 1 else ""
             return Receipt(state=Receipt.State.FAILED, content=f"{_text(error)}{tries}")
+        if content is LATER and action.finish_within is not None:
+            return Receipt(state=Receipt.State.WAITING)
         if not isinstance(content, str):  # foreign code may ignore its types
             wrong = type(content).__name__
+            advice = "; only an action with finishes='later' may" if content is LATER else ""
             return Receipt(
-                state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
+                state=Receipt.State.FAILED,
+                content=f"{action.name} must return str, but returned {wrong}{advice}",
             )
         return Receipt(state=Receipt.State.DONE, content=content)
 
 
-async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) -> str:
+async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) -> str | Later:
     """Run an action until it succeeds, or may not be repeated in this turn. Raises what the last attempt raises."""
     while True:
         try:
@@ -265,7 +287,7 @@ async def _attempt_all(action: ActionCore, call: AgentToolCall, run: ActionRun) 
         await asyncio.sleep(after)
 
 
-async def _attempt(action: ActionCore, call: AgentToolCall) -> str:
+async def _attempt(action: ActionCore, call: AgentToolCall) -> str | Later:
     """Run an action once. Raises TimeoutError, in words for the agent, and what the action raises."""
     arguments = deepcopy(call.tool_args)
     if action.timeout is None:

@@ -156,7 +156,15 @@ class ManualMode:
             swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
         policy = _step_policy(result)
         engine = (swarm, self._wiring.store, self._wiring.clock, self._wiring.histories)
-        return AgentTurn(turn, known, *engine, policy, tracer=self._wiring.tracer, live=self._turns.live)
+        return AgentTurn(
+            turn,
+            known,
+            *engine,
+            policy,
+            tracer=self._wiring.tracer,
+            live=self._turns.live,
+            base_url=self._wiring.base_url,
+        )
 
     async def _execute(
         self, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | Lease | None]

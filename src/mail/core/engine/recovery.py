@@ -14,9 +14,10 @@ from mail.core.engine.turns import Turns
 from mail.core.engine.wake_ups import again, publish
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.leases import QUIET_SECONDS, DueTask, ExpiredLease
 from mail.core.task.ports import WakeUp, look_at, wake_ups
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 from mail.core.turns.context import CURRENT_TASK
 from mail.errors import MAILError
 
@@ -111,8 +112,20 @@ class Recovery:
     async def _look_after(self, due: DueTask, ahead: float, quiet_for: float) -> Found:
         """End a task or its requests if they are overdue, and otherwise its leases and parks that have expired."""
         wiring, now = self._wiring, self._wiring.now()
+        calls: Sequence[LaterCall] = ()
+
+        async def load(task: Task | None = None) -> Task:
+            """Return the present task, and read the calls that may be due: later, as its version guards them."""
+            nonlocal calls
+            task = task or await load_task(wiring.store, due.task.key)
+            if task.open_calls.is_due(now):
+                calls = await wiring.store.read_waiting_calls(task.key)
+            return task
+
         change = await Committer(wiring.store).commit(
-            lambda task: expire(task, wiring.swarm, None, wiring.clock), due.task
+            lambda task: expire(task, wiring.swarm, None, wiring.clock, calls),
+            await load(due.task),
+            reload=load if due.task.open_calls.is_due(now) else None,
         )
         if change is not None:
             wiring.observe(change)

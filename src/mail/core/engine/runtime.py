@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mail.core.decisions.cancel import StillRunning, still_running
 from mail.core.engine.admission import Admission
+from mail.core.engine.callbacks import Callbacks
 from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
@@ -34,12 +35,14 @@ class Runtime(Wiring):
         turns: the turns of this process.
         admission: accepts what comes from outside of the turns.
         dead_letters: the dead letters of the swarm's tasks.
+        callbacks: takes the results of calls that finish later.
     """
 
     def __post_init__(self) -> None:
         self.turns = Turns(self)
         self.admission = Admission(self, self.turns.live)
         self.dead_letters = DeadLetters(self, self.admission)
+        self.callbacks = Callbacks(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         recovery = Recovery(self, self.turns)
         self.submit, self.receive = self.admission.submit, self.admission.receive

@@ -23,6 +23,7 @@ from mail.core.decisions.turn import (
 )
 from mail.core.engine.actions import ActionRunner, Parking
 from mail.core.engine.attempts import counted_attempts
+from mail.core.engine.callbacks import TurnCallbacks
 from mail.core.engine.context import AgentWindow, transcript_room
 from mail.core.engine.histories import CachedHistory, HistoryCache
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
@@ -130,7 +131,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
     to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no
-    limit.
+    limit. `base_url` is that of the server, for callbacks.
     """
 
     turn: T
@@ -160,6 +161,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         *,
         live: LivePublisher,
         permits: PermitSource | None = None,
+        base_url: str = "",
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._agent = agent = swarm.agent(turn.mailbox)
@@ -171,6 +173,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._histories = histories
         self._builtins = builtins
         self._permits = permits
+        self._base_url = base_url
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
@@ -418,6 +421,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         actions = ActionRunner(
             partial(self._action, agent),
             self._keep,
+            TurnCallbacks(self.turn, self._store, self._clock, self._base_url),
             sequential=agent.sequential,
             mode=ForkActions.RUN if self._approved is not None else self.turn.task.actions,
             shorten=None if self._window is None else self._shorten,

@@ -329,6 +329,7 @@ class Turns:
             wiring.pacer,
             live=self.live,
             permits=wiring.permits,
+            base_url=wiring.base_url,
         )
 
     def execute(

@@ -37,6 +37,7 @@ class Wiring:
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
         live_link: carries live events between processes.
+        base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
@@ -59,6 +60,7 @@ class Wiring:
     webhooks: Webhooks | None = None
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
+    base_url: str = ""
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)
 

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import MAIL, Markup, render_message
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.extras import DeadLetterExtra
@@ -139,6 +140,7 @@ class TaskChange:
             as many events.
         inherits: for a new task, the histories that the store copies; nobody sees the task before it has all of them.
         encoded_events: the events as stores keep them.
+        calls: the calls that finish later whose records change; never of a new task.
         response: the finishing message, if this commit ends the generation with the number `ended`.
     """
 
@@ -152,6 +154,7 @@ class TaskChange:
     inherits: Inheritance | None = None
     events: tuple[Event, ...] = ()
     encoded_events: bytes = b"[]"
+    calls: tuple[LaterCall, ...] = ()
     response: MAILMessage | None = None
     ended: int | None = None
 

@@ -28,6 +28,7 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.protocol.xml import render_message
+from mail.core.task.callbacks import LaterCall, OpenCalls
 from mail.core.task.change import HistoryRecord, InboxEntry, Inheritance, TaskChange, Turn
 from mail.core.task.context import AgentContext, Preparation
 from mail.core.task.costs import NO_USAGE, Usage, add_models
@@ -41,6 +42,7 @@ from mail.core.task.mailboxes import peer_mailbox, peer_of
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import (
+    ENDED,
     LIFECYCLE,
     NO_MAIL,
     Cancellation,
@@ -70,6 +72,7 @@ class Draft:
     __slots__ = (
         "__dict__",
         "_also_read",
+        "_calls",
         "_consumed",
         "_deliveries",
         "_ended",
@@ -110,6 +113,7 @@ class Draft:
     webhooks: dict[str, TaskWebhook]
     dead_letters: tuple[int, ...]
     contexts: dict[str, AgentContext]
+    open_calls: OpenCalls
     stored_bytes: int
     history_bytes: int
 
@@ -135,6 +139,7 @@ class Draft:
         self._turn: Claim | None = None
         self._consumed: InboxEntry | None = None
         self._also_read: tuple[InboxEntry, ...] = ()
+        self._calls: tuple[LaterCall, ...] = ()
 
     @property
     def task_id(self) -> str:
@@ -155,6 +160,11 @@ class Draft:
     def has_mail(self) -> bool:
         """Whether any mailbox of the task will contain mail."""
         return bool(self._outgoing or self._pending)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the task has ended, as decided so far."""
+        return self.status in ENDED
 
     def wakes(self, mailbox: str) -> bool:
         """Return whether this commit puts mail into a mailbox."""
@@ -347,8 +357,14 @@ class Draft:
         return self._histories.get(agent, 0)
 
     def move(self, transition: Transition) -> None:
-        """Apply a transition of the lifecycle."""
+        """Apply a transition of the lifecycle; the end of the task cancels its open calls."""
         self.status = LIFECYCLE[self.status, transition]
+        if self.open_calls.counts and self.has_ended:
+            self.open_calls = self.open_calls.dropped()
+
+    def keep_call(self, call: LaterCall) -> None:
+        """Store the record of a call that finishes later."""
+        self._calls = (*self._calls, call)
 
     def finish(
         self, sender: MAILAddress, subject: Subject, body: str, message: MAILMessage | None = None
@@ -540,6 +556,7 @@ class Draft:
             inherits=self._inherits,
             events=tuple(self._events),
             encoded_events=events,
+            calls=self._calls,
             response=response,
             ended=None if response is None else self._ended,
         )

@@ -30,6 +30,7 @@ from mail.core.task.extras import (
     RemovedWebhookExtra,
     SwitchExtra,
     TextExtra,
+    WaitExtra,
     shape_of,
 )
 from mail.core.task.turn_state import TurnTiming
@@ -44,6 +45,7 @@ class EventKind(StrEnum):
     ACTION_CALL = "action_call"
     ACTION_COMPLETE = "action_complete"
     ACTION_ERROR = "action_error"
+    ACTION_WAITING = "action_waiting"
     TASK_COMPLETE_CALL = "task_complete_call"
     TASK_COMPLETE_CALL_DUPLICATE = "task_complete_call_duplicate"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
@@ -84,6 +86,7 @@ EXTRAS: dict[EventKind, tuple[type[Extra], ...]] = {
     EventKind.ACTION_CALL: (ActionExtra,),
     EventKind.ACTION_COMPLETE: (ActionExtra,),
     EventKind.ACTION_ERROR: (ActionExtra,),
+    EventKind.ACTION_WAITING: (WaitExtra,),
     EventKind.BREAKPOINT_TOOL_CALL: (PauseExtra,),
     EventKind.BREAKPOINT_ACTION_COMPLETE: (DecisionExtra,),
     EventKind.TEXT_ANSWER: (TextExtra,),

@@ -114,12 +114,22 @@ class SwitchExtra(Extra):
 class ActionExtra(Extra):
     """Of an action: when it began, in seconds `after` its turn, or how many `seconds` it took; None if unknown.
 
-    `attempts` is their number if there were several.
+    `attempts` is their number if there were several. The id is that of a call that has finished later.
     """
 
     after: float | None = None
     seconds: float | None = None
     attempts: int | None = None
+    tool_call_id: str = ""
+
+
+@value(kw_only=True, slots=False)
+class WaitExtra(Extra):
+    """Of a call whose result comes later: by `finish_by`, in seconds since the epoch."""
+
+    tool_call_id: str
+    tool_name: str
+    finish_by: float
 
 
 @value(kw_only=True, slots=False)

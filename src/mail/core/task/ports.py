@@ -8,6 +8,7 @@ from typing import Protocol
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import Document, Kind, PutIf
@@ -113,7 +114,26 @@ class Contents(Protocol):
         ...
 
 
-class Store(Contents, Protocol):
+class Calls(Protocol):
+    """Port: the records of calls that finish later; a commit changes them, too (`TaskChange.calls`)."""
+
+    async def put_call(self, key: TaskKey, call: LaterCall, *, instead_of: LaterCall | None = None) -> bool:
+        """Store a call if there is none with its digest, or only `instead_of` an unchanged one; return whether it is.
+
+        Nothing else of the task is written.
+        """
+        ...
+
+    async def read_call(self, key: TaskKey, digest: str) -> LaterCall | None:
+        """Return the call of a task with this digest; None if there is none."""
+        ...
+
+    async def read_waiting_calls(self, key: TaskKey) -> list[LaterCall]:
+        """Return the calls of a task whose state is WAITING, in no order; some may be of an earlier epoch."""
+        ...
+
+
+class Store(Contents, Calls, Protocol):
     """Port: stores tasks. A commit is atomic and, when acknowledged, durable."""
 
     async def load(self, key: TaskKey) -> Task | None:

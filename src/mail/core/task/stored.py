@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LaterCall
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
@@ -223,6 +224,8 @@ def _absent_of(receipt: Receipt) -> set[str]:
         absent.add("attempts")
     if not receipt.apart:
         absent.add("apart")
+    if receipt.callback is None:
+        absent.add("callback")
     return absent
 
 
@@ -250,7 +253,7 @@ def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:
     )
 
 
-# ------------------------------------------------------------------------------------------ parks and permits
+# ----------------------------------------------------------------------- parks, calls that finish later, permits
 
 
 def write_park(lease: Lease) -> str:
@@ -261,6 +264,21 @@ def write_park(lease: Lease) -> str:
 def read_park(text: str | bytes) -> Lease:
     """Return the lease that stored JSON describes. Raises WrittenLater if this version can't read it."""
     return read(_LEASE, text)
+
+
+type _StoredCall = LaterCall
+
+_CALL: TypeAdapter[LaterCall] = TypeAdapter(_StoredCall, config=_CONFIG)  # most processes have none
+
+
+def write_call(call: LaterCall) -> str:
+    """Return the stored JSON of a call that finishes later."""
+    return _CALL.dump_json(call, exclude_defaults=True).decode()
+
+
+def read_call(text: str) -> LaterCall:
+    """Return the call that stored JSON describes. Raises ValueError if it describes none."""
+    return _CALL.validate_json(text, extra="ignore")
 
 
 type _StoredPermits = Permits

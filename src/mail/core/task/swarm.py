@@ -22,6 +22,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import OutputSchema, check_schema
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import LONGEST_WAIT, Later
 from mail.core.task.context import Context
 from mail.core.task.failing_calls import FAILING_CALL_LIMIT
 from mail.core.task.permits import ModelLimits
@@ -131,8 +132,8 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 """A pure function of the call's arguments; raises ToolCallFault for invalid ones."""
 
 
-ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
-"""Takes the call's arguments and returns its result as text; the agent is notified of any exception."""
+ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later]]
+"""Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 MAX_RETRIES = 10
 """Maximum of `ActionCore.retries`."""
@@ -157,6 +158,8 @@ class ActionCore:
         model: checks the arguments in place of `parameters`, as the function does; None if these say everything.
         timeout: seconds that one attempt may take; None for no limit but the turn's.
         retries: the number of further attempts after one that has failed or timed out.
+        finish_within: seconds within which a call must finish that returns LATER; None if it finishes in its turn.
+        heartbeat: seconds without a heartbeat after which such a call fails; None if it needs none.
 
     Raises ConfigurationError for an invalid timeout, and for retries of an action that may not be repeated.
     """
@@ -175,11 +178,19 @@ class ActionCore:
     model: type[BaseModel] | None = None
     timeout: float | None = None
     retries: int = 0
+    finish_within: float | None = None
+    heartbeat: float | None = None
 
     def __post_init__(self) -> None:
         timeout, retries = self.timeout, self.retries
         if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < inf):
             raise ConfigurationError(f"action {self.name!r}: timeout must be a number of seconds above 0")
+        for name, seconds in (("timeout", self.finish_within), ("heartbeat", self.heartbeat)):
+            if seconds is not None and (isinstance(seconds, bool) or not 0 < seconds <= LONGEST_WAIT):
+                raise ConfigurationError(
+                    f"action {self.name!r}: {name} of an action that finishes later must be above 0, and at most 366 "
+                    "days"
+                )
         if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= MAX_RETRIES:
             raise ConfigurationError(
                 f"action {self.name!r}: retries must be a number from 0 to {MAX_RETRIES}"

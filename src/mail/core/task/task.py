@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from mail.core.protocol.message import Tier
 from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import NO_OPEN_CALLS, OpenCalls
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.context import AgentContext
 from mail.core.task.costs import NO_USAGE, Usage
@@ -52,6 +53,15 @@ class TaskStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+ASLEEP = "asleep"
+"""The status by which stores look for a running task that is asleep (`Task.is_asleep`)."""
+
+
+def listings_of(status: TaskStatus) -> tuple[str, ...]:
+    """Return the statuses by which stores look for tasks of a status."""
+    return (status, ASLEEP) if status is TaskStatus.RUNNING else (status,)
+
+
 class Transition(StrEnum):
     """A change of a task's state."""
 
@@ -74,6 +84,9 @@ LIFECYCLE: dict[tuple[TaskStatus, Transition], TaskStatus] = {
     (TaskStatus.CANCELLED, Transition.RESUME): TaskStatus.RUNNING,
 }
 """The whole lifecycle; no other transition is possible."""
+
+
+ENDED = (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
 
 class ForkActions(StrEnum):
@@ -228,6 +241,7 @@ class Task:
         webhooks: the webhooks that receive its events, by id.
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         contexts: of agents whose context is large or cut.
+        open_calls: the calls that wait for results which come later.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
         history_bytes: the part of it that is in agents' histories.
@@ -269,6 +283,7 @@ class Task:
     webhooks: dict[str, TaskWebhook] = field(default_factory=dict)
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
+    open_calls: OpenCalls = NO_OPEN_CALLS
     stored_bytes: int = 0
     history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
@@ -333,6 +348,16 @@ class Task:
             return True
         return bool(self.webhooks) and any(hook.is_waiting for hook in self.webhooks.values())
 
+    @property
+    def is_asleep(self) -> bool:
+        """Whether it runs, and nothing happens in it before one of its open calls ends."""
+        return bool(self.open_calls.counts) and self.status is TaskStatus.RUNNING and not self.pending
+
+    @property
+    def listed_as(self) -> str:
+        """The status by which stores look for it: one that is asleep is not among those that run."""
+        return ASLEEP if self.is_asleep else self.status
+
     def lets_open(self, mailbox: str) -> bool:
         """Return whether turns of a mailbox may begin: an agent's while the task runs, any other always."""
         return self.status is TaskStatus.RUNNING or goes_out(mailbox)
@@ -374,16 +399,20 @@ class Task:
 
     @property
     def deadline(self) -> float | None:
-        """When the task, one of its requests or an approval expires, in seconds since the epoch; None for never.
+        """When the task, a request, an approval or an open call expires, in seconds since the epoch; None for never.
 
-        Of a paused task, only approvals expire, and of one that has stopped, nothing.
+        Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
         """
+        earliest = self.open_calls.due
         if self.status is TaskStatus.PAUSED:
-            return None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
+            by = None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
+            return min((time for time in (by, earliest) if time is not None), default=None)
         if not self.is_running:
             return None
         limits = self.limits
-        earliest = limits.deadline if limits.finish_by is None else limits.ends_at
+        end = limits.deadline if limits.finish_by is None else limits.ends_at
+        if earliest is None or (end is not None and end < earliest):
+            earliest = end
         for request in self.requests:
             due = request.answer_deadline
             if due is not None and (earliest is None or due < earliest):

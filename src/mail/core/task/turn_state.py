@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.question_text import describe_question
 from mail.core.protocol.values import value
+from mail.core.task.callbacks import Callback
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
@@ -26,18 +27,21 @@ class Receipt:
         seconds: how long it took, with all attempts.
         attempts: their number.
         apart: the bytes of its result that are stored apart, as the agent sees only the beginning.
+        callback: what finishes the call, if its action finishes later.
     """
 
     class State(StrEnum):
         """STARTED in the checkpoint of a repeated turn means that the action's outcome is unknown.
 
-        HELD: the action does not run before a person has approved the call.
+        HELD: the action does not run before a person has approved the call. WAITING: its work has begun, and finishes
+        later; so does that of a STARTED one with a callback which may not be repeated.
         """
 
         STARTED = "started"
         DONE = "done"
         FAILED = "failed"
         HELD = "held"
+        WAITING = "waiting"
 
     state: State
     content: str = ""
@@ -45,6 +49,7 @@ class Receipt:
     seconds: float | None = None
     attempts: int = 1
     apart: int = 0
+    callback: Callback | None = None
 
 
 @value(kw_only=True)
@@ -124,10 +129,8 @@ class Checkpoint:
     @property
     def ended(self) -> int:
         """The number of its actions that have ended."""
-        return sum(
-            receipt is not None and receipt.state in (Receipt.State.DONE, Receipt.State.FAILED)
-            for receipt in self.receipts
-        )
+        over = (Receipt.State.DONE, Receipt.State.FAILED, Receipt.State.WAITING)
+        return sum(receipt is not None and receipt.state in over for receipt in self.receipts)
 
     def with_receipt(self, index: int, receipt: Receipt | None) -> "Checkpoint":
         """Return the checkpoint with the receipt of the call at `index`; None takes it back."""

@@ -40,6 +40,22 @@ class TimeLimit(Protocol):
 
 
 @value(kw_only=True)
+class CallbackAddress:
+    """Where the result of a call goes that finishes later.
+
+    Attributes:
+        token: all that it takes to finish the call, once.
+        url: `POST` the result there, as `{"result": …}` or `{"error": "why"}`; empty where no server runs.
+    """
+
+    token: str = ""
+    url: str = ""
+
+
+NO_CALLBACK = CallbackAddress()
+
+
+@value(kw_only=True)
 class TurnContext:
     """What a running turn lends to agents, actions and models.
 
@@ -57,6 +73,7 @@ class TurnContext:
         traceparent: the trace of the task; empty without one.
         call_id: the id of the tool call that runs the current action, as its model has chosen it.
         call_place: the place of that call among the turn's, which a repeated call keeps.
+        callback: where its result goes if it finishes later.
         deps: the dependencies of the swarm whose action runs.
         time_limit: that of the attempt at the current action.
         may_cut: whether a call that the model refuses as too long is repeated with a shorter context. If not, only a
@@ -81,6 +98,7 @@ class TurnContext:
     switch: Switch | None = None
     call_id: str = ""
     call_place: str = ""
+    callback: CallbackAddress = NO_CALLBACK
     deps: Any = None
     time_limit: TimeLimit | None = None
     may_cut: bool = False
@@ -107,6 +125,7 @@ class ActionContext[Deps]:
         caller: the owner of the task, as `role:id@swarm`.
         call_id: the id of the tool call. Some models repeat their ids: it identifies the call only within its turn.
         idempotency_key: a text that belongs to this call alone, and to each repetition of it (`idempotency_key`).
+        callback: where the result goes if the action has `finishes="later"` and returns `LATER`; empty otherwise.
     """
 
     deps: Deps = cast("Deps", None)  # for contexts that tests make
@@ -115,6 +134,7 @@ class ActionContext[Deps]:
     caller: str = ""
     call_id: str = ""
     idempotency_key: str = ""
+    callback: CallbackAddress = NO_CALLBACK
 
 
 def current_context() -> ActionContext[Any]:
@@ -127,12 +147,13 @@ def current_context() -> ActionContext[Any]:
         caller=turn.caller,
         call_id=turn.call_id,
         idempotency_key=idempotency_key(),
+        callback=turn.callback,
     )
 
 
-def begin_call(call_id: str, place: str) -> None:
-    """Note the tool call whose action runs from here, and its place among those of the turn."""
-    TURN.set(replace(TURN.get(), call_id=call_id, call_place=place))
+def begin_call(call_id: str, place: str, callback: CallbackAddress = NO_CALLBACK) -> None:
+    """Note the tool call whose action runs from here, its place among those of the turn, and its callback."""
+    TURN.set(replace(TURN.get(), call_id=call_id, call_place=place, callback=callback))
 
 
 def idempotency_key() -> str:

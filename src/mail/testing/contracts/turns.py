@@ -565,16 +565,20 @@ class TestPark:
                 assert ready == []
                 assert opened == Busy()
 
+    @pytest.mark.parametrize("takes_back", [False, True])
     @pytest.mark.parametrize("size", [10, 5_000])
-    async def test_it_keeps_how_far_its_turn_has_come(self, store: Store, make: Maker, size: int) -> None:
+    async def test_it_keeps_how_far_its_turn_has_come(
+        self, store: Store, make: Maker, size: int, takes_back: bool
+    ) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         turn = await open_turn(store, KEY, "alpha", make)
         started = checkpoint(urandom(size).hex(), "b").with_receipt(1, Receipt(state=Receipt.State.STARTED))
         await store.save_checkpoint(turn, started)
         taken_back = started.with_receipt(1, None)
-        await store.park(turn, parked(turn, NOW + 300, ended_by_mail=True), taken_back)
+        kept, given = (taken_back, taken_back) if takes_back else (started, None)
+        await store.park(turn, parked(turn, NOW + 300, ended_by_mail=True), given)
         again = await open_turn(store, KEY, "alpha", make, now=NOW + 301)
-        assert (again.entry, again.checkpoint) == (turn.entry, taken_back)
+        assert (again.entry, again.checkpoint) == (turn.entry, kept)
         await store.commit(make.change(again.task, turn=again))
         assert await store.read_inbox(KEY) == []
 

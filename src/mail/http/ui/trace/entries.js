@@ -44,6 +44,8 @@ const NAMES = {
   action_complete: "action ends",
   action_error: "action fails",
   await_message: "waits for mail",
+  context_cut: "shortens its context",
+  model_switched: "changes its model",
   task_complete_call: "completes the task",
   breakpoint_tool_call: "asks you",
   breakpoint_action_complete: "your answer",

@@ -1,0 +1,183 @@
+"""Calls that finish later: a turn begins them, and others finish them by their tokens.
+
+begin ─► receipt with the token's digest, then the call's record ─► the action runs, and returns LATER
+finish ─ decide ──► commit: mail to the agent, and the end of the record
+report ─► the record
+"""
+
+from collections.abc import Sequence
+
+from mail.core.decisions.callbacks import check_open, finish
+from mail.core.engine.admission import Admission
+from mail.core.engine.commit import load_task
+from mail.core.engine.wiring import Wiring
+from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
+from mail.core.task.callbacks import (
+    MAX_CALLS_IN_A_TURN,
+    MAX_OPEN_CALLS,
+    MAX_PROGRESS,
+    Callback,
+    CallResult,
+    CallState,
+    LaterCall,
+    digest_of,
+    new_token,
+    task_of,
+)
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.ports import Store
+from mail.core.task.swarm import ActionCore
+from mail.core.task.task import Task, TaskKey
+from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.turns.context import CURRENT_TASK, NO_CALLBACK, CallbackAddress
+from mail.errors import BadRequest, CallbackNotFound
+
+PATH = "/callbacks/"
+"""The path of the callbacks of a server; a token follows."""
+
+
+class TurnCallbacks:
+    """The callbacks of the calls of one turn; `base_url` is that of the server, empty without one."""
+
+    def __init__(self, turn: Turn, store: Store, clock: Clock, base_url: str) -> None:
+        self._turn = turn
+        self._store = store
+        self._clock = clock
+        self._base_url = base_url
+        self._tokens: dict[str, str] = {}
+
+    def refusal(self, checkpoint: Checkpoint, about_to_begin: Sequence[ActionCore]) -> Receipt | None:
+        """Return the receipt of a call that can't begin, as too many wait; None if it can."""
+        begun = sum(receipt is not None and receipt.callback is not None for receipt in checkpoint.receipts)
+        begun += sum(action.finish_within is not None for action in about_to_begin)
+        if begun >= MAX_CALLS_IN_A_TURN:
+            why = f"one turn can begin {MAX_CALLS_IN_A_TURN} calls that finish later; call it again in your next turn"
+        elif self._turn.task.open_calls.total + begun >= MAX_OPEN_CALLS:
+            why = f"{MAX_OPEN_CALLS} calls of this task wait for their results; await some of them first"
+        else:
+            return None
+        return Receipt(state=Receipt.State.FAILED, content=f"it was not run: {why}")
+
+    def begin(self, action: ActionCore, before: Receipt | None) -> Receipt:
+        """Return the receipt of a call that begins now, or is repeated; it has a callback if it may finish later."""
+        if action.finish_within is None:
+            return Receipt(state=Receipt.State.STARTED)
+        callback = None if before is None else before.callback
+        if callback is None or not callback.token:
+            token = new_token(*self._turn.task.key, self._clock.new_id())
+            callback = Callback(
+                digest=digest_of(token),
+                finish_by=self._clock.now().timestamp() + action.finish_within,
+                heartbeat=action.heartbeat,
+                token=token if action.may_repeat else "",
+            )
+        else:
+            token = callback.token
+        self._tokens[callback.digest] = token
+        return Receipt(state=Receipt.State.STARTED, callback=callback)
+
+    async def store(self, checkpoint: Checkpoint, index: int) -> None:
+        """Store the record of a call that has begun, so that its result may come from now on."""
+        receipt, call = checkpoint.receipts[index], checkpoint.calls[index]
+        if receipt is None or receipt.callback is None:
+            return
+        callback = receipt.callback
+        record = LaterCall(
+            digest=callback.digest,
+            agent=self._turn.mailbox,
+            name=call.tool_name,
+            call_id=call.tool_call_id,
+            state=CallState.STARTED,
+            seq=self._turn.task.seq,
+            finish_by=callback.finish_by,
+            heartbeat=callback.heartbeat,
+            heard=self._clock.now().timestamp(),
+        )
+        await self._store.put_call(self._turn.task.key, record)
+
+    def address(self, receipt: Receipt | None) -> CallbackAddress:
+        """Return where the result of a call goes."""
+        if receipt is None or receipt.callback is None:
+            return NO_CALLBACK
+        token = self._tokens[receipt.callback.digest]
+        url = f"{self._base_url}{PATH}{token}" if self._base_url else ""
+        return CallbackAddress(token=token, url=url)
+
+
+def waiting(callback: Callback) -> Receipt:
+    """Return the receipt of a call that waits for its result; nobody needs its token here any more."""
+    kept = Callback(digest=callback.digest, finish_by=callback.finish_by, heartbeat=callback.heartbeat)
+    return Receipt(state=Receipt.State.WAITING, callback=kept)
+
+
+@value
+class Reported:
+    """A call after a report: what it has come to, and until when it must be heard of again, in seconds since the epoch.
+
+    `due` is None for a call that has ended.
+    """
+
+    state: CallState
+    due: float | None
+
+
+class Callbacks:
+    """Takes the results and the heartbeats of calls."""
+
+    def __init__(self, wiring: Wiring, admission: Admission) -> None:
+        self._wiring = wiring
+        self._admission = admission
+
+    async def check(self, token: str) -> None:
+        """Raise CallbackNotFound if no call has this token."""
+        await self._find(token)
+
+    async def finish(self, token: str, result: CallResult) -> Reported:
+        """End a call with its result, which its agent reads; the same result again changes nothing.
+
+        Raises CallbackNotFound; CallbackClosed if the call has ended with another result, or can't any more.
+        """
+        wiring = self._wiring
+        key, call = await self._find(token)
+
+        async def load() -> Task:
+            nonlocal call
+            task = await load_task(wiring.store, key)
+            call = await self._read(
+                key, call.digest
+            )  # after the task, whose version proves that it is current
+            return task
+
+        def decide(task: Task) -> TaskChange | None:
+            return finish(task, wiring.swarm, call, result, wiring.clock)
+
+        change = await self._admission.adopt(await load(), decide, reload=load)
+        return Reported(call.state if change is None else change.calls[0].state, None)
+
+    async def report(self, token: str, progress: str | None = None) -> Reported:
+        """Note that a call is alive, and how far it has come, if given. Raises as `finish`, and BadRequest."""
+        if progress is not None and len(progress) > MAX_PROGRESS:
+            raise BadRequest(f"progress may have {MAX_PROGRESS} characters, not {len(progress)}")
+        wiring = self._wiring
+        key, call = await self._find(token)
+        while True:
+            task = await load_task(wiring.store, key)
+            call = await self._read(key, call.digest)
+            check_open(task, call)
+            new = call.heard_of(wiring.now(), progress)
+            if await wiring.store.put_call(key, new, instead_of=call):
+                return Reported(new.state, new.due)
+
+    async def _find(self, token: str) -> tuple[TaskKey, LaterCall]:
+        place = task_of(token)
+        if place is None or not self._wiring.serves(key := TaskKey(*place)):
+            raise CallbackNotFound
+        CURRENT_TASK.set(key.task_id)
+        return key, await self._read(key, digest_of(token))
+
+    async def _read(self, key: TaskKey, digest: str) -> LaterCall:
+        call = await self._wiring.store.read_call(key, digest)
+        if call is None:
+            raise CallbackNotFound
+        return call

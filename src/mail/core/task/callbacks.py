@@ -1,0 +1,220 @@
+"""Calls of actions that finish later: what a task stores of them, and the tokens that finish them.
+
+A call that finishes later is a record of its own, under the digest of its token, so that a heartbeat writes nothing
+else. The task has what decisions need: how many calls wait, for whom, and when the first of them is due.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from enum import Enum, StrEnum
+from hashlib import sha256
+from typing import Final
+
+from mail.core.protocol.values import value
+
+MAX_OPEN_CALLS = 1_000
+"""How many calls of a task may wait at the same time."""
+
+MAX_CALLS_IN_A_TURN = 32
+"""How many of them one turn may begin, so that its commit stays small."""
+
+LONGEST_WAIT = 366 * 86_400.0
+"""Seconds that a result may take at most."""
+
+MAX_PROGRESS = 1_000
+"""Characters of a report on the progress of a call."""
+
+
+class Later(Enum):
+    """The type of `LATER`."""
+
+    LATER = "later"
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER: Final = Later.LATER
+"""What an action with `finishes="later"` returns when its work has begun: the result comes to its callback."""
+
+
+@value(kw_only=True)
+class Callback:
+    """The right to finish a call, as it stands in the call's receipt.
+
+    Attributes:
+        digest: the digest of the token (`digest_of`).
+        finish_by: when the call fails without a result, in seconds since the epoch.
+        heartbeat: seconds without a heartbeat after which it fails; None if it needs none.
+        token: the token itself, until a call has begun that may be repeated: it is repeated with the same one.
+    """
+
+    digest: str
+    finish_by: float
+    heartbeat: float | None = None
+    token: str = ""
+
+
+class CallState(StrEnum):
+    """How far a call has come.
+
+    STARTED: its turn is not committed; WAITING: it waits for its result; EXPIRED: that did not come in time, nor did a
+    heartbeat; DROPPED: its task had ended before its turn was committed.
+    """
+
+    STARTED = "started"
+    WAITING = "waiting"
+    FINISHED = "finished"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+
+
+@value(kw_only=True)
+class LaterCall:
+    """A call that finishes later.
+
+    Attributes:
+        agent, name, call_id: who called which action, and the id of the tool call.
+        seq: the seq of the task when the turn of the call was opened.
+        epoch: that of the task's open calls when it began to wait.
+        finish_by, heartbeat: as in `Callback`.
+        heard: when it began or sent its last heartbeat, in seconds since the epoch.
+        progress: what it has reported last.
+        result: the digest of the result that it has ended with.
+    """
+
+    digest: str
+    agent: str
+    name: str
+    call_id: str
+    state: CallState
+    seq: int
+    finish_by: float
+    heartbeat: float | None = None
+    heard: float = 0.0
+    epoch: int = 0
+    progress: str = ""
+    result: str = ""
+
+    @property
+    def due(self) -> float:
+        """When it fails unless it finishes, or sends a heartbeat, before; in seconds since the epoch."""
+        return self.finish_by if self.heartbeat is None else min(self.finish_by, self.heard + self.heartbeat)
+
+    def heard_of(self, now: float, progress: str | None) -> "LaterCall":
+        """Return the call after a heartbeat, with what it reports, if anything."""
+        return replace(self, heard=now, progress=self.progress if progress is None else progress)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it neither runs nor waits."""
+        return self.state not in (CallState.STARTED, CallState.WAITING)
+
+
+@value(kw_only=True)
+class OpenCalls:
+    """What a task knows of its calls that wait for their results.
+
+    Attributes:
+        counts: their number, by agent and action.
+        due: a time before which none of them is due; None if there are none.
+        epoch: counts the ends of the task with open calls; those of an earlier epoch are cancelled.
+        early: the agent and the digest of each call that has ended before its turn was committed.
+        warned: whether a supervisor knows that completing the task cancels them.
+    """
+
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    due: float | None = None
+    epoch: int = 0
+    early: tuple[tuple[str, str], ...] = ()
+    warned: bool = False
+
+    @property
+    def total(self) -> int:
+        """The number of calls."""
+        return sum(sum(names.values()) for names in self.counts.values())
+
+    def is_due(self, now: float) -> bool:
+        """Return whether one of them may be due."""
+        return self.due is not None and self.due <= now
+
+    def added(self, call: LaterCall) -> "OpenCalls":
+        """Return them with one more."""
+        due = call.due if self.due is None else min(self.due, call.due)
+        return replace(self, counts=self._counted(call, 1), due=due, warned=False)
+
+    def removed(self, call: LaterCall) -> "OpenCalls":
+        """Return them without one of them."""
+        counts = self._counted(call, -1)
+        return replace(self, counts=counts, due=self.due if counts else None)
+
+    def recounted(self, calls: Iterable[LaterCall]) -> "OpenCalls":
+        """Return them as these calls, which are all that wait."""
+        counted = replace(self, counts={}, due=None)
+        for call in calls:
+            counted = counted.added(call)
+        return replace(counted, warned=self.warned)
+
+    def dropped(self) -> "OpenCalls":
+        """Return that there are none, as their task has ended."""
+        return OpenCalls(epoch=self.epoch + 1)
+
+    def in_words(self) -> str:
+        """List them: `2 calls of render (researcher)`."""
+        return "; ".join(f"{self.of(agent)} ({agent})" for agent in self.counts)
+
+    def of(self, agent: str) -> str:
+        """List those of an agent: `2 calls of render`."""
+        return ", ".join(
+            f"{'a call' if count == 1 else f'{count} calls'} of {name}"
+            for name, count in self.counts.get(agent, {}).items()
+        )
+
+    def _counted(self, call: LaterCall, change: int) -> dict[str, dict[str, int]]:
+        counts = {agent: dict(names) for agent, names in self.counts.items()}
+        names = counts.setdefault(call.agent, {})
+        names[call.name] = names.get(call.name, 0) + change
+        present = {agent: {name: n for name, n in names.items() if n > 0} for agent, names in counts.items()}
+        return {agent: names for agent, names in present.items() if names}
+
+
+NO_OPEN_CALLS = OpenCalls()
+
+
+@value
+class CallResult:
+    """How a call has ended: its result, or why it failed."""
+
+    text: str
+    has_failed: bool = False
+
+    @property
+    def digest(self) -> str:
+        """What tells this result from any other."""
+        return digest_of(f"{'failed' if self.has_failed else 'finished'}\n{self.text}")
+
+
+def new_token(instance: str, task_id: str, secret: str) -> str:
+    """Return the token of a call: where its task is, which is no secret, and a random part, which is."""
+    place = urlsafe_b64encode(f"{instance}\n{task_id}".encode(errors="surrogatepass")).decode().rstrip("=")
+    return f"{place}.{secret}"
+
+
+def task_of(token: str) -> tuple[str, str] | None:
+    """Return the instance and the id of the task that a token names; None for text that is no token."""
+    place, _, secret = token.partition(".")
+    try:
+        instance, _, task_id = (
+            urlsafe_b64decode(place + "=" * (-len(place) % 4)).decode(errors="surrogatepass").partition("\n")
+        )
+    except (Error, ValueError):
+        return None
+    return (instance, task_id) if secret and instance and task_id else None
+
+
+def digest_of(text: str) -> str:
+    """Return the SHA-256 of a token or a result, in hexadecimal."""
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()

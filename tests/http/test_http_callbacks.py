@@ -1,0 +1,135 @@
+"""`POST /callbacks/{token}`: the token of a call finishes it, once, without an API key."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from support.processes.http_server import HTTPServer, eventually
+
+from mail.client import MAILClient
+from mail.client.errors import BadAnswer
+from mail.core.task.callbacks import LATER, Later
+from mail.core.task.swarm import ActionCore
+from mail.core.task.task import TaskKey
+from mail.core.turns.context import CallbackAddress, current_context
+from mail.errors import RateLimited
+from mail.http.rates import RateLimiter
+from mail.testing.agents import build_swarm, call, complete
+
+NO_KEY = {"Authorization": ""}
+
+
+class Studio:
+    """An action that keeps the callbacks of its calls."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[CallbackAddress] = []
+
+    async def __call__(self, _arguments: dict[str, Any]) -> str | Later:
+        self.callbacks.append(current_context().callback)
+        return LATER
+
+
+@pytest.fixture
+def studio() -> Studio:
+    return Studio()
+
+
+@pytest.fixture
+async def server(studio: Studio) -> AsyncIterator[HTTPServer]:
+    swarm = build_swarm(
+        {
+            "chief": lambda view: (
+                [call("render")] if view.mail.sender_type == "user" else [complete(view.mail.body)]
+            )
+        },
+        actions={"render": ActionCore("render", studio, finish_within=3600.0, heartbeat=600.0)},
+    )
+    async with HTTPServer(swarm) as server:
+        server.rig.runtime.base_url = server.uvicorn.url
+        yield server
+
+
+async def begin(server: HTTPServer) -> asyncio.Task[Any]:
+    """Ask for a film, and wait until the task sleeps."""
+    asked = asyncio.create_task(server.post(body="a film", task_id="t"))
+
+    async def is_asleep() -> bool:
+        task = await server.rig.store.load(TaskKey("user:ann@example", "t"))
+        return task is not None and task.is_asleep
+
+    await eventually(is_asleep)
+    return asked
+
+
+async def send(server: HTTPServer, url: str, **body: Any) -> httpx2.Response:
+    return await server.client.post(url, json=body, headers=NO_KEY)
+
+
+async def test_a_result_is_the_answer_of_the_caller_who_waits(server: HTTPServer, studio: Studio) -> None:
+    asked = await begin(server)
+    (callback,) = studio.callbacks
+    assert callback.url == f"{server.uvicorn.url}/callbacks/{callback.token}"
+    alive = await send(server, callback.url, progress="half of it")
+    assert (alive.status_code, alive.json()["status"]) == (200, "waiting")
+    assert alive.json()["due"]
+    done = await send(server, callback.url, result={"frames": 24})
+    assert (done.status_code, done.json()) == (200, {"status": "finished", "due": None})
+    assert (await asked).json()["response"] == 'render: {"frames":24}'
+    again = await send(server, callback.url, result={"frames": 24})
+    assert again.json() == done.json()
+    for other in ({"result": "another"}, {"error": "no"}, {"heartbeat": True}):
+        refused = await send(server, callback.url, **other)
+        assert (refused.status_code, "already" in refused.json()["detail"]) == (409, True)
+
+
+async def test_a_failure_is_read_as_an_error(server: HTTPServer, studio: Studio) -> None:
+    asked = await begin(server)
+    assert (await send(server, studio.callbacks[0].url, error="no light")).json()["status"] == "failed"
+    assert (await asked).json()["response"] == "render: ERROR: no light"
+
+
+async def test_a_request_must_say_one_thing(server: HTTPServer, studio: Studio) -> None:
+    asked = await begin(server)
+    url = studio.callbacks[0].url
+    for wrong in ({}, {"result": 1, "error": "x"}, {"result": 1, "heartbeat": True}, {"heartbeat": False}):
+        assert (await send(server, url, **wrong)).status_code == 400
+    for wrong in ({"error": ""}, {"progress": "x" * 1001}):
+        assert (await send(server, url, **wrong)).status_code == 400
+    assert (await server.client.post(url, content=b"{", headers=NO_KEY)).status_code == 400
+    assert (await send(server, url, result=None)).json()["status"] == "finished"
+    assert (await asked).json()["response"] == "render: null"
+
+
+async def test_strangers_learn_nothing(server: HTTPServer, studio: Studio) -> None:
+    asked = await begin(server)
+    token = studio.callbacks[0].token
+    place = token.partition(".")[0]
+    answers = [
+        await send(server, f"/callbacks/{each}", result=1) for each in (f"{place}.x", "x.y", "x", f"{token}0")
+    ]
+    assert {answer.status_code for answer in answers} == {404}
+    assert len({answer.text for answer in answers}) == 1
+    asked.cancel()
+
+
+async def test_strangers_are_limited_by_their_address(studio: Studio) -> None:
+    rates = RateLimiter(1, 2)
+    async with HTTPServer(build_swarm({"chief": lambda _: [complete()]}), rates=rates) as server:
+        statuses = [(await send(server, f"/callbacks/{n}.x", result=1)).status_code for n in range(4)]
+    assert statuses[0] == 404
+    assert statuses[-1] == RateLimited.http_status
+
+
+async def test_the_client_finishes_calls_too(server: HTTPServer, studio: Studio) -> None:
+    asked = await begin(server)
+    async with MAILClient(server.uvicorn.url) as client:
+        assert (await client.post_callback(studio.callbacks[0].token, heartbeat=True))["status"] == "waiting"
+        assert (await client.post_callback(studio.callbacks[0].token, result="a film"))[
+            "status"
+        ] == "finished"
+        with pytest.raises(BadAnswer, match="another result"):
+            await client.post_callback(studio.callbacks[0].token, error="no")
+    assert (await asked).json()["response"] == "render: a film"
