@@ -94,14 +94,14 @@ async def test_one_that_always_ends_its_function_is_set_aside(tmp_path: Path) ->
     )
     template = make_project(tmp_path, SWARM, {"deadly": agent})
     prefix = f"{tmp_path}{os.sep}record "
-    healthy = [f"task {n}" for n in range(sized(fast=3, full=3, soak=1_000))]
+    healthy = [f"task {n}" for n in range(sized(fast=3, full=3, soak=20))]
     for name in healthy:
         Path(f"{prefix}{name}").touch()
     async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, Crowd(system) as crowd:
         await crowd.submit("poison", f"poison: 0.1 {int(SIGKILL)}")
         for name in healthy:
             await crowd.submit(name, f"{name}: 0 0")
-        answers = [answer(record) for record in await crowd.finish(healthy, seconds=sized(fast=150, full=150, soak=900))]
+        answers = [answer(record) for record in await crowd.finish(healthy, seconds=150)]
         (poison,) = await crowd.finish(["poison"], seconds=550)
     assert answers == ["task_complete: alive"] * len(healthy)
     assert ENDED in poison["events"][-1]["data"]
