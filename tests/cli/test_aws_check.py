@@ -13,7 +13,7 @@ from mail.local_aws.deployment import read_template
 
 
 def test_the_plan_has_a_step_for_each_parameter_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
-    given = {"DomainName": "mail.example.com", "TurnMemory": "256"}
+    given = {"DomainName": "mail.example.com", "CertificateArn": "arn:aws:acm:x", "TurnMemory": "256"}
     options = [word for name, value in given.items() for word in ("--parameter", f"{name}={value}")]
     assert run(["aws-check", "--plan", "--json", *options]) == 0
     planned = json.loads(capsys.readouterr().out)
@@ -22,11 +22,29 @@ def test_the_plan_has_a_step_for_each_parameter_or_says_why_not(capsys: pytest.C
     parameters = read_template(ROOT / "template.yaml")["Parameters"]
     assert switched | planned["apart"].keys() == parameters.keys()
     assert not switched & planned["apart"].keys()
-    assert all(f"{name}={value}," in shows[f"parameter {name}"] for name, value in given.items())
+    assert (
+        f"DomainName={given['DomainName']} CertificateArn={given['CertificateArn']},"
+        in shows["parameter DomainName"]
+    )
+    assert "TurnMemory=256," in shows["parameter TurnMemory"]
+    assert planned["apart"]["EndpointUrl"] == "is for emulators"
+    assert "--parameter AlarmEmail=VALUE" in planned["apart"]["AlarmEmail"]
     for name in switched:
         assert f"{name}={parameters[name]['Default']}," not in shows[f"parameter {name}"], "not a switch"
     assert list(shows)[:5] == ["account", "build", "deploy", "smoke", "kill"]
     assert list(shows)[-4:] == ["rollout", "rollback", "restore", "delete"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("Architecture=arm64", "it needs another build"),
+        ("Flavour=mint", "it is no parameter of the template"),
+    ],
+)
+def test_what_can_t_be_switched(given: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["aws-check", "--plan", "--parameter", given]) == 2
+    assert f"can't be switched: {reason}" in capsys.readouterr().err
 
 
 def test_an_unknown_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from mail.cli.local_aws import pair
 from mail.cli.options import as_json, load_storage
 from mail.cli.output import Output, one_line
 from mail.cli.smoke import Check, Failed, perform, shown
-from mail.errors import MAILError, StoreUnavailable
+from mail.errors import ConfigurationError, MAILError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mail.adapters.aws.client import AwsClient
@@ -49,10 +49,18 @@ VALUES = {
     "StreamConcurrency": "10",
     "StreamSeconds": "60",
     "TurnMemory": "512",
+    "Turns": "both",
 }
 """The values to switch parameters to. Others take the first value that is allowed besides their default."""
 
+PARTNERS = {"DomainName": "CertificateArn", "SubnetIds": "SecurityGroupIds"}
+"""Parameters that only work together with another one, which has no step."""
+
 APART = {
+    "AuthEndpoint": "would replace the token that the steps use",
+    "TokenInfoEndpoint": "would replace the token that the steps use",
+    "SwarmName": "has only one value here",
+    "SwarmSource": "is switched by the step rollback",
     "Architecture": "needs another build",
     "EndpointUrl": "is for emulators",
     "ExistingTableArn": "is switched by the step restore",
@@ -213,8 +221,8 @@ async def smoke(run: Run) -> None:
                 raise Failed(f"{check.name}: {check.problem}")
 
 
-async def switch(run: Run, name: str, value: str, default: str) -> None:
-    await run.deploy({name: value}, {name: default})
+async def switch(run: Run, values: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    await run.deploy(values, defaults)
     await smoke(run)
 
 
@@ -315,20 +323,34 @@ class Step:
 
 
 def plan(values: Mapping[str, str]) -> tuple[list[Step], dict[str, str]]:
-    """Return the steps, and why some parameters have none. `values` are what the operator switches parameters to."""
+    """Return the steps, and why some parameters have none. `values` are what the operator switches parameters to.
+
+    Raises ConfigurationError for parameters that can't be switched.
+    """
     from mail.local_aws.deployment import read_template
 
     path = Path(str(files("mail.cli.project").joinpath("template.yaml")))
-    parameters, apart = [], {name: reason for name, reason in APART.items() if name not in values}
-    for name, parameter in read_template(path)["Parameters"].items():
-        default = str(parameter["Default"])
-        others = [str(each) for each in parameter.get("AllowedValues", ()) if str(each) != default]
-        value = {**VALUES, **values}.get(name) or next(iter(others), "")
-        if not value:
+    template = read_template(path)["Parameters"]
+    defaults = {name: str(parameter["Default"]) for name, parameter in template.items()}
+    if refused := values.keys() - (template.keys() - APART.keys()):
+        reason = APART.get(name := min(refused), "is no parameter of the template")
+        raise ConfigurationError(f"{name} can't be switched: it {reason}")
+    known, partners = {**VALUES, **values}, {other: name for name, other in PARTNERS.items()}
+    parameters, apart = [], dict(APART)
+    for name, parameter in template.items():
+        others = [str(each) for each in parameter.get("AllowedValues", ()) if str(each) != defaults[name]]
+        value = known.get(name) or next(iter(others), "")
+        if name in partners:
+            apart[name] = f"is switched with {partners[name]}"
+        elif name not in apart and not value:
             apart[name] = f"needs a value of yours: --parameter {name}=VALUE"
         elif name not in apart:
-            act = partial(switch, name=name, value=value, default=default)
-            parameters.append(Step(f"parameter {name}", 4, f"an update to {name}={value}, then smoke", act))
+            switched = {name: value} | {
+                other: known.get(other, "") for other in [PARTNERS.get(name)] if other
+            }
+            act = partial(switch, values=switched, defaults={each: defaults[each] for each in switched})
+            text = " ".join(f"{each}={switched[each]}" for each in switched)
+            parameters.append(Step(f"parameter {name}", 4, f"an update to {text}, then smoke", act))
     steps = [
         Step("account", 0, "credentials and region work", account),
         Step("build", 1, "`mail build` collects a project with one agent", build),
