@@ -386,14 +386,14 @@ class StoreMachine(RuleBasedStateMachine):
             for mailbox in AGENTS
             if (head := model.head(mailbox)) is not None
         }
-        listed = await due_tasks(store, self.now)
-        assert len(listed) == len(set(listed))
+        due_keys = await due_tasks(store, self.now)
+        assert len(due_keys) == len(set(due_keys))
         for key, model in self.models.items():
             due = due_of(model.task, model.leases.values())
             is_due = model.task.is_running and due is not None and due <= self.now
-            assert is_due or key not in listed
+            assert is_due or key not in due_keys
             if not (self.forgets_parks and model.was_committed) or model.task.is_overdue(self.now):
-                assert key in listed or not is_due
+                assert key in due_keys or not is_due
         assert await store.count_active_instances() == len({key.instance for key in running})
         for instance in (ANN, BOB):
             newest = [self.models[key].task for key in reversed(self.began) if key.instance == instance]

@@ -131,7 +131,7 @@ async def test_each_kind_of_document_is_written_and_read_by_those_who_have_to(
     keys = {Kind.WEBHOOK: ("user:ann@x", "id"), Kind.IDEMPOTENCY_KEY: ("user:ann@x", "key")}
     single = {Kind.HAD_TOKENS: {}, Kind.HEALTH: {"status": "well"}, Kind.LOADED_SWARM: {"text": "{}"}}
     for kind in Kind:
-        key = () if kind in single else keys.get(kind, ("name",))
+        key: tuple[str, ...] = () if kind in single else keys.get(kind, ("name",))
         fields = single.get(kind, {"record": "{}"})
         with recording(client) as writes:
             await documents.put(kind, Document(key, fields))
@@ -156,13 +156,16 @@ async def test_each_kind_of_document_is_written_and_read_by_those_who_have_to(
 async def test_tasks_are_changed_by_those_who_have_to(
     table: DynamoDBAdapter, roles: Roles, names: set[str]
 ) -> None:
+    async def look(_arguments: dict[str, object]) -> str:
+        return "seen"
+
     client, clock = make_client("moto", "dynamodb"), FakeClock()
     swarm = build_swarm(
         {
             "supervisor": turns([call("look"), request("other")], [complete()]),
             "other": turns([respond("supervisor")]),
         },
-        actions={"look": lambda _arguments: "seen"},
+        actions={"look": look},
     )
     queue = LocalQueue(lambda: clock.now().timestamp())
     runtime = Runtime(swarm, table.another(client, clock=clock), queue, clock)
