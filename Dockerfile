@@ -21,7 +21,7 @@ RUN set -- --requirement requirements/run.txt \
     && for extra in $(echo "${EXTRAS}" | tr , ' '); do set -- "$@" --requirement "requirements/extra-${extra}.txt"; done \
     && /opt/mail/bin/pip install --require-hashes "$@"
 
-COPY pyproject.toml README.md LICENSE template.yaml ./
+COPY pyproject.toml README.md LICENSE template.yaml worker.yaml ./
 COPY layers/run.sh layers/
 COPY spec/SPEC.md spec/
 COPY src src

@@ -15,6 +15,7 @@ from bench.aws_prices import EMPTY_RECEIVES, LISTED, SQS_CALLS, SQS_REQUESTS, bi
 from bench.report import Result, Row, Skipped
 from mail.adapters.aws.client import Aws
 from mail.core.engine.leased_turn import TurnReport
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.swarm import ActionCore, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError
 from mail.local_aws.ministack import Ministack
@@ -126,6 +127,8 @@ async def read_action(deployment: Deployment) -> Reading:
 
 async def read_fan_out(deployment: Deployment, *, at_once: bool = False) -> Reading:
     """All turns of a task whose supervisor asks many workers at once; they answer one by one, or at the same moment."""
+    if at_once:  # turns look at the time to find out whether others have committed
+        deployment.clock = SYSTEM_CLOCK
     await deployment.begin(swarms.fan_out(WIDTH))
     how = "at once" if at_once else "one by one"
     name = f"fan-out to {WIDTH} {how}, a turn"

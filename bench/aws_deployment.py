@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections import deque
+from datetime import datetime
 from typing import Any, Self
 from unittest.mock import patch
 from uuid import uuid4
@@ -19,7 +20,7 @@ from mail.adapters.aws.table import DynamoDBTable
 from mail.core.decisions.submit import Submission
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock, SystemClock
 from mail.core.protocol.message import Tier
 from mail.core.task.swarm import SwarmCore
 from mail.local_aws.ministack import credentials
@@ -45,14 +46,28 @@ class EngineAws(Aws):
             return super().make(service, connections)
 
 
+class StandingClock(SystemClock):
+    """The clock of a store: it stands, as a task moves in the index of what is due once a minute, at whatever turn."""
+
+    def __init__(self) -> None:
+        self._now = super().now()
+
+    def now(self) -> datetime:
+        return self._now
+
+
 class Deployment:
     """Runs tasks turn by turn. What its own administration asks of AWS is not counted.
 
     The part of the event source is played by what the process itself has sent: a message wakes a turn up once, however
     often it was sent, and is never late. An async context manager; what it has made stays, as long as the engine runs.
+
+    Attributes:
+        clock: that of the store.
     """
 
     def __init__(self, aws: Aws) -> None:
+        self.clock: Clock = StandingClock()
         self._table = f"bench-{uuid4().hex}"
         self._dynamodb, self._sqs = aws.client("dynamodb"), aws.client("sqs")
         self.meter = Meter(self._find)
@@ -90,7 +105,7 @@ class Deployment:
     def restart(self, swarm: SwarmCore) -> None:
         """Go on in a new process, which remembers nothing."""
         dynamodb, sqs = self._metered
-        store, queue = DynamoDBStore(dynamodb, self._table), SQSQueue(sqs, self._urls)
+        store, queue = DynamoDBStore(dynamodb, self._table, clock=self.clock), SQSQueue(sqs, self._urls)
         self._runtime = Runtime(swarm, store, queue, SYSTEM_CLOCK)
 
     async def set_aside(self) -> None:

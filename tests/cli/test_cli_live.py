@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -42,7 +43,10 @@ def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
     read("turn_started", 7.0, agent="writer\x1b[2J")
     searching = "web_search, 1 min 4 s (busy, attempt 2 after 1.0 s)"
     assert agents.line(70.0) == f"lead: {searching} · writer\\u001b[2J, 1 min 3 s"
-    read("turn_ended", 71.0, agent="lead")
+    until = datetime(2026, 1, 31, 9, 0, 10).astimezone().isoformat()
+    read("turn_ended", 71.0, agent="lead", waits_for="openai", until=until)
+    assert agents.line(73.0) == "writer\\u001b[2J, 1 min 6 s · lead: waits for openai until 09:00:10, 2.0 s"
+    read("turn_ended", 73.0, agent="lead")
     read("turn_ended", 71.0, agent="writer\x1b[2J")
     assert agents.line(72.0) == ""
 

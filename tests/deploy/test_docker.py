@@ -242,7 +242,10 @@ def test_the_package_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "mail/server/app.py" in names
     data = {"mail/examples/swarms.json", "mail/core/protocol/protocol.md"}
-    data |= {f"mail/cli/project/{name}" for name in ("template.yaml", "run.sh", "files/mail.toml.txt")}
+    data |= {
+        f"mail/cli/project/{name}"
+        for name in ("template.yaml", "worker.yaml", "run.sh", "files/mail.toml.txt")
+    }
     assert data <= set(names)
     top = {name.partition("/")[0] for name in names if not name.partition("/")[0].endswith(".dist-info")}
     assert top == {"mail"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mail import __version__
-from mail.cli.project.bundle import copy_code, copy_swarm
+from mail.cli.project.bundle import copy_code, copy_swarm, copy_workers
 from mail.cli.project.scaffold import Project, deployment_template, requirement
 from mail.local_aws.deployment import read_template
 
@@ -72,6 +72,8 @@ def test_a_bundle_has_what_functions_read_and_no_secret(tmp_path: Path) -> None:
 
 def test_the_code_is_the_one_that_is_installed(tmp_path: Path) -> None:
     copy_code(tmp_path)
+    copy_workers(tmp_path)
+    assert (tmp_path / "worker.yaml").read_bytes() == (Path(__file__).parents[2] / "worker.yaml").read_bytes()
     assert (tmp_path / "python" / "handlers" / "turn.py").exists()
     assert (tmp_path / "python" / "mail" / "__pycache__" / "errors.cpython-312.pyc").exists()
     assert (tmp_path / "run.sh").stat().st_mode & 0o111

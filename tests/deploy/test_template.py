@@ -500,7 +500,6 @@ LONG = {
     "EndpointUrl",
     "ExistingTableArn",
     "ExistingBucket",
-    "OpenTelemetryLayerArn",
     "SubnetIds",
     "SecurityGroupIds",
     "WebAdapterArn",

@@ -219,9 +219,7 @@ def test_turns_read_only_what_is_right_below_the_path_of_secrets(roles: Roles, n
 def test_no_role_has_more_policies_than_an_account_lets_it(template: Template, names: set[str]) -> None:
     """IAM's quota is ten managed policies for a role, and 6,144 characters for each."""
     arn = "arn:aws:iam::111122223333:role/other"
-    roles = Roles(
-        template, PeerFunctionArns=arn, OpenTelemetryLayerArn=arn, BedrockModels=arn, SubnetIds="subnet-1"
-    )
+    roles = Roles(template, PeerFunctionArns=arn, Traces="true", BedrockModels=arn, SubnetIds="subnet-1")
     for name in names:
         assert len(roles.shared(name)) <= 10, name
     for name, each in template["Resources"].items():

@@ -15,10 +15,10 @@ import httpx2
 import pytest
 from aws_client import Crowd, answer
 from aws_swarm import make_project
-from support.engines.aws import aws_environment
+from support.engines.aws import aws_environment, endpoint
 from support.processes.local_aws import needs_ministack
 from support.processes.projects import entry, supervisor
-from support.processes.server import MAIL, environment, eventually
+from support.processes.server import MAIL, environment, eventually, run_mail
 
 from mail.local_aws.processes import free_port
 from mail.local_aws.system import LocalAws
@@ -167,6 +167,16 @@ async def test_all_turns_of_a_killed_worker_are_run_by_another_and_by_functions(
     ended = {(task, call) for pid, task, call in swarm.calls("end") if pid == killed}
     print(f"{len(by_killed & by_others.keys())} repeated, of {len(by_killed - ended)} in flight")
     print(f"{len([pid for pid, *_ in swarm.calls() if pid == other.process.pid])} turns of the other: {cost}")
+
+
+def test_a_worker_that_names_no_deployment_says_how_to(tmp_path: Path) -> None:
+    done = run_mail("worker", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--stack" in done.stderr
+    env = aws_environment(endpoint("ministack"))
+    done = run_mail("worker", "--stack", "absent", cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    assert "the stack absent can't be read" in done.stderr
 
 
 async def test_a_worker_that_is_stopped_hands_back_its_turns_and_counts_what_it_has_done(

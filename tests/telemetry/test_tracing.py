@@ -326,11 +326,42 @@ class TestSending:
             await self.trace(telemetry)
             telemetry.close()
             assert bool(receiver.metrics) is asks
+        assert receiver.signatures == []
         (_, span), _ = receiver.of("chat house-model")
         given = {each.key: each.value for each in span.attributes}
         assert given["gen_ai.usage.output_tokens"].int_value == 7
         names = {metric.name for metric in receiver.metrics}
         assert names == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"}
+
+    async def test_x_ray_gets_signed_requests(self, receiver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A proxy on loopback stands in the way to X-Ray."""
+        pytest.importorskip("botocore", reason="pip install 'mail-serverless[aws]'")
+        from support.services.otlp import SECRET_KEY
+
+        address = "http://xray.eu-central-1.amazonaws.com/v1/traces"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", address)
+        monkeypatch.setenv("HTTP_PROXY", receiver.url)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
+        telemetry = telemetry_of_server(TelemetryConfig(traces=True), "office", {})
+        await self.trace(telemetry)
+        telemetry.close()
+        assert receiver.of("chat house-model")
+        assert receiver.signatures
+        assert all(receiver.signatures)
+
+    def test_x_ray_without_credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("botocore", reason="pip install 'mail-serverless[aws]'")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "missing")
+        monkeypatch.setenv("AWS_CONFIG_FILE", "missing")
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        address = "https://xray.eu-central-1.amazonaws.com/v1/traces"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", address)
+        with pytest.raises(ConfigurationError, match="AWS credentials"):
+            telemetry_of_server(TelemetryConfig(traces=True), "office", {})
 
     async def test_a_receiver_that_is_down_is_left_alone(self, receiver: Any) -> None:
         """What can't be sent is dropped and counted; the next attempt comes later."""

@@ -1,14 +1,41 @@
 """A receiver of traces and metrics, as OpenTelemetry's SDK sends them. Needs the extra `otel`."""
 
 import gzip
-from collections.abc import Iterator
+import hmac
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from support.services.loopback import Handler, serve
+
+SECRET_KEY = "wJalrXUtnFEMI"
+
+
+def is_signed(url: str, headers: Mapping[str, str], body: bytes) -> bool:
+    """Whether a request to X-Ray is signed with `SECRET_KEY`, by the rules of Signature Version 4."""
+    given = re.fullmatch(
+        r"AWS4-HMAC-SHA256 Credential=\w+/(\w+)/([\w-]+)/xray/aws4_request, SignedHeaders=(\S+), Signature=(\w+)",
+        headers["authorization"],
+    )
+    if given is None:
+        return False
+    day, region, names, signature = given.groups()
+    signed = "".join(f"{name}:{headers[name]}\n" for name in names.split(";"))
+    lines = ("POST", urlsplit(url).path, "", signed, names, sha256(body).hexdigest())
+    scope = f"{day}/{region}/xray/aws4_request"
+    text = (
+        f"AWS4-HMAC-SHA256\n{headers['x-amz-date']}\n{scope}\n{sha256('\n'.join(lines).encode()).hexdigest()}"
+    )
+    key = f"AWS4{SECRET_KEY}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return hmac.digest(key, text.encode(), "sha256").hex() == signature
 
 
 class Receiver:
@@ -17,6 +44,7 @@ class Receiver:
     Attributes:
         status: of its answers; it keeps nothing that it has not accepted.
         requests: their number.
+        signatures: of its requests, whether AWS would take the signature; only of those that have one.
     """
 
     def __init__(self) -> None:
@@ -24,11 +52,14 @@ class Receiver:
         self.metrics: list[Any] = []
         self.status = 200
         self.requests = 0
+        self.signatures: list[bool] = []
         receiver = self
 
         class Collector(Handler):
             def respond(self) -> None:
                 body = self.body()
+                if "authorization" in self.headers:
+                    receiver.signatures.append(is_signed(self.path, self.headers, body))
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
                 receiver.requests += 1

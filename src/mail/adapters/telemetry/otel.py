@@ -334,6 +334,8 @@ def exporting_tracer(
 ) -> OpenTelemetryTracer:
     """Return a tracer that sends what it records by OTLP over HTTP, configured by the standard `OTEL_*` variables.
 
+    Requests to X-Ray are signed. Raises ConfigurationError if there are no credentials for that.
+
     Args:
         service: the default of `OTEL_SERVICE_NAME`.
         on_drop: called with the number of spans that could not be sent, in any thread.
@@ -344,9 +346,13 @@ def exporting_tracer(
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    from mail.adapters.telemetry.xray import region_of_receiver, signing_session
+
+    region = region_of_receiver()
+    session = signing_session(region) if region else None
     resource = Resource({SERVICE_NAME: service}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter = _pausing(OTLPSpanExporter(timeout=seconds), on_drop)
+    exporter = _pausing(OTLPSpanExporter(timeout=seconds, session=session), on_drop)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return OpenTelemetryTracer(provider, _exporting_meters(resource), contents)
 

@@ -58,7 +58,14 @@ def make_bundle(architecture: str) -> dict[str, int]:
         install(TARGET / "turn" / "python", requirements, machine, for_turns=True)
     except layers.BuildError as error:
         raise MAILError(str(error)) from error
-    return {each.name: layers.size_of(each) for each in sorted(TARGET.iterdir())}
+    sizes = {each.name: layers.size_of(each) for each in sorted(TARGET.iterdir())}
+    copy_workers(TARGET)
+    return sizes
+
+
+def copy_workers(target: Path) -> None:
+    """Copy the template of workers, which is deployed as it is."""
+    shutil.copyfile(Path(__file__).with_name("worker.yaml"), target / "worker.yaml")
 
 
 def copy_swarm(project: Path, target: Path) -> None:
@@ -91,7 +98,7 @@ def install(target: Path, requirements: Path, machine: str, *, for_turns: bool) 
 
     Raises BuildError.
     """
-    extras, own = {"aws"}, []
+    extras, own = {"aws", "otel"}, []
     for line in requirements.read_text(encoding="utf-8").splitlines():
         if named := re.match(rf"\s*{DISTRIBUTION}\s*(?:\[([^]]*)])?", line):
             extras |= {each.strip() for each in (named[1] or "").split(",") if for_turns}

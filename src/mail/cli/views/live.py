@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from shutil import get_terminal_size
 from time import monotonic
 from typing import Any, TextIO
@@ -50,7 +51,9 @@ class WorkingAgents:
         if kind == "turn_ended":
             self._agents.pop(name, None)
             if waits_for := extra.get("waits_for"):
-                wait = _Work(f"waits for {one_line(waits_for)} until {one_line(extra.get('until', ''))}", now)
+                wait = _Work(
+                    f"waits for {one_line(waits_for)} until {time_of_day(extra.get('until', ''))}", now
+                )
                 self._agents[name] = _Agent(now, {"wait": wait})
             return
         agent = self._agents.setdefault(name, _Agent(now))
@@ -169,6 +172,14 @@ class Durations:
     def _described(self, agent: str, turns: float, spent: Mapping[str, float]) -> str:
         most = ", ".join(f"{name} {duration(took)}" for name, took in spent.items() if took >= SHORT)
         return f"{agent} {duration(turns)}" + (f" ({most})" if most else "")
+
+
+def time_of_day(timestamp: str) -> str:
+    """Return the time of day of a timestamp in local time; what is no timestamp, as it is."""
+    try:
+        return f"{datetime.fromisoformat(timestamp).astimezone():%H:%M:%S}"
+    except ValueError:
+        return one_line(timestamp)
 
 
 def duration(seconds: float) -> str:

@@ -1,7 +1,6 @@
 """Views of tasks."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -16,7 +15,7 @@ from mail.cli.views.events import (
     read_tree,
     show_tree,
 )
-from mail.cli.views.live import SHORT, Durations, duration
+from mail.cli.views.live import SHORT, Durations, duration, time_of_day
 from mail.cli.views.questions import Question, questions_of
 from mail.errors import MAILError
 
@@ -76,8 +75,8 @@ class Work(BaseModel):
 
     def __str__(self) -> str:
         if self.until:
-            return f"waits for {self.name} until {_clock(self.until)}"
-        return f"{self.name} since {_clock(self.since)}"
+            return f"waits for {self.name} until {time_of_day(self.until)}"
+        return f"{self.name} since {time_of_day(self.since)}"
 
 
 class Worker(BaseModel):
@@ -89,12 +88,7 @@ class Worker(BaseModel):
 
     def __str__(self) -> str:
         work = ", ".join(map(str, self.on))
-        return f"{self.agent} since {_clock(self.since)}{': ' if work else ''}{work}"
-
-
-def _clock(timestamp: str) -> str:
-    """Return the time of day in local time."""
-    return f"{datetime.fromisoformat(timestamp).astimezone():%H:%M:%S}"
+        return f"{self.agent} since {time_of_day(self.since)}{': ' if work else ''}{work}"
 
 
 class OpenCall(BaseModel):

@@ -32,7 +32,7 @@ class Committer:
 
     def __init__(self, store: Store, write: Callable[[TaskChange], Awaitable[None]] | None = None) -> None:
         self._store = store
-        self._write = write or store.commit
+        self._write = write
         self.conflicts = 0
 
     async def commit[T: Task | None, C: TaskChange | None](
@@ -54,12 +54,13 @@ class Committer:
             change = decide(current)
             if change is None:
                 return change
+            write = self._write or self._store.commit
             try:
                 if guard is None:
-                    await self._write(change)
+                    await write(change)
                 else:
                     async with guard(current, change):
-                        await self._write(change)
+                        await write(change)
             except VersionConflict as conflict:
                 self.conflicts += 1
                 if reload is not None:
