@@ -75,9 +75,18 @@ async def test_a_result_is_the_answer_of_the_caller_who_waits(server: HTTPServer
     alive = await send(server, callback.url, progress="half of it")
     assert (alive.status_code, alive.json()["status"]) == (200, "waiting")
     assert alive.json()["due"]
+    (call_of_chief,) = (await server.task("t"))["calls"]
+    assert call_of_chief == {
+        "agent": "chief",
+        "name": "render",
+        "call_id": call_of_chief["call_id"],
+        "progress": "half of it",
+        "due": alive.json()["due"],
+    }
     done = await send(server, callback.url, result={"frames": 24})
     assert (done.status_code, done.json()) == (200, {"status": "finished", "due": None})
     assert (await asked).json()["response"] == 'render: {"frames":24}'
+    assert "calls" not in await server.task("t")
     again = await send(server, callback.url, result={"frames": 24})
     assert again.json() == done.json()
     for other in ({"result": "another"}, {"error": "no"}, {"heartbeat": True}):

@@ -44,6 +44,7 @@ SECTIONS = {
     "Administer a server": {
         "token": "mail.cli.token",
         "webhook": "mail.cli.webhooks",
+        "action": "mail.cli.callbacks",
         "dead-letter": "mail.cli.dead_letters",
         "db-init": "mail.cli.database",
         "db-import": "mail.cli.database",
@@ -61,6 +62,7 @@ GROUPS = {
     "task": "List, show, watch, approve, cancel and fork your tasks.",
     "dead-letter": "Manage messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
+    "action": "Finish calls of actions that finish later.",
 }
 
 

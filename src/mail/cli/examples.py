@@ -75,6 +75,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "mail webhook register https://example.com/hook --event '*'",
     ),
     "webhook delete": ("mail webhook delete 0123456789abcdef",),
+    "action finish": ("mail action finish TOKEN https://films.example/waves",),
+    "action fail": ('mail action fail TOKEN "the disk is full"',),
+    "action report": ('mail action report TOKEN "half of it"',),
 }
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -13,6 +14,7 @@ from pydantic_core import to_json
 
 from mail.auth.keys import Caller
 from mail.core.decisions.approvals import decision_name
+from mail.core.decisions.callbacks import is_open
 from mail.core.decisions.conversation import Conversation
 from mail.core.decisions.items import Item, fold
 from mail.core.engine.pacing import PIECE_BYTES, Paced
@@ -138,6 +140,16 @@ class WorkingAgent(Answered):
     )
 
 
+class OpenCall(Answered):
+    """A call of an action that finishes later."""
+
+    agent: str
+    name: str = Field(description="The action.")
+    call_id: str
+    due: str = Field(description="When the call fails unless something is heard of it.")
+    progress: str = Field(description="What it has reported last; empty for nothing.")
+
+
 class TaskUsage(Answered):
     """Tokens and cost of a task's model calls, in all its generations."""
 
@@ -184,6 +196,10 @@ class TaskSummary(Answered):
     working: list[WorkingAgent] | None = Field(
         default=None,
         description="Which agents take a turn now; null for a running task with `at`, and in a list of summaries.",
+    )
+    calls: list[OpenCall] | None = Field(
+        default=None,
+        description="Only in `GET /task`, and only if there are any: the calls of actions whose results are to come.",
     )
     cancellation: dict[str, Any] | None = Field(
         description="Time, caller and reason of the last cancellation; null if it was never cancelled."
@@ -495,6 +511,24 @@ async def task_output(service: Service, task: Task) -> dict[str, Any]:
         return {}
     answer = await service.runtime.store.wait_for_response(task.key, task.generation.number, seconds=0)
     return {} if answer is None else {"output": read_output(answer)}
+
+
+async def open_calls(service: Service, task: Task) -> dict[str, Any]:
+    """Return the field `calls` of a task with open calls; nothing for other tasks."""
+    if not task.open_calls.counts:
+        return {}
+    calls = [each for each in await service.runtime.store.read_waiting_calls(task.key) if is_open(task, each)]
+    shown = [
+        {
+            "agent": each.agent,
+            "name": each.name,
+            "call_id": each.call_id,
+            "due": format_time(each.due),
+            "progress": each.progress,
+        }
+        for each in sorted(calls, key=attrgetter("due", "agent", "call_id"))
+    ]
+    return {"calls": shown}
 
 
 def queued(task: Task) -> dict[str, int]:

@@ -115,7 +115,8 @@ def read_item(item: Mapping[str, Any]) -> tuple[Line, ...]:
             took = f" ({duration(seconds)})" if seconds >= SHORT else ""
             kind = "action_error" if item["has_failed"] else "action"
             ended = str(item["version"])
-            return (Line(0, kind, who, "", one_line(f"{call} → {item['result']}{took}"), ended),)
+            result = "its result comes later" if item.get("is_waiting") else item["result"]
+            return (Line(0, kind, who, "", one_line(f"{call} → {result}{took}"), ended),)
         case "fault" if not item["ended_task"]:
             return (Line(0, "error", who, "", text, number),)
         case "note":

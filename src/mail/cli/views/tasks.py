@@ -91,6 +91,19 @@ class Worker(BaseModel):
         return f"{self.agent} since {time_of_day(self.since)}{': ' if work else ''}{work}"
 
 
+class OpenCall(BaseModel):
+    """A call of an action whose result is to come."""
+
+    agent: str
+    name: str
+    due: str
+    progress: str = ""
+
+    def __str__(self) -> str:
+        progress = f": {one_line(self.progress)}" if self.progress else ""
+        return f"{self.name} of {self.agent}, due by {self.due}{progress}"
+
+
 class TaskView(BaseModel):
     """The fields of a task that are shown. Lists, and servers of other makes, may leave out those with a default."""
 
@@ -109,6 +122,7 @@ class TaskView(BaseModel):
     max_steps: int | None = None
     pending_tool_calls: list[PendingCall] = []
     waiting_for: list[Awaited] = []
+    calls: list[OpenCall] | None = None
     working: list[Worker] | None = None
     dead_letters: list[int] = []
     usage: dict[str, Any] = {}
@@ -185,6 +199,8 @@ def _facts(view: TaskView, output: Output) -> Iterator[tuple[str, str]]:
         yield "usage", f"{counted(total['calls'], 'model call')}, {tokens}, {price(total)}"
     for awaited in view.waiting_for:
         yield "waits for", str(awaited)
+    for open_call in view.calls or ():
+        yield "waits for", str(open_call)
     for worker in view.working or ():
         yield "working", str(worker)
     for question in () if view.state == "cancelled" else view.questions():

@@ -174,6 +174,9 @@ export function Working({ session }) {
         ...(record.waiting_for ?? []).map(
           ({ swarm, agent, problem }) => `Waiting for ${agent ?? swarm}${problem ? `: ${problem}` : ""}`,
         ),
+        ...(record.calls ?? []).map(
+          ({ agent, name, progress }) => `${agent} waits for the result of ${name}${progress ? `: ${progress}` : ""}`,
+        ),
         ...(record.working ?? []).flatMap(({ agent, on }) =>
           on
             .filter(({ until }) => until)
