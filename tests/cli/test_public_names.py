@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from enum import Enum
 
 import pytest
 
@@ -16,6 +17,7 @@ def test_public_names() -> None:
         "AgentToolCall",
         "Answer",
         "Event",
+        "LATER",
         "LiveEvent",
         "MAILAction",
         "MAILAddress",
@@ -41,7 +43,7 @@ def test_public_names() -> None:
 def test_every_public_name_is_there() -> None:
     for name in mail.__all__:
         value = getattr(mail, name)
-        assert isinstance(value, str) or value.__name__ == name
+        assert isinstance(value, str | Enum) or value.__name__ == name
     assert set(mail.__all__) <= set(dir(mail))
 
 

@@ -11,7 +11,7 @@ from aws_swarm import make_project
 from support.engines.aws import ROOT
 from support.processes.local_aws import needs_ministack
 
-from mail.cli.aws_check import Run, kill, perform_all, plan, restore, smoke
+from mail.cli.aws_check_steps import Run, kill, perform_all, plan, restore, smoke
 from mail.cli.smoke import Check
 from mail.local_aws.deployment import Template
 from mail.local_aws.ministack import LocalAccount, Ministack, credentials

@@ -81,7 +81,7 @@ def worker(
             raise click.UsageError("name the deployment with --stack, or set MAIL_TABLE and MAIL_TURN_QUEUES")
         if path := os.environ.get("MAIL_SECRETS_PATH"):
             for variable, value in bootstrap.read_turn_secrets(path).items():
-                os.environ.setdefault(variable, value)
+                os.environ[variable] = os.environ.get(variable) or value
         settings = AwsConfig.from_environ()
         set_up_logging(settings.server)
         system, made = bootstrap.worker(settings, concurrency=concurrency)

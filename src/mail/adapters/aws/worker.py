@@ -79,7 +79,7 @@ class Slots:
 class SQSWorker:
     """Runs the turns that the queues of a deployment wake, at most `concurrency` at a time, until stopped.
 
-    One slot per tier always waits for its next message, whatever the others do. A turn that fails is retried as in a
+    A slot that becomes free goes to the tier with the fewest turns for its share. A turn that fails is retried as in a
     function. While AWS refuses turns or polls, pauses between polls grow, and each poll brings one message.
 
     Args:

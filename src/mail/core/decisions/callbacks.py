@@ -103,13 +103,14 @@ def finish(
 
 
 def expire_calls(
-    task: Task, swarm: SwarmCore, calls: Sequence[LaterCall], now: float, clock: Clock
+    task: Task, swarm: SwarmCore, calls: Sequence[LaterCall] | None, now: float, clock: Clock
 ) -> TaskChange | None:
-    """Fail the calls of a task that are due, so that their agents read it; None if none can be.
+    """Fail the calls of a task that are due, so that their agents read it, and note when the next is due.
 
-    `calls` are all that wait, of which some may have been heard of since the task was due.
+    `calls` are all that wait, of which some may have been heard of since the task was due; None if they have not been
+    read. Return None if no call is due, or if they have not been read.
     """
-    if not task.open_calls.is_due(now):
+    if calls is None or not task.open_calls.is_due(now):
         return None
     draft = Draft(task, swarm, clock)
     waiting = [call for call in calls if is_open(task, call)]

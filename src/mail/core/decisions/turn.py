@@ -216,9 +216,9 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
 
 
 def expire(
-    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, calls: Sequence[LaterCall] = ()
+    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, calls: Sequence[LaterCall] | None = None
 ) -> TaskChange | None:
-    """End a task whose time limit has passed, else expire its requests to other swarms, or its open `calls`.
+    """End a task whose time limit has passed, else expire its requests to other swarms, or its open `calls` if they have been read.
 
     Of a paused task, approvals and open calls expire. Return None if it has stopped already, or has a later deadline.
     """

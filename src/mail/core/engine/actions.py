@@ -191,9 +191,9 @@ class ActionRunner:
         for index, action in group:
             begun = self._callbacks.begin(action, checkpoint.receipts[index])
             checkpoint = self._with(checkpoint, index, begun)
-        await self._keep(checkpoint, on_disk=not all(action.may_repeat for _, action in group))
-        for index, _ in group:
+        for index, _ in group:  # before the receipts, as a receipt without its record would wait for nobody
             await self._callbacks.store(checkpoint, index)
+        await self._keep(checkpoint, on_disk=not all(action.may_repeat for _, action in group))
         if len(group) == 1:
             ((index, action),) = group
             receipt = await self._run_action(action, checkpoint, index)

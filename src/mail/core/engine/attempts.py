@@ -25,7 +25,7 @@ from mail.errors import MAILError
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5
-"""The number of attempts at a turn; SQS delivers a wake-up as often."""
+"""The number of attempts at a turn."""
 
 NARROWED, ALONE = 2, 3
 """The failed attempts from which few turns, and then single ones, run at a time."""

@@ -112,7 +112,7 @@ class Recovery:
     async def _look_after(self, due: DueTask, ahead: float, quiet_for: float) -> Found:
         """End a task or its requests if they are overdue, and otherwise its leases and parks that have expired."""
         wiring, now = self._wiring, self._wiring.now()
-        calls: Sequence[LaterCall] = ()
+        calls: Sequence[LaterCall] | None = None
 
         async def load(task: Task | None = None) -> Task:
             """Return the present task, and read the calls that may be due: later, as its version guards them."""
@@ -125,11 +125,14 @@ class Recovery:
         change = await Committer(wiring.store).commit(
             lambda task: expire(task, wiring.swarm, None, wiring.clock, calls),
             await load(due.task),
-            reload=load if due.task.open_calls.is_due(now) else None,
+            reload=load,
         )
         if change is not None:
             wiring.observe(change)
-            return Found(wake_ups=wake_ups(change.task))  # all, as the task may have resumed
+            woken = wake_ups(change.task)  # all, as the task may have resumed
+            if ahead and change.task.open_calls.is_due(now):  # one commit ends only some of many calls
+                woken = [*woken, look_at(due.task.key, now)]
+            return Found(wake_ups=woken)
         ended = {each.mailbox: each for each in await wiring.store.end_expired(due, now=now)}
         parked = [mailbox for mailbox, each in ended.items() if each.lease.park is not None]
         taken_over = {

@@ -207,9 +207,7 @@ def task_of(token: str) -> tuple[str, str] | None:
     """Return the instance and the id of the task that a token names; None for text that is no token."""
     place, _, secret = token.partition(".")
     try:
-        instance, _, task_id = (
-            urlsafe_b64decode(place + "=" * (-len(place) % 4)).decode(errors="surrogatepass").partition("\n")
-        )
+        instance, _, task_id = urlsafe_b64decode(place + "=" * (-len(place) % 4)).decode().partition("\n")
     except (Error, ValueError):
         return None
     return (instance, task_id) if secret and instance and task_id else None

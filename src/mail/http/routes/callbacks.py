@@ -49,10 +49,10 @@ async def _known_token(request: Request, token: str) -> str:
     service = service_of(request)
     try:
         await service.runtime.callbacks.check(token)
-    except CallbackNotFound:
+    except (BadRequest, CallbackNotFound):  # of a task whose name is none
         if service.rates is not None:
             service.rates.admit_stranger(address_of(request))
-        raise
+        raise CallbackNotFound from None
     return token
 
 
