@@ -218,9 +218,9 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
 def expire(
     task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, calls: Sequence[LaterCall] | None = None
 ) -> TaskChange | None:
-    """End a task whose time limit has passed, else expire its requests to other swarms, or its open `calls` if they have been read.
+    """End a task whose time limit has passed, else expire its requests to other swarms, or its open calls.
 
-    Of a paused task, approvals and open calls expire. Return None if it has stopped already, or has a later deadline.
+    Calls expire only if `calls`, those that wait, have been read. Of a paused task, approvals and open calls expire. Return None if it has stopped already, or has a later deadline.
     """
     now = clock.now().timestamp()
     if task.status is TaskStatus.PAUSED:
