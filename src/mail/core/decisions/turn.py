@@ -220,7 +220,8 @@ def expire(
 ) -> TaskChange | None:
     """End a task whose time limit has passed, else expire its requests to other swarms, or its open calls.
 
-    Calls expire only if `calls`, those that wait, have been read. Of a paused task, approvals and open calls expire. Return None if it has stopped already, or has a later deadline.
+    Calls expire only if `calls`, those that wait, have been read. Of a paused task, approvals and open calls expire.
+    Return None if the task has stopped already, or has a later deadline.
     """
     now = clock.now().timestamp()
     if task.status is TaskStatus.PAUSED:
