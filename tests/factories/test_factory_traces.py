@@ -122,6 +122,7 @@ async def test_a_call_has_a_span(stub: LLMStub, recorded: Recorded, tool_format:
         "gen_ai.provider.name": "openai",
         "gen_ai.request.temperature": 0.5,
         "gen_ai.request.max_tokens": 90,
+        "gen_ai.response.model": "gpt-5-mini",
         "gen_ai.response.finish_reasons": ("tool_call",),
         "gen_ai.usage.input_tokens": 1000,
         "gen_ai.usage.output_tokens": 100,

@@ -40,8 +40,8 @@ async def call_chat(
     if hasattr(response, "choices"):
         for choice in response.choices[:1]:  # some providers send none for an empty reply
             reader.take(choice.message, choice.finish_reason, on_piece)
-        return reader.reply(getattr(response, "usage", None))
-    usage = None
+        return reader.reply(getattr(response, "usage", None), response)
+    usage = chunk = None
     try:
         async for chunk in response:
             usage = getattr(chunk, "usage", None) or usage
@@ -51,7 +51,7 @@ async def call_chat(
         await close_stream(response)
     if not is_finished(response, reader.finish):
         raise CallFailed(Cause.CONNECTION if reader.has_begun else Cause.NO_REPLY)
-    return reader.reply(usage)
+    return reader.reply(usage, chunk)
 
 
 async def close_stream(stream: Any) -> None:
@@ -155,15 +155,18 @@ class ChatReader:
             self._call(getattr(call, "index", position), call)
         self._take_results(getattr(delta, "provider_specific_fields", None) or {})
 
-    def reply(self, usage: Any) -> ModelReply:
-        """Return the complete reply. Malformed arguments stay text, and are reported by the assembly."""
+    def reply(self, usage: Any, last: Any) -> ModelReply:
+        """Return the complete reply; its `last` part names the model.
+
+        Malformed arguments stay text, and are reported by the assembly.
+        """
         finish = _FINISH.get(self.finish, "stop")
         if self._claude:
             content = [self._finished(block) for block in self._blocks]
             entries = [{"role": "assistant", "content": content}] if content else []
         else:
             entries = self._message()
-        return ModelReply(entries, tokens_of(usage), finish)
+        return ModelReply(entries, tokens_of(usage), finish, model=getattr(last, "model", None) or "")
 
     def _think(self, block: Any) -> None:
         block = dict(block)

@@ -141,7 +141,7 @@ async def _attempt(
         now = asyncio.get_running_loop().time()
         _report_break(request, usage, _prefixes.note(request.cache_key, sent, usage, now), call)
     call.reply = partial(_reply_as_chat, reply.entries)
-    call.finish = _FINISH.get(reply.finish, reply.finish)
+    call.finish, call.replied = _FINISH.get(reply.finish, reply.finish), reply.model
     try:
         text, calls = assemble(_signed(reply.entries, request.signature), request.tool_format)
     except MalformedReply as error:

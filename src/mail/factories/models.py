@@ -157,9 +157,11 @@ class ModelReply:
         entries: the reply in the format of histories.
         usage: its tokens; None if the provider sent none.
         headers: those of the response that tell the provider's limits, in lower case.
+        model: the name of the model that has replied, such as one with a date; empty if it doesn't say.
     """
 
     entries: list[Entry]
     usage: Tokens | None
     finish: Finish = "stop"
     headers: Mapping[str, str] = field(default_factory=dict)
+    model: str = ""

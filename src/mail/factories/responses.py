@@ -122,7 +122,8 @@ class ResponsesReader:
             raise CallFailed(Cause.OUTAGE)
         entries = self._merged([plain(item) for item in final.get("output") or ()])
         reason = (final.get("incomplete_details") or {}).get("reason")
-        return ModelReply(entries, _usage(final.get("usage")), _FINISH.get(reason, "stop"))
+        finish, model = _FINISH.get(reason, "stop"), final.get("model") or ""
+        return ModelReply(entries, _usage(final.get("usage")), finish, model=model)
 
     def _merged(self, output: list[Entry]) -> list[Entry]:
         by_id = {item.get("id"): item for item in output}

@@ -323,6 +323,8 @@ def _about_call(call: ModelCall) -> Iterator[tuple[str, Any]]:
         yield "gen_ai.request.stream", True
         if call.first_chunk is not None:
             yield "gen_ai.response.time_to_first_chunk", call.first_chunk
+    if call.replied:
+        yield "gen_ai.response.model", call.replied
     if call.finish:
         yield "gen_ai.response.finish_reasons", [call.finish]
     if call.attempts > 1:

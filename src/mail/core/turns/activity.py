@@ -343,6 +343,7 @@ class ModelCall(Span):
     Attributes:
         usage: what it has cost so far; None if nothing has been reported.
         finish: why the reply ended, as OpenTelemetry names it: `stop`, `length`, `content_filter`, `tool_call`.
+        replied: the name of the model that has replied, as its provider has it; empty if unknown.
         first_chunk: seconds from the begin of the last attempt to the first piece of a streamed reply.
         exchange: what the model is asked.
         reply: returns its reply, as messages of Chat Completions.
@@ -365,7 +366,7 @@ class ModelCall(Span):
         super().__init__(activity, model)
         self._is_private = is_private
         self.usage: Usage | None = None
-        self.finish = ""
+        self.finish = self.replied = ""
         self.first_chunk: float | None = None
         self.exchange: Exchange | None = None
         self.reply: Callable[[], Sequence[Mapping[str, Any]]] | None = None
