@@ -21,6 +21,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 CAUSES = {
     Cause.RATE_LIMIT: "rate limit",
+    Cause.BUSY: "the limit of the model is reached, and another one is listed",
     Cause.OUTAGE: "outage (5xx), connection lost",
     Cause.CONNECTION: "outage (5xx), connection lost",
     Cause.TIMEOUT: "no answer in time",
