@@ -21,7 +21,8 @@ from mail.config import ServerConfig
 from mail.core.task.documents import CallerRole
 from mail.server.uvicorn import serving
 from mail.swarms_json import load_swarm
-from mail.swarms_json.current import CurrentSwarm, without_secrets
+from mail.swarms_json.current import CurrentSwarm
+from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.load import PACKAGED_SOURCE
 
 NAME = "example-no-proxy"

@@ -7,6 +7,7 @@ from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.engine.histories import HistoryCache
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkable
+from mail.core.engine.versions import Versions
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
@@ -39,6 +40,7 @@ class Wiring:
         live_link: carries live events between processes.
         base_url: the URL by which callers reach the server, for callbacks; empty without one.
         permits: keep the limits of models; without them, providers refuse what is too much.
+        versions: keep the versions of the swarm; without them, nobody can look up an earlier one.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
     """
@@ -60,6 +62,7 @@ class Wiring:
     webhooks: Webhooks | None = None
     live_link: LiveLink | None = None
     permits: PermitSource | None = None
+    versions: Versions | None = None
     base_url: str = ""
     histories: HistoryCache = field(default_factory=HistoryCache, init=False)
     pacer: Pacer = field(default_factory=Pacer, init=False)

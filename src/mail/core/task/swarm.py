@@ -5,8 +5,11 @@ program words the message, and the effect is that of a MAIL tool. So it costs no
 the turn is not committed.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
+from functools import cached_property
+from hashlib import sha256
 from math import inf
 from types import CoroutineType
 from typing import Any, Protocol, runtime_checkable
@@ -84,6 +87,17 @@ class PromptedFunction(Protocol):
     """An agent function with a system prompt."""
 
     system: str
+
+
+@runtime_checkable
+class ToolingFunction(Protocol):
+    """An agent function that knows the `tools` of its model, besides those that a turn adds."""
+
+    tools: list[dict[str, Any]]
+
+    def offered_tools(self) -> list[dict[str, Any]]:
+        """Return the tools that its model gets in the turn that is running."""
+        ...
 
 
 @value
@@ -222,6 +236,11 @@ class ActionCore:
         """Declare the action as a tool."""
         return tool_declaration(self.name, self.description, dict(self.parameters), style)
 
+    def specify(self) -> dict[str, Any]:
+        """Return its settings for the specification of its swarm; agents have its declaration."""
+        left_out = ("name", "function", "description", "parameters", "form", "model")
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in left_out}
+
 
 @value
 class ProvidedTools:
@@ -266,6 +285,7 @@ class AgentCore:
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
         description: what it does, for people and for the agents that may write to it.
         context: how its context is kept within the window of its model; None to give the model all of it.
+        options: the parameters of its factory as JSON, without secrets.
     """
 
     function: AgentFunction
@@ -283,6 +303,7 @@ class AgentCore:
     approve: bool | frozenset[str] = False
     description: str = ""
     context: Context | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def model(self) -> str | None:
@@ -293,6 +314,35 @@ class AgentCore:
     def system_prompt(self) -> str | None:
         """Return the agent's system prompt; None if it has none, or if its function doesn't show it."""
         return self.function.system if isinstance(self.function, PromptedFunction) else None
+
+    def declared_tools(self, actions: Mapping[str, ActionCore]) -> list[dict[str, Any]]:
+        """Return the declarations of its tools, besides those that a turn adds: all of them, or only its actions."""
+        if isinstance(self.function, ToolingFunction):
+            return self.function.tools
+        return [actions[name].to_tool_dict(self.tool_format) for name in self.actions]
+
+    def specify(self, actions: Mapping[str, ActionCore]) -> dict[str, Any]:
+        """Return its settings for the specification of its swarm."""
+        return {
+            "model": self.model,
+            "system": self.system_prompt,
+            "tools": self.declared_tools(actions),
+            "tool_format": self.tool_format,
+            "options": self.options,
+            "has_more_tools": self.tool_source is not None,
+            "mcp_servers": list(self.mcp_servers),
+            "actions": list(self.actions),
+            "comm_targets": list(self.comm_targets),
+            "enable_entrypoint": self.enable_entrypoint,
+            "enable_interswarm": self.enable_interswarm,
+            "can_complete_tasks": self.can_complete_tasks,
+            "exclude_tools": sorted(self.exclude_tools),
+            "sequential": self.sequential,
+            "strict_tools": self.strict_tools,
+            "approve": self.approve if isinstance(self.approve, bool) else sorted(self.approve),
+            "description": self.description,
+            "context": None if self.context is None else self.context.model_dump(),
+        }
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
@@ -311,11 +361,15 @@ class AgentCore:
         raise _useless(output)
 
 
-@value
+@value(slots=False)
 class SwarmCore:
     """A swarm, ready to run.
 
     Attributes:
+        version: its own name for its version.
+        code: what it says about the version of its code, such as a commit; empty if it says nothing.
+        entry: the entry of swarms.json that it was built from, without secrets; None if it was built in Python.
+        is_loaded: whether an admin has loaded that entry over HTTP.
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
@@ -343,6 +397,9 @@ class SwarmCore:
     protocol: str = ""
     output_schema: OutputSchema | None = None
     output_check: Callable[[str], None] | None = None
+    code: str = ""
+    entry: Mapping[str, Any] | None = None
+    is_loaded: bool = False
 
     def __post_init__(self) -> None:
         if not is_swarm_name(self.name):
@@ -376,6 +433,31 @@ class SwarmCore:
                 check_schema(self.output_schema)
             except BadRequest as error:
                 raise ConfigurationError(f"swarm {self.name!r}: {error.detail}") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of its specification, by which tasks name this version of the swarm."""
+        return digest_of(self.specify())
+
+    def specify(self) -> str:
+        """Return its specification as JSON that is the same in every process: what its tasks are run by, but no code.
+
+        `mail.core.task.versions` reads it.
+        """
+        specification = {
+            "name": self.name,
+            "version": self.version,
+            "code": self.code,
+            "entry": self.entry,
+            "is_loaded": self.is_loaded,
+            "entrypoint": self.entrypoint,
+            "limits": [self.task_message_limit, self.failing_call_limit],
+            "breakpoint_tools": sorted(self.breakpoint_tools),
+            "output_schema": self.output_schema,
+            "actions": {name: action.specify() for name, action in self.actions.items()},
+            "agents": {name: agent.specify(self.actions) for name, agent in self.agents.items()},
+        }
+        return json.dumps(specification, sort_keys=True, separators=(",", ":"), default=_type_name)
 
     @property
     def entrypoints(self) -> list[str]:
@@ -440,6 +522,16 @@ class SwarmCore:
             raise ConfigurationError(
                 f"{where}: exclude_tools has names that are not MAIL tools: {sorted(unknown)}"
             )
+
+
+def digest_of(specification: str) -> str:
+    """Return the digest by which a specification is kept, and by which tasks refer to it."""
+    return sha256(specification.encode()).hexdigest()[:16]
+
+
+def _type_name(setting: object) -> str:
+    """Return what a specification says of an object that is not JSON; its text could differ between processes."""
+    return f"({type(setting).__qualname__})"
 
 
 def _useless(output: object) -> AgentUnavailable:
