@@ -23,10 +23,9 @@ from mail.core.task.costs import Usage
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size
-from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import TurnTiming
-from mail.core.task.versions import AgentVersion, SwarmVersion, version_of
 from mail.core.turns.context import TURN, TurnContext
 from mail.core.turns.tools import offered_tools
 from mail.errors import BadRequest, SnapshotExpired
@@ -43,16 +42,16 @@ class AgentSetup:
     """How an agent was set up in a turn.
 
     Attributes:
-        given: what it was given, whatever the turn.
+        agent: its settings.
         tools: the declarations of the tools that it might call in the turn.
         version: the version of the swarm on which the turn ran; None if that is not known: then the rest is of the
             swarm that runs now.
         is_present: whether the rest is of the swarm that runs now.
     """
 
-    given: AgentVersion
+    agent: AgentCore
     tools: Sequence[Mapping[str, Any]]
-    version: SwarmVersion | None
+    version: SwarmCore | None
     is_present: bool
 
 
@@ -267,17 +266,19 @@ async def _setup(
     swarm: SwarmCore, versions: Versions | None, digest: str | None, name: str, task: Task
 ) -> AgentSetup | None:
     """Return the setup of an agent in a turn on the version of the swarm with this digest."""
-    present = version_of(swarm)
-    version = present if digest == present.digest else None
+    version = swarm if digest == swarm.digest else None
     if version is None and digest is not None and versions is not None:
         version = await versions.read(digest)
-    given = (version or present).agents.get(name)
-    if given is None:
+    found = version or swarm
+    agent = found.agents.get(name)
+    if agent is None:
         return None
-    tools = copy_context().run(_tools, given, name, task)
-    return AgentSetup(given, tools, version, is_present=version in (None, present))
+    tools = copy_context().run(_tools, agent, found.actions, name, task)
+    return AgentSetup(agent, tools, version, is_present=found is swarm)
 
 
-def _tools(given: AgentVersion, name: str, task: Task) -> Sequence[Mapping[str, Any]]:
+def _tools(
+    agent: AgentCore, actions: Mapping[str, ActionCore], name: str, task: Task
+) -> Sequence[Mapping[str, Any]]:
     TURN.set(TurnContext(agent=name, tools=task.turn_tools(name)))
-    return offered_tools(given.tools, given.tool_format)
+    return offered_tools(agent.declared_tools(actions), agent.tool_format)

@@ -8,8 +8,8 @@ from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.ports import Documents
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.versions import SwarmVersion, pack, read_specification, unpack
-from mail.errors import PayloadTooLarge
+from mail.core.task.versions import pack, read_specification, unpack
+from mail.errors import ConfigurationError, PayloadTooLarge
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ class Versions:
                 logger.warning("version %s of swarm %s is not kept: %s", digest, swarm.name, error)
         self._kept[digest] = inf if expires is None else now + REFRESH_SECONDS
 
-    async def read(self, digest: str) -> SwarmVersion | None:
-        """Return a version; None if it is not kept."""
+    async def read(self, digest: str) -> SwarmCore | None:
+        """Return a version, which can only be looked at (`read_specification`); None if it is not kept."""
         document = await self._documents.get(Kind.SWARM_VERSION, digest)
         if document is None:
             return None
         try:
             version = read_specification(unpack(document.fields["specification"]))
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError, ConfigurationError):
             logger.warning("version %s can't be read", digest, exc_info=True)
             return None
         return version if version.digest == digest else None  # code of agents can write these documents

@@ -237,9 +237,8 @@ class ActionCore:
         return tool_declaration(self.name, self.description, dict(self.parameters), style)
 
     def specify(self) -> dict[str, Any]:
-        """Return its settings for the specification of its swarm; agents have its declaration."""
-        left_out = ("name", "function", "description", "parameters", "form", "model")
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in left_out}
+        """Return its settings for the specification of its swarm."""
+        return _settings(self, "function", "form", "model")
 
 
 @value
@@ -323,26 +322,8 @@ class AgentCore:
 
     def specify(self, actions: Mapping[str, ActionCore]) -> dict[str, Any]:
         """Return its settings for the specification of its swarm."""
-        return {
-            "model": self.model,
-            "system": self.system_prompt,
-            "tools": self.declared_tools(actions),
-            "tool_format": self.tool_format,
-            "options": self.options,
-            "has_more_tools": self.tool_source is not None,
-            "mcp_servers": list(self.mcp_servers),
-            "actions": list(self.actions),
-            "comm_targets": list(self.comm_targets),
-            "enable_entrypoint": self.enable_entrypoint,
-            "enable_interswarm": self.enable_interswarm,
-            "can_complete_tasks": self.can_complete_tasks,
-            "exclude_tools": sorted(self.exclude_tools),
-            "sequential": self.sequential,
-            "strict_tools": self.strict_tools,
-            "approve": self.approve if isinstance(self.approve, bool) else sorted(self.approve),
-            "description": self.description,
-            "context": None if self.context is None else self.context.model_dump(),
-        }
+        function = {"llm": self.model, "system": self.system_prompt, "tools": self.declared_tools(actions)}
+        return {**_settings(self, "function", "tool_source"), "function": function}
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
@@ -370,6 +351,7 @@ class SwarmCore:
         code: what it says about the version of its code, such as a commit; empty if it says nothing.
         entry: the entry of swarms.json that it was built from, without secrets; None if it was built in Python.
         is_loaded: whether an admin has loaded that entry over HTTP.
+        kept_as: its digest, if it is an earlier version that was read or built again.
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
         failing_call_limit: how often the same call of an action may fail with the same error before its agent's turn
@@ -400,6 +382,7 @@ class SwarmCore:
     code: str = ""
     entry: Mapping[str, Any] | None = None
     is_loaded: bool = False
+    kept_as: str = ""
 
     def __post_init__(self) -> None:
         if not is_swarm_name(self.name):
@@ -437,7 +420,7 @@ class SwarmCore:
     @cached_property
     def digest(self) -> str:
         """The digest of its specification, by which tasks name this version of the swarm."""
-        return digest_of(self.specify())
+        return self.kept_as or digest_of(self.specify())
 
     def specify(self) -> str:
         """Return its specification as JSON that is the same in every process: what its tasks are run by, but no code.
@@ -445,19 +428,11 @@ class SwarmCore:
         `mail.core.task.versions` reads it.
         """
         specification = {
-            "name": self.name,
-            "version": self.version,
-            "code": self.code,
-            "entry": self.entry,
-            "is_loaded": self.is_loaded,
-            "entrypoint": self.entrypoint,
-            "limits": [self.task_message_limit, self.failing_call_limit],
-            "breakpoint_tools": sorted(self.breakpoint_tools),
-            "output_schema": self.output_schema,
+            **_settings(self, *_NOT_SPECIFIED),
             "actions": {name: action.specify() for name, action in self.actions.items()},
             "agents": {name: agent.specify(self.actions) for name, agent in self.agents.items()},
         }
-        return json.dumps(specification, sort_keys=True, separators=(",", ":"), default=_type_name)
+        return json.dumps(specification, sort_keys=True, separators=(",", ":"), default=_as_json)
 
     @property
     def entrypoints(self) -> list[str]:
@@ -529,9 +504,22 @@ def digest_of(specification: str) -> str:
     return sha256(specification.encode()).hexdigest()[:16]
 
 
-def _type_name(setting: object) -> str:
-    """Return what a specification says of an object that is not JSON; its text could differ between processes."""
-    return f"({type(setting).__qualname__})"
+_NOT_SPECIFIED = (
+    *("agents", "actions", "model_limits", "description", "keywords", "public", "protocol", "output_check"),
+    "kept_as",
+)
+"""What the specification of a swarm leaves out, as no task is run by it, or has apart."""
+
+
+def _settings(core: "ActionCore | AgentCore | SwarmCore", *left_out: str) -> dict[str, Any]:
+    return {each.name: getattr(core, each.name) for each in fields(core) if each.name not in left_out}
+
+
+def _as_json(setting: object) -> object:
+    """Return what a specification says of a setting; an object's own text could differ between processes."""
+    if isinstance(setting, frozenset):
+        return sorted(setting)
+    return setting.model_dump() if isinstance(setting, BaseModel) else f"({type(setting).__qualname__})"
 
 
 def _useless(output: object) -> AgentUnavailable:

@@ -7,79 +7,72 @@ the swarm. It has no code: functions bind by their names to the code that runs.
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 from zlib import compress, decompress, error
 
-from mail.core.protocol.calls import ToolFormat
-from mail.core.protocol.values import value
-from mail.core.task.swarm import SwarmCore, digest_of
+from mail.core.task.context import Context
+from mail.core.task.swarm import ActionCore, AgentCore, AgentOutput, History, SwarmCore, ToolChoice, digest_of
+from mail.errors import AgentUnavailable
+
+ONLY_DATA = "only the specification of this version of the swarm is here, which runs nothing"
 
 
-@value
-class AgentVersion:
-    """What an agent is given in its turns by one version of its swarm.
+class KeptFunction:
+    """The agent function of a specification, which can only be looked at."""
 
-    Attributes:
-        model: the name of its model; None for an agent function without one.
-        system_prompt: its system prompt; None for an agent function without one.
-        tools: the declarations of its tools, besides those that a turn adds.
-        options: the parameters of its factory, without secrets.
-        has_more_tools: whether it also gets tools of MCP servers, which only a turn looks up.
+    def __init__(self, llm: str | None, system: str | None, tools: list[dict[str, Any]]) -> None:
+        self.llm = llm
+        self.system = system
+        self.tools = tools
+
+    async def __call__(self, _history: History, _choice: ToolChoice) -> AgentOutput:
+        """Raise AgentUnavailable."""
+        raise AgentUnavailable(ONLY_DATA)
+
+    def offered_tools(self) -> list[dict[str, Any]]:
+        """Return its tools."""
+        return self.tools
+
+
+def read_specification(text: str) -> SwarmCore:
+    """Return the swarm of a specification (`SwarmCore.specify`), whose agents and actions can only be looked at.
+
+    Raises ValueError, KeyError, TypeError or ConfigurationError for any other text.
     """
-
-    model: str | None
-    system_prompt: str | None
-    tools: list[dict[str, Any]]
-    tool_format: ToolFormat
-    options: Mapping[str, Any]
-    has_more_tools: bool
-
-
-@value
-class SwarmVersion:
-    """A version of a swarm.
-
-    Attributes:
-        name: the swarm's own name for it.
-        code: what the swarm says about the version of its code; empty if it says nothing.
-        entry: the entry of swarms.json that it was built from, without secrets; None if it was built in Python.
-        is_loaded: whether an admin has loaded that entry over HTTP.
-    """
-
-    digest: str
-    name: str
-    code: str
-    agents: Mapping[str, AgentVersion]
-    entry: Mapping[str, Any] | None = None
-    is_loaded: bool = False
-
-
-def version_of(swarm: SwarmCore) -> SwarmVersion:
-    """Return the version of a swarm that runs."""
-    return read_specification(swarm.specify())
-
-
-def read_specification(text: str) -> SwarmVersion:
-    """Return the version with this specification (`SwarmCore.specify`)."""
     found = json.loads(text)
-    return SwarmVersion(
-        digest_of(text),
-        found["version"],
-        found["code"],
-        {
-            name: AgentVersion(
-                agent["model"],
-                agent["system"],
-                agent["tools"],
-                agent["tool_format"],
-                agent["options"],
-                agent["has_more_tools"],
-            )
-            for name, agent in found["agents"].items()
-        },
-        found["entry"],
-        found["is_loaded"],
+    actions = {name: _action(settings) for name, settings in found.pop("actions").items()}
+    agents = {name: _agent(settings) for name, settings in found.pop("agents").items()}
+    return SwarmCore(agents=agents, actions=actions, kept_as=digest_of(text), **_known(SwarmCore, found))
+
+
+def _agent(settings: dict[str, Any]) -> AgentCore:
+    function, context = KeptFunction(**settings.pop("function")), settings.pop("context")
+    known = _known(AgentCore, settings)
+    return AgentCore(
+        function=function, context=None if context is None else Context.model_validate(context), **known
     )
+
+
+def _action(settings: dict[str, Any]) -> ActionCore:
+    async def look(_arguments: dict[str, Any]) -> str:
+        raise AgentUnavailable(ONLY_DATA)
+
+    needs_approval = settings.pop("needs_approval") is not False  # a predicate decides
+    return ActionCore(function=look, needs_approval=needs_approval, **_known(ActionCore, settings))
+
+
+_SETS = ("exclude_tools", "approve", "breakpoint_tools")
+
+
+def _known(cls: type[ActionCore | AgentCore | SwarmCore], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that this version of MAIL knows."""
+    names = {each.name for each in fields(cls)}
+    return {
+        name: frozenset(each) if name in _SETS and isinstance(each, list) else each
+        for name, each in settings.items()
+        if name in names
+    }
 
 
 def pack(specification: str) -> str:

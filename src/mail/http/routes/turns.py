@@ -244,15 +244,15 @@ def _pieces(caller: Caller, task_id: str, turn: PastTurn) -> AsyncGenerator[byte
 
 
 def _setup(caller: Caller, setup: AgentSetup) -> dict[str, Any]:
-    given, version, is_admin = setup.given, setup.version, caller.role == "admin"
+    agent, version, is_admin = setup.agent, setup.version, caller.role == "admin"
     return {
-        "model": given.model,
-        "system": without_secrets(given.system_prompt) if is_admin else None,
+        "model": agent.model,
+        "system": without_secrets(agent.system_prompt) if is_admin else None,
         "tools": setup.tools,
-        "has_more_tools": given.has_more_tools,
-        "options": given.options if is_admin else None,
+        "has_more_tools": bool(agent.mcp_servers),
+        "options": agent.options if is_admin else None,
         "version": version and version.digest,
-        "name": version and version.name,
+        "name": version and version.version,
         "code": (version and version.code) or None,
         "is_present": setup.is_present,
     }
