@@ -501,7 +501,7 @@ class SwarmCore:
 
 def digest_of(specification: str) -> str:
     """Return the digest by which a specification is kept, and by which tasks refer to it."""
-    return sha256(specification.encode()).hexdigest()[:16]
+    return sha256(specification.encode()).hexdigest()[:12]
 
 
 _NOT_SPECIFIED = (
