@@ -10,6 +10,7 @@ from mail.errors import StoreUnavailable
 
 STORED = {
     1: "0183c68c39eea83184460dd171020d4360233b275f47212afff06a60590a00",
+    2: "0283c68c39eea83184460dd171020d4360433d275f47212afff06a60590a00",
 }
 """A text as a version with each dictionary has stored it."""
 
