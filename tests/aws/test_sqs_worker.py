@@ -215,7 +215,7 @@ async def test_what_does_not_end_in_time_is_resumed_elsewhere_at_once(
 async def test_while_aws_refuses_turns_it_asks_less_often_and_then_runs_them_all(
     table: DynamoDBAdapter, sqs: SQSQueueAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqs_queue, "RETRY_SECONDS", (1,))
+    monkeypatch.setattr(sqs_queue, "REFUSED_SECONDS", (1, 1))
     monkeypatch.setattr(worker, "REFUSED_SECONDS", 0.02)  # 1.28 s at most
     turns: Counter[str] = Counter()
     client = make_client(ENGINE, "dynamodb")
