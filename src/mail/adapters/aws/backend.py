@@ -116,7 +116,7 @@ def open_functions(
         store=store,
         live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
-        queue=SQSQueue(sqs, turn_queues, outbound_queue),
+        queue=SQSQueue(sqs, turn_queues, outbound_queue, store=store),
         before_snapshot=before_snapshot,
         after_restore=account.close_connections,
     )
