@@ -99,3 +99,10 @@ async def test_a_reference_that_comes_while_the_file_is_deleted_is_kept_or_refus
         )
         assert (await adapter.files.read_file(ALICE, ref.id) is not None) is is_kept
         assert (ref in await adapter.files.files_of(SECOND)) is is_kept
+
+
+async def test_what_no_task_refers_to_is_counted(adapter: StoreAdapter) -> None:
+    assert await adapter.files.unused_bytes(ALICE, now=time()) == 0
+    await stored(adapter)
+    assert await adapter.files.unused_bytes(ALICE, now=time()) == len(PNG)
+    assert await adapter.files.unused_bytes(BOB, now=time()) == 0

@@ -1,6 +1,6 @@
 """Files in the requests of models: a history has references, and the bytes go in at the last moment.
 
-Only files of types that the model takes do. Of the others it reads the line that their message has.
+Only files of types that the model takes do. Of each it reads a line, by which it can pass the file on.
 """
 
 from base64 import b64encode
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from mail.core.task.files import FILES, files_in
+from mail.core.protocol.xml import MAIL
+from mail.core.task.files import FILES, files_in, in_words
 from mail.core.turns.context import TURN
 from mail.errors import ConfigurationError
 from mail.factories.items import Entry
@@ -67,13 +68,13 @@ async def with_attachments(history: Sequence[Entry], accepts: Sequence[str]) -> 
 
 
 async def _with_attachments(entry: Entry, accepts: Sequence[str]) -> Entry:
-    made = {key: value for key, value in entry.items() if key != FILES}
+    made = in_words(entry)
     stored, attached = TURN.get().files, list[Attachment]()
     for file in files_in(entry):
         if stored is None or not any(fnmatchcase(file.type, pattern) for pattern in accepts):
             continue
         if (data := await stored.read(file.id)) is None:
-            made["content"] = f"{made['content']}\n{GONE.format(file.name)}"
+            made["content"] += f"\n{GONE.format(MAIL.escape(file.name))}"
         else:
             attached.append(Attachment(file.name, file.type, data))
     return {**made, ATTACHED: attached} if attached else made
@@ -110,7 +111,7 @@ def converse_blocks(entry: Entry) -> list[Entry]:
     """Return the files of a message as blocks of Bedrock's Converse."""
     blocks: list[Entry] = []
     for n, file in enumerate(entry.get(ATTACHED, ()), 1):
-        source = {"bytes": file.data}
+        source = {"bytes": b64encode(file.data).decode()}
         kind = file.type.partition("/")[2]
         if file.is_image:
             blocks.append({"image": {"format": kind, "source": source}})

@@ -2,6 +2,7 @@
 
     FILE#instance#id  FILE       the file: its name, type and size, and where its bytes are
     FILE#instance#id  T#task_id  a task that refers to it
+    FILE#instance     UPLOADED#day  the bytes that a caller has uploaded on a day
     T                 file#id    the same, in the partition of the task, behind all that its deletion deletes
 
 A new object is below `uploads/`, where the bucket's lifecycle deletes it, until a task refers to the file.
@@ -61,6 +62,14 @@ class DynamoDBFiles:
                 f"a file of {len(data)} bytes can't be stored without a bucket (MAIL_BUCKET)"
             )
         await self._table.update(key, _setting(values), "", values)
+        counted = {":size": number(file.size), ":expires_at": values[":expires_at"]}
+        await self._table.update(
+            _uploads_of(instance, now), "ADD #size :size SET #expires_at = :expires_at", "", counted
+        )
+
+    async def unused_bytes(self, instance: str, *, now: float) -> int:
+        item = await self._table.get(_uploads_of(instance, now))
+        return 0 if item is None else int(item["size"]["N"])
 
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
         item = await self._find(_key_of(instance, file_id))
@@ -140,6 +149,11 @@ class DynamoDBFiles:
 
 def _key_of(instance: str, file_id: str) -> Key:
     return f"FILE#{instance}#{file_id}", FILE
+
+
+def _uploads_of(instance: str, now: float) -> Key:
+    """Return the key of the sum of what a caller has uploaded on a day."""
+    return f"FILE#{instance}", f"UPLOADED#{int(now // UNUSED_SECONDS)}"
 
 
 def _references(key: TaskKey, file_id: str) -> tuple[Key, Key]:

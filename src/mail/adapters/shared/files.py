@@ -55,6 +55,13 @@ class SQLFiles:
         of_caller = {"instance": instance, "id": file.id, "until": now + UNUSED_SECONDS}
         await self._execute_large(*self._written(_PUT, data=data, **of_caller, **names))
 
+    async def unused_bytes(self, instance: str, *, now: float) -> int:
+        count = (
+            "SELECT coalesce(sum(size), 0) FROM {schema}files WHERE instance = {instance} AND until > {now}"
+        )
+        ((total,),) = await self._run(count, instance=instance, now=now)
+        return int(total)
+
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
         find = "SELECT id, name, type, size FROM {schema}files WHERE instance = {instance} AND id = {id}"
         rows = await self._run(find, instance=instance, id=file_id)

@@ -19,7 +19,10 @@ from mail.core.task.ports import Files
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.core.turns.context import TURN
-from mail.errors import BadRequest, FileNotFound, PayloadTooLarge
+from mail.errors import BadRequest, FileNotFound, PayloadTooLarge, StorageFull
+
+UNUSED_FILES = 50
+"""How many files of the largest size a caller may upload without using them."""
 
 
 class CallerFiles:
@@ -33,12 +36,18 @@ class CallerFiles:
     async def put(self, instance: str, file: File) -> FileRef:
         """Store a caller's file, for a day or as long as a task refers to it.
 
-        Raises BadRequest for a file that is empty or not what it is declared as, and PayloadTooLarge.
+        Raises BadRequest for a file that is empty or not what it is declared as, PayloadTooLarge, and StorageFull.
         """
         if len(file.data) > self.max_bytes:
             raise PayloadTooLarge(f"a file may have {self.max_bytes} bytes; this one has {len(file.data)}")
-        ref = make_reference(file.data, file.name, file.type)
-        await self._port.put_file(instance, ref, file.data, now=self._clock.now().timestamp())
+        ref, now = make_reference(file.data, file.name, file.type), self._clock.now().timestamp()
+        unused, limit = await self._port.unused_bytes(instance, now=now), UNUSED_FILES * self.max_bytes
+        if unused + ref.size > limit:
+            raise StorageFull(
+                f"{unused} bytes of your uploads are in no message yet, and {limit} are the limit: use them, or wait "
+                "until they are deleted, a day after their upload"
+            )
+        await self._port.put_file(instance, ref, file.data, now=now)
         return ref
 
     async def find(self, instance: str, file_id: str) -> FileRef:

@@ -14,7 +14,7 @@ from mail.core.task.callbacks import LaterCall
 from mail.core.task.context import Portion
 from mail.core.task.events import Event
 from mail.core.task.extras import DeadLetterExtra
-from mail.core.task.files import prompt
+from mail.core.task.files import files_in, with_files
 from mail.core.task.leases import Claim, Lease
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
@@ -42,8 +42,9 @@ class InboxEntry:
     @cached_property
     def prompt(self) -> dict[str, Any]:
         """The user turn that shows the message to its reader's model."""
-        text, routing_info = render_message(self.message), self.message.message.routing_info
-        return prompt(text, routing_info) if routing_info else {"role": "user", "content": text}
+        shown = {"role": "user", "content": render_message(self.message)}
+        routing_info = self.message.message.routing_info
+        return with_files(shown, files_in(routing_info)) if routing_info else shown
 
 
 @value(slots=False)

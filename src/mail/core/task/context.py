@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.values import Value, value
-from mail.core.task.files import FILES, FileRef, files_in
+from mail.core.task.files import FILES, FileRef, files_in, in_words
 
 DEFAULT_WINDOW = 128_000
 """Tokens of a context window that nobody knows, until a refused call teaches more."""
@@ -198,7 +198,7 @@ def refer(entry: dict[str, Any], portion: int, index: int, long: int) -> dict[st
     The model no longer gets its files, and reads their lines.
     """
     if FILES in entry:
-        entry = {name: value for name, value in entry.items() if name != FILES}
+        entry = in_words(entry)
     key = "output" if entry.get("type") == "function_call_output" else "content"
     text = entry.get(key)
     limit = SHORT if is_tool_result(entry) else long if entry.get("role") == "user" else 0

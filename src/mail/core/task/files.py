@@ -203,13 +203,11 @@ def attach(message: MAILMessage, files: Mapping[str, FileRef]) -> MAILMessage:
     )
 
 
-def prompt(text: str, routing_info: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the user turn with a message as text, a line for each of its files, and the references."""
-    files = files_in(routing_info)
-    if not files:
-        return {"role": "user", "content": text}
-    lines = "\n".join(MAIL.escape(each.in_words) for each in files)
-    return with_files({"role": "user", "content": f"{text}\n{lines}"}, files)
+def in_words(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a history with a line for each of its files, in place of the references."""
+    lines = [MAIL.escape(file.in_words) for file in files_in(entry)]
+    rest = {name: value for name, value in entry.items() if name != FILES}
+    return {**rest, "content": "\n".join((rest["content"], *lines))} if lines else rest
 
 
 def with_files(holder: Mapping[str, Any], files: Sequence[FileRef]) -> dict[str, Any]:

@@ -413,6 +413,10 @@ class Files(Protocol):
         """Store a file of a caller, until `UNUSED_SECONDS` after `now` if no task refers to it until then."""
         ...
 
+    async def unused_bytes(self, instance: str, *, now: float) -> int:
+        """Return how many bytes a caller has stored about within the last day that no task refers to; not less."""
+        ...
+
     async def find_file(self, instance: str, file_id: str) -> FileRef | None:
         """Return the reference of a caller's file, under the name that it was stored with; None if there is none."""
         ...
