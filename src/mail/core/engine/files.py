@@ -92,6 +92,11 @@ class CallerFiles:
             await self._files.drop_files(key)
 
     @property
+    def are_stored(self) -> bool:
+        """Whether the database stores files."""
+        return self._files is not None
+
+    @property
     def _port(self) -> Files:
         if self._files is None:
             raise BadRequest("this database stores no files")

@@ -176,7 +176,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._builtins = builtins
         self._permits = permits
         self._base_url = base_url
-        self._files = None if files is None else TaskFiles(files, turn.task.key)
+        self._files = None if files is None or not files.are_stored else TaskFiles(files, turn.task.key)
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
