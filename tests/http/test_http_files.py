@@ -199,3 +199,34 @@ async def test_uploads_that_nobody_uses_are_limited(studio: Studio) -> None:
             413,
             "5000 bytes of your uploads are in no message yet, and 5000 are the limit",
         )
+
+
+async def test_a_picture_of_five_megabytes_is_stored_once_however_many_turns_see_it() -> None:
+    turns = 0
+
+    async def lead(view: View) -> list[Call]:
+        nonlocal turns
+        turns += 1
+        if turns >= 50:
+            return [complete("seen")]
+        return [call("send_request", target="painter", subject="Again", body=f"Look at file:{picture['id']}")]
+
+    async def painter(view: View) -> list[Call]:
+        nonlocal turns
+        turns += 1
+        assert files_read(view.history) == ["large.png"]
+        return [
+            call("send_response", target="lead", subject="Seen", body=f"I have seen file:{picture['id']}")
+        ]
+
+    async with HTTPServer(build_swarm({"lead": lead, "painter": painter})) as server:
+        picture = await upload(server, PNG + bytes(5_000_000), "large.png")
+        await server.ask(body="look", files=[picture["id"]], task_id="t", kwargs={"max_steps": 100})
+        largest = server.rig.database.execute(
+            "SELECT max(length(state) + length(events) + coalesce(length(history), 0)) FROM commits"
+        )
+        assert largest[0][0] < 10_000
+        assert server.rig.database.execute("SELECT count(*), sum(length(data)) FROM files") == [
+            (1, len(PNG) + 5_000_000)
+        ]
+    assert turns >= 50
