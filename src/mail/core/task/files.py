@@ -170,9 +170,9 @@ def size_in_words(size: int) -> str:
     return f"{size / 1e3:.0f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
 
 
-def mentioned(texts: Iterable[str]) -> set[str]:
-    """Return the ids of the files that texts mention, as `file:<id>`."""
-    return {ref for text in texts if "file:" in text for ref in _MENTION.findall(text)}
+def mentioned(texts: Iterable[str]) -> list[str]:
+    """Return the ids of the files that texts mention, as `file:<id>`, in the order of their first mention."""
+    return list(dict.fromkeys(ref for text in texts if "file:" in text for ref in _MENTION.findall(text)))
 
 
 def files_in(holder: Mapping[str, Any] | None) -> list[FileRef]:
