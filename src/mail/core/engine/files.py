@@ -3,7 +3,7 @@
 upload ─► stored for a day ─► a message or a result refers to it: kept for the task ─► deleted with its last task
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mail.core.protocol.clock import Clock
 from mail.core.task.files import (
@@ -132,12 +132,15 @@ class TaskFiles:
         """Return the bytes of the files that a call has added (`TurnContext.call_place`)."""
         return self._added.get(call_place, 0)
 
-    async def mentioned_in(self, output: Checkpoint) -> dict[str, FileRef]:
-        """Return the files of the task that a turn's output mentions, in words, arguments or results, by id."""
-        texts = [output.text or ""]
-        texts += [text for call in output.calls for text in call.tool_args.values() if isinstance(text, str)]
-        texts += [receipt.content for receipt in output.receipts if receipt is not None]
-        wanted = mentioned(texts)
-        if not wanted:
-            return {}
-        return {ref: file for ref, file in (await self._files.of_task(self._key)).items() if ref in wanted}
+    async def among(self, refs: Sequence[str]) -> dict[str, FileRef]:
+        """Return the files of the task with these ids, by id."""
+        known = await self._files.of_task(self._key)
+        return {ref: known[ref] for ref in refs if ref in known}
+
+
+def mentions(output: Checkpoint) -> list[str]:
+    """Return the ids of the files that a turn's output mentions: in words, arguments or results."""
+    texts = [output.text or ""]
+    texts += [text for call in output.calls for text in call.tool_args.values() if isinstance(text, str)]
+    texts += [receipt.content for receipt in output.receipts if receipt is not None]
+    return mentioned(texts)
