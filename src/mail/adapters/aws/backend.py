@@ -118,7 +118,7 @@ def open_functions(
         live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
         files=DynamoDBFiles(dynamodb, table, blobs, clock, retention_days and retention_days * 86_400),
-        queue=SQSQueue(sqs, turn_queues, outbound_queue),
+        queue=SQSQueue(sqs, turn_queues, outbound_queue, store=store),
         before_snapshot=before_snapshot,
         after_restore=account.close_connections,
     )
