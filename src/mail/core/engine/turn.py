@@ -39,6 +39,7 @@ from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
 from mail.core.task.leases import Lease
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size, text_size
@@ -374,7 +375,7 @@ class AgentTurn[T: Turn](LeasedTurn):
                 activity=self.activity,
                 tracer=None if self._tracer is NO_TRACER else self._tracer,
                 traceparent=task.traceparent,
-                switch=task.switches.get(mailbox) if task.switches else None,
+                switch=task.switches.get(agent_of(mailbox)) if task.switches else None,
                 may_park=self._policy.parks and may_park(self.turn, self._clock),
                 parked=parked_before(self.turn),
                 permits=self._permits,
