@@ -270,9 +270,9 @@ async def _setup(
     if version is None and digest is not None and versions is not None:
         version = await versions.read(digest)
     found = version or swarm
-    agent = found.agents.get(name)
-    if agent is None:
+    if not found.has(name):
         return None
+    agent = found.agent(name)
     tools = copy_context().run(_tools, agent, found.actions, name, task)
     return AgentSetup(agent, tools, version, is_present=found is swarm)
 

@@ -67,7 +67,7 @@ _SETS = ("exclude_tools", "approve", "breakpoint_tools")
 
 def _known(cls: type[ActionCore | AgentCore | SwarmCore], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that this version of MAIL knows."""
-    names = {each.name for each in fields(cls)}
+    names = {each.name for each in fields(cls) if each.init}
     return {
         name: frozenset(each) if name in _SETS and isinstance(each, list) else each
         for name, each in settings.items()
