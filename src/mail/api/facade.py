@@ -94,6 +94,7 @@ class Agent(BaseAgent):
         approve: the names of its actions and MCP tools whose calls a person must approve; True for all.
         context: how its context is kept within the window of its model: a dictionary with some of `at`, `keep`, `model`
             and `results` (docs/context.md), or `off` to send all of it.
+        reminders: whether it has the tool `remind_me`, with which a note comes back to it later (docs/long-work.md).
         mcp: MCP servers whose tools it may call: URLs, commands as lists of words, or a dictionary as in `mcpServers`
             files (docs/mcp.md).
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
@@ -122,6 +123,7 @@ class Agent(BaseAgent):
         strict_tools: bool | None = None,
         approve: bool | Sequence[str] = False,
         context: ContextOption | None = None,
+        reminders: bool = False,
         mcp: MCPOption = (),
         **options: Any,
     ) -> None:
@@ -157,6 +159,7 @@ class Agent(BaseAgent):
             "strict_tools": strict_tools,
             "approve": approve,
             "description": description,
+            "reminders": reminders,
         }
         if context is not None:
             settings["context"] = context

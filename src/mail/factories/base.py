@@ -11,8 +11,8 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.mail_tools import ReadMore
-from mail.core.protocol.tool_schemas import create_read_more_tool
+from mail.core.protocol.mail_tools import ReadMore, RemindMe
+from mail.core.protocol.tool_schemas import create_read_more_tool, create_remind_me_tool
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.turns.context import CURRENT_TASK, TURN
@@ -122,6 +122,13 @@ class MAILAgentFunction(ABC):
         return made
 
 
+_FURTHER_TOOLS = {
+    ReadMore.tool_name: create_read_more_tool,
+    RemindMe.tool_name: create_remind_me_tool,
+}
+"""The tools of every agent that MAIL 1.3.6 didn't have."""
+
+
 class LiteLLMAgentFunction(MAILAgentFunction):
     """An agent run by a language model, of any provider that litellm supports."""
 
@@ -197,8 +204,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             _debug_include_mail_tools=_debug_include_mail_tools,
             **extra,
         )
-        if _debug_include_mail_tools and ReadMore.tool_name not in self.exclude_tools:
-            self.tools.append(create_read_more_tool(tool_format))
+        if _debug_include_mail_tools:
+            for tool, declare in _FURTHER_TOOLS.items():
+                if tool not in self.exclude_tools:
+                    self.tools.append(declare(tool_format))
             check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")

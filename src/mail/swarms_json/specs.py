@@ -5,7 +5,7 @@ Python, a setting may be an object where a file has its import string. The descr
 `docs/swarms-schema.json`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 from pydantic import (
@@ -18,10 +18,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from mail.actions.timing import DURATION, Finishes
+from mail.actions.timing import Finishes
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.core.protocol.clock import DURATION
 from mail.core.protocol.error_text import describe
-from mail.core.protocol.mail_tools import ReadMore
+from mail.core.protocol.mail_tools import ReadMore, RemindMe
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.context import Context
@@ -233,6 +234,12 @@ class AgentSpec(Spec):
         description="How its context is kept within the window of its model: settings, or off to send all of it.",
     )
 
+    reminders: bool = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Whether its model is offered the tool `remind_me`, with which a note comes back to it later.",
+    )
+
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
         return {
@@ -243,10 +250,15 @@ class AgentSpec(Spec):
             "enable_interswarm": self.enable_interswarm,
             "can_complete_tasks": self.can_complete_tasks,
             "tool_format": self.tool_format,
-            "exclude_tools": sorted(
-                {*self.exclude_tools, *([ReadMore.tool_name] if self.context == "off" else ())}
-            ),
+            "exclude_tools": sorted({*self.exclude_tools, *self._not_offered()}),
         }
+
+    def _not_offered(self) -> Iterator[str]:
+        """Yield the MAIL tools that its settings leave out."""
+        if self.context == "off":
+            yield ReadMore.tool_name
+        if not self.reminders:
+            yield RemindMe.tool_name
 
     def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
         """Return the agent in the form that the engine runs."""
@@ -268,6 +280,7 @@ class AgentSpec(Spec):
             context=self.context
             if isinstance(self.context, Context) and isinstance(function, ModelFunction)
             else None,
+            reminders=self.reminders,
         )
 
     @classmethod
@@ -305,6 +318,7 @@ class AgentOptions(TypedDict, total=False):
     approve: bool | Sequence[str]
     description: str
     context: ContextOption
+    reminders: bool
 
 
 class SwarmSpec(Spec):

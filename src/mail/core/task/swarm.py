@@ -266,6 +266,7 @@ class AgentCore:
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
         description: what it does, for people and for the agents that may write to it.
         context: how its context is kept within the window of its model; None to give the model all of it.
+        reminders: whether its model is offered the tool `remind_me`; any agent function may call it.
     """
 
     function: AgentFunction
@@ -283,6 +284,7 @@ class AgentCore:
     approve: bool | frozenset[str] = False
     description: str = ""
     context: Context | None = None
+    reminders: bool = False
 
     @property
     def model(self) -> str | None:
