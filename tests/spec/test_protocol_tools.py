@@ -30,6 +30,7 @@ WITHOUT_TARGETS: dict[str, Callable[[ToolFormat], dict[str, Any]]] = {
     "await_message": tools.create_await_message_tool,
     "help": tools.create_help_tool,
     "read_more": tools.create_read_more_tool,
+    "remind_me": tools.create_remind_me_tool,
     "task_complete": tools.create_task_complete_tool,
 }
 
@@ -105,7 +106,7 @@ def test_agents_and_supervisors_get_their_tools(style: ToolFormat) -> None:
     done = {"task_complete"}
     assert names(tools.create_supervisor_tools(TARGETS, style=style)) == local | done
     both = tools.create_supervisor_tools(TARGETS, enable_interswarm=True, style=style)
-    assert names(both) == local | beyond | done == MAIL_TOOLS.keys() - everybody - {"read_more"}
+    assert names(both) == local | beyond | done == MAIL_TOOLS.keys() - everybody - {"read_more", "remind_me"}
     subordinate = tools.create_supervisor_tools(TARGETS, can_complete_tasks=False, style=style)
     assert names(subordinate) == local
 

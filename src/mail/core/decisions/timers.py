@@ -13,7 +13,7 @@ from mail.core.task.mailboxes import goes_out
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import ENDED, Task
 from mail.core.task.timers import Timer
-from mail.errors import MAILError, TimerNotFound
+from mail.errors import MAILError, Subject, TimerNotFound
 
 
 def is_open(task: Task, timer: Timer) -> bool:
@@ -29,7 +29,7 @@ def remind(draft: Draft, timer: Timer) -> None:
     draft.end_timer(timer, is_open=is_due)
     if is_due:
         is_here = timer.mailbox in draft.swarm.agents or goes_out(timer.mailbox)
-        draft.announce(timer.mailbox if is_here else draft.entrypoint, timer.subject, timer.text)
+        draft.announce(timer.mailbox if is_here else draft.entrypoint, Subject.REMINDER, timer.text)
 
 
 def post(task: Task, swarm: SwarmCore, timer: Timer, clock: Clock) -> Draft:

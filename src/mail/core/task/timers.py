@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from mail.core.protocol.values import value
 from mail.core.task.size import OVERHEAD, text_size
-from mail.errors import Subject
 
 MAX_TIMERS = 1_000
 """How many timers a task may have at the same time."""
@@ -38,7 +37,6 @@ class Timer:
         due: when its mail is sent, in seconds since the epoch.
         mailbox: who gets the mail: any mailbox, save for a message, whose submission says it.
         text: the body of the mail; of a message, its title.
-        subject: that of the mail.
         submission: the JSON of the submission that a message consists of.
         caller: the principal whose message it is.
         seq: the seq of the task when it was set.
@@ -51,7 +49,6 @@ class Timer:
     kind: TimerKind = TimerKind.REMINDER
     mailbox: str = ""
     text: str = ""
-    subject: Subject = Subject.REMINDER
     submission: str = ""
     caller: str = ""
     seq: int = 0
