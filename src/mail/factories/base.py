@@ -1,7 +1,6 @@
 """Base classes of agent functions, with and without litellm, and their deprecated factories."""
 
 import os
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -19,7 +18,7 @@ from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.core.turns.tools import caller_tools, provided_tools, task_tools
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.caching import cache_key
-from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback
+from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback, running_breakers
 from mail.factories.history import WRITTEN_BY, as_read_by, without_memory
 from mail.factories.model_call import call_model
 from mail.factories.models import ModelRequest, context_window, is_claude, traits_of
@@ -244,7 +243,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     async def window(self) -> int | None:
         """Return how many tokens the model can read in a call, less what a long reply takes; None if not known."""
-        held = None if self.fallback is None else self.fallback.held(TURN.get().switch, time.time())
+        held = (
+            None if self.fallback is None else self.fallback.held(TURN.get().switch, running_breakers().now())
+        )
         window = context_window(self.llm if held is None else held.llm)
         return window and min(window, int((window - (self.max_tokens or 0)) / USUAL_SHARE))
 

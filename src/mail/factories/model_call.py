@@ -284,7 +284,7 @@ def _log(
     what = f"HTTP {failure.status}" if failure.status else failure.cause.value
     words = request.hide_secrets(str(error).partition("\n")[0])
     if isinstance(decision, Retry):
-        tries = policy.attempts[failure.cause]
+        tries = policy.attempts_after(failure.cause)
         logger.warning(
             "%s: %s, attempt %d of %d, next in %.1f s", request.llm, what, attempt, tries, decision.after
         )
