@@ -122,20 +122,15 @@ BASIC = [
 
 def test_tools_follow_from_the_place_in_the_swarm() -> None:
     worker = LiteLLMAgentFunction(name="w", comm_targets=["s"], llm=GPT)
-    assert names(worker) == [*BASIC, "read_more", "remind_me"]
+    assert names(worker) == [*BASIC, "read_more"]
     boss = LiteLLMSupervisorFunction(name="s", comm_targets=["w"], llm=GPT)
-    assert names(boss) == [
-        *BASIC,
-        "send_interrupt",
-        "send_broadcast",
-        "task_complete",
-        "read_more",
-        "remind_me",
-    ]
+    assert names(boss) == [*BASIC, "send_interrupt", "send_broadcast", "task_complete", "read_more"]
     assert boss.can_complete_tasks
     modest = LiteLLMSupervisorFunction(name="s", comm_targets=["w"], llm=GPT, can_complete_tasks=False)
-    assert names(modest) == [*BASIC, "send_interrupt", "send_broadcast", "read_more", "remind_me"]
-    far = LiteLLMSupervisorFunction(name="s", comm_targets=["w@b"], llm=GPT, enable_interswarm=True)
+    assert names(modest) == [*BASIC, "send_interrupt", "send_broadcast", "read_more"]
+    far = LiteLLMSupervisorFunction(
+        name="s", comm_targets=["w@b"], llm=GPT, enable_interswarm=True, reminders=True
+    )
     assert set(names(far)) == set(MAIL_TOOLS)
 
 
@@ -257,15 +252,7 @@ async def test_tools_and_choice_are_in_the_style_of_the_api(stub: LLMStub, diale
     await supervisor(dialect, tools=[LOOK_UP], max_tokens=5000)([prompt()])
     body = stub.requests[0].body
     tools = {declared_name(tool): tool for tool in body["tools"]}
-    assert set(tools) == {
-        "look_up",
-        *BASIC,
-        "send_interrupt",
-        "send_broadcast",
-        "task_complete",
-        "read_more",
-        "remind_me",
-    }
+    assert set(tools) == {"look_up", *BASIC, "send_interrupt", "send_broadcast", "task_complete", "read_more"}
     if "claude" in dialect.llm:
         assert tools["look_up"]["input_schema"]["required"] == ["city"]
         assert body["tool_choice"] == {"type": "auto"}

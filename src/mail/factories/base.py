@@ -121,13 +121,6 @@ class MAILAgentFunction(ABC):
         return made
 
 
-_FURTHER_TOOLS = {
-    ReadMore.tool_name: create_read_more_tool,
-    RemindMe.tool_name: create_remind_me_tool,
-}
-"""The tools of every agent that MAIL 1.3.6 didn't have."""
-
-
 class LiteLLMAgentFunction(MAILAgentFunction):
     """An agent run by a language model, of any provider that litellm supports."""
 
@@ -157,6 +150,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         default_tool_choice: ToolChoice | None = None,
         cache: Literal["auto", "off"] = "auto",
         fallback: object = (),
+        reminders: bool = False,
         _debug_include_mail_tools: bool = True,
         **extra: Any,
     ) -> None:
@@ -179,6 +173,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
             cache: `auto` to let the provider cache what the next call repeats, `off` to ask for nothing.
             fallback: models for times when the first one can't be used (`mail.factories.fallback.read_fallback`).
+            reminders: whether it has the tool `remind_me`.
             extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
         """
         llm, self.fallback = read_fallback(f"agent {name!r}", llm, fallback, tool_format=tool_format)
@@ -204,9 +199,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             **extra,
         )
         if _debug_include_mail_tools:
-            for tool, declare in _FURTHER_TOOLS.items():
-                if tool not in self.exclude_tools:
-                    self.tools.append(declare(tool_format))
+            if ReadMore.tool_name not in self.exclude_tools:
+                self.tools.append(create_read_more_tool(tool_format))
+            if reminders and RemindMe.tool_name not in self.exclude_tools:
+                self.tools.append(create_remind_me_tool(tool_format))
             check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")

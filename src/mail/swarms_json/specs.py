@@ -5,7 +5,7 @@ Python, a setting may be an object where a file has its import string. The descr
 `docs/swarms-schema.json`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 from pydantic import (
@@ -22,7 +22,7 @@ from mail.actions.timing import Finishes
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.protocol.clock import DURATION
 from mail.core.protocol.error_text import describe
-from mail.core.protocol.mail_tools import ReadMore, RemindMe
+from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value, is_none
 from mail.core.task.context import Context
@@ -241,7 +241,10 @@ class AgentSpec(Spec):
     )
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the parameters that every factory gets; `tools` declare the agent's actions."""
+        """Return the parameters that every factory gets; `tools` declare the agent's actions.
+
+        `reminders` is only passed if it is set, as factories of MAIL 1.3.6 don't know it.
+        """
         return {
             "name": self.name,
             "comm_targets": list(self.comm_targets),
@@ -250,15 +253,11 @@ class AgentSpec(Spec):
             "enable_interswarm": self.enable_interswarm,
             "can_complete_tasks": self.can_complete_tasks,
             "tool_format": self.tool_format,
-            "exclude_tools": sorted({*self.exclude_tools, *self._not_offered()}),
+            "exclude_tools": sorted(
+                {*self.exclude_tools, *([ReadMore.tool_name] if self.context == "off" else ())}
+            ),
+            **({"reminders": True} if self.reminders else {}),
         }
-
-    def _not_offered(self) -> Iterator[str]:
-        """Yield the MAIL tools that its settings leave out."""
-        if self.context == "off":
-            yield ReadMore.tool_name
-        if not self.reminders:
-            yield RemindMe.tool_name
 
     def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
         """Return the agent in the form that the engine runs."""
