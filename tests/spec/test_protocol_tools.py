@@ -65,7 +65,7 @@ def test_a_declaration_says_what_the_tool_takes(name: str, style: ToolFormat) ->
     Draft202012Validator.check_schema(parameters)
     assert function["name"] == name == declared_name(declare(name, style))
     assert function["description"]
-    assert list(parameters["properties"]) == list(MAIL_TOOLS[name].model_fields)
+    assert list(parameters["properties"]) == list(MAIL_TOOLS[name].arguments())
     assert all(argument["description"] for argument in parameters["properties"].values())
     required = [field for field, info in MAIL_TOOLS[name].model_fields.items() if info.is_required()]
     assert parameters.get("required", []) == required

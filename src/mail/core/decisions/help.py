@@ -49,7 +49,7 @@ def _tool(name: str) -> str:
     if tool is None:
         return f"{name}: unknown MAIL tool"
     arguments = ", ".join(
-        f"{info.alias or field}{'' if info.is_required() else ' (optional)'}: {info.description}"
-        for field, info in tool.model_fields.items()
+        f"{field}{'' if info.is_required() else ' (optional)'}: {info.description}"
+        for field, info in tool.arguments().items()
     )
     return f"{name}: {tool.__doc__} Arguments: {arguments or 'none'}"

@@ -7,6 +7,7 @@ arguments. The same model declares the tool and validates its calls.
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
@@ -29,6 +30,11 @@ class MAILTool(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     tool_name: ClassVar[str]
+
+    @classmethod
+    def arguments(cls) -> dict[str, FieldInfo]:
+        """Return the arguments by the names that calls give them: `in`, too, which no field of a class can have."""
+        return {field.alias or name: field for name, field in cls.model_fields.items()}
 
 
 class DirectMessage(MAILTool):
