@@ -65,6 +65,7 @@ class BaseAgent:
     description = Setting[str]()
     context = Setting[Context | Literal["off"]]()
     reminders = Setting[bool]()
+    copies = Setting[int]()
 
     def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:
         self._spec = spec

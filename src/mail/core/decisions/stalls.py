@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from mail.core.task.draft import Draft
+from mail.core.task.mailboxes import agent_of
 from mail.errors import Subject
 
 
@@ -15,7 +16,8 @@ def prevent_stall(draft: Draft) -> None:
         return
     task = draft.before
     unanswered = "; ".join(
-        f"{request.sender or 'the user'} waits for {request.recipient}" for request in draft.requests
+        f"{agent_of(request.sender) or 'the user'} waits for {agent_of(request.recipient)}"
+        for request in draft.requests
     )
     if draft.generation.nudges:
         draft.fail(f"The task stalled: no agent has mail. Unanswered: {unanswered or 'nothing'}.")

@@ -28,7 +28,7 @@ def remind(draft: Draft, timer: Timer) -> None:
     is_due = is_open(draft.before, timer)
     draft.end_timer(timer, is_open=is_due)
     if is_due:
-        is_here = timer.mailbox in draft.swarm.agents or goes_out(timer.mailbox)
+        is_here = draft.swarm.has(timer.mailbox) or goes_out(timer.mailbox)
         draft.announce(timer.mailbox if is_here else draft.entrypoint, Subject.REMINDER, timer.text)
 
 
