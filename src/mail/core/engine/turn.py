@@ -24,6 +24,7 @@ from mail.core.engine.actions import ActionRunner, Parking
 from mail.core.engine.attempts import counted_attempts
 from mail.core.engine.callbacks import TurnCallbacks
 from mail.core.engine.context import AgentWindow, transcript_room
+from mail.core.engine.files import TaskFiles, mentions
 from mail.core.engine.histories import CachedHistory
 from mail.core.engine.interswarm import discovery
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
@@ -159,6 +160,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._wiring = wiring
         self._policy = policy
         self._known = known
+        files = wiring.caller_files
+        self._files = None if files is None or not files.are_stored else TaskFiles(files, turn.task.key)
         self._approved = turn.task.approved_calls_of(turn.mailbox) if turn.task.approved_calls else None
         earlier = turn.checkpoint
         if (
@@ -208,6 +211,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             parked=parked,
             permits=self._wiring.permits,
             may_cut=self._window is not None,
+            files=self._files,
         )
 
     def interrupt(self) -> None:
@@ -317,6 +321,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         activity = self.activity
         if activity.spans or output.timing is not None or activity.time() - activity.begin >= NOTABLE_SECONDS:
             output = replace(output, timing=activity.timing())
+        if self._files is not None and isinstance(output, Checkpoint) and (refs := mentions(output)):
+            output = replace(output, files=await self._files.among(refs))
         if self._approved is not None:
             reached, failure = (
                 (self._kept, output.reason) if isinstance(output, AgentFailure) else (output, "")
