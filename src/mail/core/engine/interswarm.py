@@ -17,6 +17,7 @@ from mail.core.engine.leased_turn import LeasedTurn, OutboundResult, conceal
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.task.change import TaskChange, Turn
+from mail.core.task.files import files_in
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.ports import Peers
 from mail.core.task.swarm import ActionCore
@@ -50,6 +51,7 @@ class PeerTurn(LeasedTurn):
         self._unreachable_seconds = wiring.unreachable_seconds
         self._peers = wiring.peers
         self._tracer = wiring.tracer
+        self._files = wiring.caller_files
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Deliver the message within `seconds`, return it to its sender, or postpone it."""
@@ -85,7 +87,10 @@ class PeerTurn(LeasedTurn):
         with self._tracer.delivery(turn, peer_of(turn.mailbox) or ""):
             traceparent = self._tracer.position() or turn.task.traceparent
             now = self._clock.now().timestamp()
-            message = wrap_entry(turn.task, self._swarm, turn.entry, now, traceparent)
+            files = files_in(turn.entry.message.message.routing_info)
+            if files and self._files is not None:
+                files = await self._files.link(turn.task.instance, files, self._swarm.name)
+            message = wrap_entry(turn.task, self._swarm, turn.entry, now, traceparent, files)
             return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
     async def _return(self, reason: str, attempts: int = 1) -> TaskChange | None:

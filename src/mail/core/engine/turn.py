@@ -40,6 +40,7 @@ from mail.core.protocol.values import value
 from mail.core.task.change import HistoryRecord, TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Portion, Preparation
 from mail.core.task.costs import NO_USAGE
+from mail.core.task.files import FILES
 from mail.core.task.leases import Lease
 from mail.core.task.ports import Peers
 from mail.core.task.size import json_size, text_size
@@ -400,6 +401,12 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _work(self, history: CachedHistory) -> TurnOutput | Parking:
         agent = self._agent
+        if (
+            self._files is not None
+            and self._wiring.peers is not None
+            and any(FILES in each for each in self.turn.prompts)
+        ):
+            await self._files.fetch(self.turn.prompts, self._wiring.peers)
         if agent.tool_source is not None:
             self._provided = await self._provide(agent.tool_source)
         output: TurnOutput | Parking
