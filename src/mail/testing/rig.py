@@ -9,6 +9,7 @@ from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.files import SQLiteFiles
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.engine.permits import ModelPermits
@@ -125,6 +126,7 @@ class Rig:
             self.queue,
             self.clock,
             turn_seconds=self._turn_seconds,
+            files=SQLiteFiles(self.database),
             permits=ModelPermits(SQLiteDocuments(self.database), self.clock, self.swarm.model_limits),
         )
         self.workers = LocalWorkers(self.runtime, self.queue, concurrency=max(1, self._concurrency))

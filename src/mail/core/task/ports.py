@@ -13,6 +13,7 @@ from mail.core.task.change import Commit, InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.context import Portion
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
+from mail.core.task.files import FileRef
 from mail.core.task.leases import Claim, DueTask, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -405,6 +406,48 @@ class Documents(Protocol):
         ...
 
 
+class Files(Protocol):
+    """Port: stores the bytes of files, once per caller, and which tasks refer to them."""
+
+    async def put_file(self, instance: str, file: FileRef, data: bytes, *, secret: str, now: float) -> None:
+        """Store a file of a caller, until `UNUSED_SECONDS` after `now` if no task refers to it until then.
+
+        Its `secret` signs the links to it. A file that is stored already keeps its name and secret.
+        """
+        ...
+
+    async def unused_bytes(self, instance: str, *, now: float) -> int:
+        """Return how many bytes a caller has stored about within the last day that no task refers to; not less."""
+        ...
+
+    async def find_file(self, instance: str, file_id: str) -> FileRef | None:
+        """Return the reference of a caller's file, under the name that it was stored with; None if there is none."""
+        ...
+
+    async def read_secret(self, instance: str, file_id: str) -> str | None:
+        """Return the secret of a caller's file; None if there is none."""
+        ...
+
+    async def read_file(self, instance: str, file_id: str) -> bytes | None:
+        """Return the bytes of a caller's file; None if there is none."""
+        ...
+
+    async def keep_file(self, key: TaskKey, file: FileRef) -> bool:
+        """Note that a task refers to a file of its caller, which then stays as long as the task; False if it is gone.
+
+        The task may not exist yet. Nothing happens if it refers to the file already.
+        """
+        ...
+
+    async def files_of(self, key: TaskKey) -> list[FileRef]:
+        """Return the files that a task refers to, in no order."""
+        ...
+
+    async def drop_files(self, key: TaskKey) -> None:
+        """Forget what a deleted task refers to, and delete the files to which no other task refers."""
+        ...
+
+
 class Peers(Protocol):
     """Port: sends mail to other swarms."""
 
@@ -415,6 +458,10 @@ class Peers(Protocol):
         PeerRefused for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary
         ones: no response in time, 429, 5xx, and, as PeerUnreachable, no connection.
         """
+        ...
+
+    async def fetch_file(self, swarm: str, link: str, *, max_bytes: int) -> bytes:
+        """Return the file that a link of another swarm fetches. Raises PeerRefused and PeerUnavailable."""
         ...
 
     async def known(self) -> Sequence[str]:
