@@ -289,6 +289,7 @@ class AgentCore:
         description: what it does, for people and for the agents that may write to it.
         context: how its context is kept within the window of its model; None to give the model all of it.
         options: the parameters of its factory as JSON, without secrets.
+        reminders: whether its model is offered the tool `remind_me`; any agent function may call it.
         copies: how many requests it works on at once, each with a history of its own; 0 for one after the other, in one
             history.
     """
@@ -309,6 +310,7 @@ class AgentCore:
     description: str = ""
     context: Context | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    reminders: bool = False
     copies: int = 0
 
     @property
