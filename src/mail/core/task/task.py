@@ -178,10 +178,14 @@ class Generation:
         self, *, is_step: bool, faults: dict[str, int], failing_calls: tuple[FailingCall, ...]
     ) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
-        counts = {"steps": self.steps + is_step, "turns": self.turns + 1}
-        return state_of(
-            Generation, {**vars(self), **counts, "faults": faults, "failing_calls": failing_calls}
-        )
+        facts = {
+            **vars(self),
+            "steps": self.steps + is_step,
+            "turns": self.turns + 1,
+            "faults": faults,
+            "failing_calls": failing_calls,
+        }
+        return state_of(Generation, facts)
 
     def next(
         self,
@@ -242,6 +246,7 @@ class Task:
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         contexts: of agents whose context is large or cut.
         open_calls: the calls that wait for results which come later.
+        queued: the agents whose mail waits until one of their copies is free.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
         history_bytes: the part of it that is in agents' histories.
@@ -284,6 +289,7 @@ class Task:
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
     open_calls: OpenCalls = NO_OPEN_CALLS
+    queued: tuple[str, ...] = ()
     stored_bytes: int = 0
     history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
@@ -351,7 +357,8 @@ class Task:
     @property
     def is_asleep(self) -> bool:
         """Whether it runs, and nothing happens in it before one of its open calls ends."""
-        return bool(self.open_calls.counts) and self.status is TaskStatus.RUNNING and not self.pending
+        is_waiting = bool(self.open_calls.counts) and self.status is TaskStatus.RUNNING
+        return is_waiting and self.pending.keys() <= {*self.queued}
 
     @property
     def listed_as(self) -> str:
@@ -386,6 +393,7 @@ class Task:
             if (mailbox in self.pending or self.webhooks)
             and (tier := self.head_tier(mailbox)) is not None
             and (agents_run or goes_out(mailbox))
+            and mailbox not in self.queued
         ]
 
     def not_before(self, mailbox: str) -> float:
@@ -404,11 +412,11 @@ class Task:
         Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
         """
         earliest = self.open_calls.due
-        if self.status is TaskStatus.PAUSED:
+        if self.status is not TaskStatus.RUNNING:
+            if self.status is not TaskStatus.PAUSED:
+                return None
             by = None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
             return min((time for time in (by, earliest) if time is not None), default=None)
-        if not self.is_running:
-            return None
         limits = self.limits
         end = limits.deadline if limits.finish_by is None else limits.ends_at
         if earliest is None or (end is not None and end < earliest):
