@@ -139,7 +139,7 @@ async def read(system: LocalSystem, task_id: str) -> tuple[Task, str | None, set
         assert past.setup is not None
         assert past.setup.version is not None
         versions.add(str(past.setup.agent.options["mark"]))
-    return task, response and response.message.body, versions
+    return task, None if response is None else response.message.body, versions
 
 
 @pytest.mark.parametrize(
