@@ -2,7 +2,7 @@
 
 import * as api from "../api/api.js";
 import { writtenText } from "../api/messages.js";
-import { AgentName } from "../components/agent.js";
+import { AgentName, agentOf } from "../components/agent.js";
 import { Chip } from "../components/chip.js";
 import { Ago, Elapsed, formatSeconds, formatTook } from "../components/duration.js";
 import { Icon } from "../components/icons.js";
@@ -153,7 +153,7 @@ function Tools({ setup }) {
 
 /** `committed` is when the turn was stored. Only admins get the prompt, with the turn or with the swarm. */
 function Setup({ agent: name, setup, committed, caller }) {
-  const { agent } = useAgent({ name }, caller.isAdmin && setup?.system === null);
+  const { agent } = useAgent({ name: agentOf(name) }, caller.isAdmin && setup?.system === null);
   const prompt = setup?.system ?? agent.system_prompt;
   if (!setup) return html`<p class="quiet">The swarm no longer has this agent.</p>`;
   const isNewer = setup.loaded && Date.parse(setup.loaded) > Date.parse(committed);
