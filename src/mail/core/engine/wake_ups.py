@@ -7,7 +7,7 @@ from datetime import datetime
 
 from mail.core.decisions.webhooks import called_by
 from mail.core.task.change import TaskChange
-from mail.core.task.mailboxes import hook_mailbox
+from mail.core.task.mailboxes import CANCELLED_CALLS, hook_mailbox
 from mail.core.task.ports import TurnQueue, WakeUp, wake_ups
 from mail.core.task.task import Task
 from mail.errors import StoreUnavailable
@@ -37,6 +37,8 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
         touched = {change.turn.mailbox: None, **touched}
     if change.task.webhooks:
         touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
+    if change.task.open_calls.cancel_at == 0.0:
+        touched[CANCELLED_CALLS] = None
     return wake_ups(change.task, touched)
 
 

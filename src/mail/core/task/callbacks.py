@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from enum import Enum, StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from mail.core.protocol.values import value
 
@@ -25,6 +25,9 @@ LONGEST_WAIT = 366 * 86_400.0
 
 MAX_PROGRESS = 1_000
 """Characters of a report on the progress of a call."""
+
+MAX_ARGUMENTS = 65_536
+"""Bytes of the arguments of a call whose action has `on_cancel`, as they are stored with the call."""
 
 
 class Later(Enum):
@@ -48,20 +51,26 @@ class Callback:
         digest: the digest of the token (`digest_of`).
         finish_by: when the call fails without a result, in seconds since the epoch.
         heartbeat: seconds without a heartbeat after which it fails; None if it needs none.
+        seq, message: the seq of the task when the turn of the call was opened, and that of the message of the turn.
         token: the token itself, until a call has begun that may be repeated: it is repeated with the same one.
+        key: the idempotency key of the call, if its action has `on_cancel`; else empty.
     """
 
     digest: str
     finish_by: float
     heartbeat: float | None = None
+    seq: int = 0
+    message: int = 0
     token: str = ""
+    key: str = ""
 
 
 class CallState(StrEnum):
     """How far a call has come.
 
-    STARTED: its turn is not committed; WAITING: it waits for its result; EXPIRED: that did not come in time, nor did a
-    heartbeat; DROPPED: its task had ended before its turn was committed.
+    STARTED: its turn is not committed; WAITING: it waits for its result, or, under an earlier epoch, is cancelled;
+    EXPIRED: that did not come in time, nor did a heartbeat; DROPPED: its action need not learn any more that it is
+    cancelled.
     """
 
     STARTED = "started"
@@ -78,12 +87,14 @@ class LaterCall:
 
     Attributes:
         agent, name, call_id: who called which action, and the id of the tool call.
-        seq: the seq of the task when the turn of the call was opened.
+        seq, message: as in `Callback`.
         epoch: that of the task's open calls when it began to wait.
         finish_by, heartbeat: as in `Callback`.
         heard: when it began or sent its last heartbeat, in seconds since the epoch.
         progress: what it has reported last.
         result: the digest of the result that it has ended with.
+        key: as in `Callback`, and then the `arguments` of the call.
+        attempts: how often `on_cancel` has failed, the last time when it was `heard` of.
     """
 
     digest: str
@@ -92,12 +103,16 @@ class LaterCall:
     call_id: str
     state: CallState
     seq: int
+    message: int = 0
     finish_by: float
     heartbeat: float | None = None
     heard: float = 0.0
     epoch: int = 0
     progress: str = ""
     result: str = ""
+    key: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    attempts: int = 0
 
     @property
     def due(self) -> float:
@@ -122,15 +137,17 @@ class OpenCalls:
         counts: their number, by agent and action.
         due: a time before which none of them is due; None if there are none.
         epoch: counts the ends of the task with open calls; those of an earlier epoch are cancelled.
-        early: the agent and the digest of each call that has ended before its turn was committed.
+        early: the digest of each call that has ended before its turn was committed, and the message of that turn.
         warned: whether a supervisor knows that completing the task cancels them.
+        cancel_at: when the actions of cancelled calls are to learn that, in seconds since the epoch; None if all have.
     """
 
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     due: float | None = None
     epoch: int = 0
-    early: tuple[tuple[str, str], ...] = ()
+    early: tuple[tuple[str, int], ...] = ()
     warned: bool = False
+    cancel_at: float | None = None
 
     @property
     def total(self) -> int:
@@ -160,7 +177,7 @@ class OpenCalls:
 
     def dropped(self) -> "OpenCalls":
         """Return that there are none, as their task has ended."""
-        return OpenCalls(epoch=self.epoch + 1)
+        return replace(self, counts={}, due=None, epoch=self.epoch + 1, warned=False)
 
     def in_words(self) -> str:
         """List them: `2 calls of render (researcher)`."""

@@ -359,8 +359,12 @@ class Draft:
     def move(self, transition: Transition) -> None:
         """Apply a transition of the lifecycle; the end of the task cancels its open calls."""
         self.status = LIFECYCLE[self.status, transition]
-        if self.open_calls.counts and self.has_ended:
-            self.open_calls = self.open_calls.dropped()
+        counts, actions = self.open_calls.counts, self.swarm.actions
+        if not counts or not self.has_ended:
+            return
+        self.open_calls = self.open_calls.dropped()
+        if any(name in actions and actions[name].on_cancel for names in counts.values() for name in names):
+            self.open_calls = replace(self.open_calls, cancel_at=0.0)
 
     def keep_call(self, call: LaterCall) -> None:
         """Store the record of a call that finishes later."""
