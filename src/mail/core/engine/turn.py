@@ -142,7 +142,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     _problem = ""
     _work_task: asyncio.Task[TurnOutput | Parking] | None = None
     _is_interrupted = False
-    _keeps = False
+    _is_storing = False
     _stopped_by: StoreError | None = None
 
     def __init__(
@@ -392,8 +392,10 @@ class AgentTurn[T: Turn](LeasedTurn):
             async with asyncio.timeout(seconds):
                 output = await work
         except TimeoutError:
-            if self._keeps:  # the store has refused the output until now
-                raise StoreUnavailable from None
+            if (
+                self._is_storing
+            ):  # the output was paid for; the next attempt finds it, or calls the agent again
+                raise StoreUnavailable("its time ended before its checkpoint was stored") from None
             output = self._failure(f"its turn took longer than {seconds:g} seconds")
         except asyncio.CancelledError:
             if not self._is_interrupted or asyncio.current_task().cancelling():  # type: ignore[union-attr]
@@ -546,9 +548,9 @@ class AgentTurn[T: Turn](LeasedTurn):
         if once:
             await write()
         else:
-            self._keeps = True
+            self._is_storing = True
             await self._insist(write)
-            self._keeps = False
+            self._is_storing = False
         self._kept = checkpoint
 
     def _fitting(self, checkpoint: Checkpoint) -> Checkpoint:
