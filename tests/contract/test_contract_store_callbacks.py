@@ -126,7 +126,7 @@ async def test_a_result_that_comes_before_the_commit_is_found_by_it(adapter: Sto
     assert (await server.task()).open_calls.early == ()
 
 
-@pytest.mark.parametrize("fate", WRITES[4:], ids=lambda fate: f"{fate[1]} write {fate[0]}")
+@pytest.mark.parametrize("fate", WRITES[4:7], ids=lambda fate: f"{fate[1]} write {fate[0]}")
 async def test_a_worker_that_dies_after_an_early_result_waits_for_no_other(
     adapter: StoreAdapter, fate: tuple[int, str]
 ) -> None:
