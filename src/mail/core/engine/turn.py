@@ -203,6 +203,28 @@ class AgentTurn[T: Turn](LeasedTurn):
             policy.text_recipient and partial(policy.text_recipient, turn.task, swarm, turn, clock),
         )
 
+    def context(self, seconds: float) -> TurnContext:
+        """Return what the turn lends to the code that it calls, if it lasts so long at most."""
+        turn, task = self.turn, self.turn.task
+        parked = None if turn.replaced is None else parked_before(turn)
+        return TurnContext(
+            agent=turn.mailbox,
+            message_id=turn.entry.message.id,
+            message_seq=turn.entry.seq,
+            caller=task.instance,
+            deadline=self.activity.begin + seconds,
+            tools=task.turn_tools(turn.mailbox),
+            meter=self._meter,
+            activity=self.activity,
+            tracer=None if self._tracer is NO_TRACER else self._tracer,
+            traceparent=task.traceparent,
+            switch=task.switches.get(turn.mailbox),
+            may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
+            parked=parked,
+            permits=self._permits,
+            may_cut=self._window is not None,
+        )
+
     def interrupt(self) -> None:
         """Stop waiting for the agent and its actions."""
         if self._work_task is not None:
@@ -361,26 +383,6 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _run(self, history: CachedHistory, seconds: float) -> TurnOutput | Parking:
         """Call the agent and its actions, or resume an interrupted run of this turn at its checkpoint."""
-        task, mailbox = self.turn.task, self.turn.mailbox
-        TURN.set(
-            TurnContext(
-                agent=mailbox,
-                message_id=self.turn.entry.message.id,
-                message_seq=self.turn.entry.seq,
-                caller=task.instance,
-                deadline=self.activity.begin + seconds,
-                tools=task.turn_tools(mailbox),
-                meter=self._meter,
-                activity=self.activity,
-                tracer=None if self._tracer is NO_TRACER else self._tracer,
-                traceparent=task.traceparent,
-                switch=task.switches.get(mailbox) if task.switches else None,
-                may_park=self._policy.parks and may_park(self.turn, self._clock),
-                parked=parked_before(self.turn),
-                permits=self._permits,
-                may_cut=self._window is not None,
-            )
-        )
         if self._stopped_by is not None:
             raise self._stopped_by
         work = asyncio.Task(self._work(history), loop=asyncio.get_running_loop(), eager_start=True)
