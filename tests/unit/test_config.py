@@ -68,6 +68,7 @@ class TestDefaults:
                     "requests_per_second": 50.0,
                     "request_burst": 200,
                     "running_tasks": 100,
+                    "waiting_tasks": 100_000,
                     "mailbox_depth": 1000,
                     "task_bytes": 64 * 1024 * 1024,
                     "caller_bytes": 10 * 1024**3,

@@ -31,6 +31,9 @@ MOST_EXPIRED = 40
 
 _UNDER_WAY = (Receipt.State.STARTED, Receipt.State.WAITING)
 
+CHECK_SECONDS = 60.0
+"""Seconds between two looks for missed heartbeats in a task, so that they cost no more than a commit a minute."""
+
 ENDED_MEANWHILE = "the task ended before this call could wait for its result, which nobody will read"
 
 
@@ -140,7 +143,10 @@ def expire_calls(
         by_agent[call.agent].append((call, _why_late(call)))
     for agent, failures in by_agent.items():
         _announce_failures(draft, agent, failures)
-    draft.open_calls = task.open_calls.recounted(call for call in waiting if call not in late)
+    left = [call for call in waiting if call not in late]
+    draft.open_calls = task.open_calls.recounted(
+        left, now if len(late) == MOST_EXPIRED else now + CHECK_SECONDS
+    )
     return draft.seal()
 
 

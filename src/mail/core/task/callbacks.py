@@ -6,7 +6,7 @@ else. The task has what decisions need: how many calls wait, for whom, and when 
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import Enum, StrEnum
 from hashlib import sha256
@@ -168,12 +168,13 @@ class OpenCalls:
         counts = self._counted(call, -1)
         return replace(self, counts=counts, due=self.due if counts else None)
 
-    def recounted(self, calls: Iterable[LaterCall]) -> "OpenCalls":
-        """Return them as these calls, which are all that wait."""
-        counted = replace(self, counts={}, due=None)
+    def recounted(self, calls: Sequence[LaterCall], heartbeats_from: float) -> "OpenCalls":
+        """Return them as these calls, which are all that wait; missed heartbeats are not looked for before a time."""
+        counted = replace(self, counts={})
         for call in calls:
             counted = counted.added(call)
-        return replace(counted, warned=self.warned)
+        ends = (min(call.finish_by, max(call.due, heartbeats_from)) for call in calls)
+        return replace(counted, due=min(ends, default=None), warned=self.warned)
 
     def dropped(self) -> "OpenCalls":
         """Return that there are none, as their task has ended."""
