@@ -33,6 +33,7 @@ SECTIONS = {
         "thread": "mail.cli.threads",
         "inbox": "mail.cli.threads",
         "usage": "mail.cli.usage",
+        "file": "mail.cli.files",
     },
     "Deploy it to AWS": {
         "build": "mail.cli.build",
@@ -63,6 +64,7 @@ GROUPS = {
     "dead-letter": "Manage messages that could not be processed.",
     "webhook": "Manage webhooks for task events.",
     "action": "Finish calls of actions that finish later.",
+    "file": "Upload files for messages, and fetch those of your tasks.",
 }
 
 

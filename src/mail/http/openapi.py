@@ -23,6 +23,7 @@ Send a message with `POST /message` and wait for the answer, watch the events as
 TAGS = [
     {"name": "messages", "description": "Talk to the swarm."},
     {"name": "tasks", "description": "Follow, inspect and control your tasks."},
+    {"name": "files", "description": "Upload files for messages, and fetch those of your tasks."},
     {"name": "threads", "description": "Read the messages of your tasks by thread."},
     {"name": "webhooks", "description": "Manage webhooks for task events."},
     {"name": "server", "description": "The server, and your identity on it."},
@@ -36,8 +37,8 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "The task, call, dead letter, thread, webhook, token or swarm was not found, or the server has this feature "
-    "turned off.",
+    404: "The task, call, dead letter, thread, file, webhook, token or swarm was not found, or the server has this "
+    "feature turned off.",
     409: "The state of the task at that event is no longer stored, or the call has ended.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-PIXEL = b"\x89PNG" + bytes(96)
+PIXEL = b"\x89PNG\r\n\x1a\n" + bytes(92)
 
 
 class Sum(BaseModel):
