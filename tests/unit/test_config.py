@@ -72,6 +72,7 @@ class TestDefaults:
                     "mailbox_depth": 1000,
                     "task_bytes": 64 * 1024 * 1024,
                     "caller_bytes": 10 * 1024**3,
+                    "file_bytes": 20 * 1024 * 1024,
                     "streams": 100,
                     "memory": 128 * 1024 * 1024,
                 },

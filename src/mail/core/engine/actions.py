@@ -237,7 +237,7 @@ class ActionRunner:
             state, content = receipt.state, receipt.content
             receipt = replace(waiting(begun.callback), state=state, content=content)
         files = TURN.get().files
-        added = 0 if files is None else files.added_by(place)
+        added = 0 if files is None else files.added_by(checkpoint.place(index))
         if self._shorten is not None:
             receipt = await self._shorten(call, receipt)
         if added:
