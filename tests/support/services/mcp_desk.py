@@ -67,6 +67,12 @@ def desk() -> MCPServer:
         """Return the trace that the call belongs to."""
         return str((context.request_context.meta or {}).get("traceparent"))
 
+    @server.tool(structured_output=False)
+    def trace_header(context: Context) -> str:
+        """Return the trace that the HTTP request belongs to."""
+        request = context.request_context.request
+        return str(request.headers.get("traceparent")) if isinstance(request, Request) else "no request"
+
     @server.tool()
     async def grow(context: Context) -> str:
         """Get another tool."""
