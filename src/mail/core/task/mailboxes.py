@@ -1,9 +1,13 @@
-"""Names of mailboxes: an agent's is its name, a peer's `@swarm`, a webhook's `!id`; `!cancelled` has open calls."""
+"""Names of mailboxes: an agent's is its name, that of its copy `name~1`, a peer's `@swarm`, a webhook's `!id`.
+
+`!cancelled` is that of the calls that the end of a task has cancelled.
+"""
 
 from collections.abc import Iterable
 
 _PEER_MARK = "@"
 _HOOK_MARK = "!"
+_COPY_MARK = "~"
 _OUTBOUND_MARKS = frozenset((_PEER_MARK, _HOOK_MARK))
 
 ALL_PEERS = _PEER_MARK
@@ -37,6 +41,16 @@ def hook_of(mailbox: str) -> str | None:
 def has_no_messages(mailbox: str) -> bool:
     """Return whether what waits in a mailbox is no message: it is a webhook's, or that of cancelled calls."""
     return mailbox.startswith(_HOOK_MARK)
+
+
+def copies_of(agent: str, count: int) -> tuple[str, ...]:
+    """Return the mailboxes of an agent's copies; they can't clash, as agent names contain no `~`."""
+    return tuple(f"{agent}{_COPY_MARK}{n}" for n in range(1, count + 1))
+
+
+def agent_of(mailbox: str) -> str:
+    """Return the agent of which a mailbox is a copy's; any other mailbox, and an address elsewhere, as it is."""
+    return mailbox if _COPY_MARK not in mailbox or "@" in mailbox else mailbox.partition(_COPY_MARK)[0]
 
 
 def goes_out(mailbox: str) -> bool:

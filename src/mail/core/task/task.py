@@ -242,6 +242,7 @@ class Task:
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         contexts: of agents whose context is large or cut.
         open_calls: the calls that wait for results which come later.
+        queued: the agents whose mail waits until one of their copies is free.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
         history_bytes: the part of it that is in agents' histories.
@@ -284,6 +285,7 @@ class Task:
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
     open_calls: OpenCalls = NO_OPEN_CALLS
+    queued: tuple[str, ...] = ()
     stored_bytes: int = 0
     history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
@@ -351,7 +353,8 @@ class Task:
     @property
     def is_asleep(self) -> bool:
         """Whether it runs, and nothing happens in it before one of its open calls ends."""
-        return bool(self.open_calls.counts) and self.status is TaskStatus.RUNNING and not self.pending
+        is_waiting = bool(self.open_calls.counts) and self.status is TaskStatus.RUNNING
+        return is_waiting and self.pending.keys() <= {*self.queued}
 
     @property
     def listed_as(self) -> str:
@@ -388,6 +391,7 @@ class Task:
             if (mailbox in self.pending or self.webhooks or mailbox == CANCELLED_CALLS)
             and (tier := self.head_tier(mailbox)) is not None
             and (agents_run or goes_out(mailbox))
+            and mailbox not in self.queued
         ]
 
     def not_before(self, mailbox: str) -> float:
