@@ -7,6 +7,7 @@ from copy import deepcopy
 
 from mail.core.decisions.callbacks import cancelled, due_to_cancel, settle_cancelled
 from mail.core.engine.leased_turn import LeasedTurn
+from mail.core.engine.wiring import Wiring
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import WebhookClaim
@@ -31,6 +32,9 @@ class CancelledCalls(LeasedTurn):
     """
 
     turn: WebhookClaim
+
+    def __init__(self, turn: WebhookClaim, wiring: Wiring) -> None:
+        super().__init__(turn, wiring.swarm, wiring.store, wiring.clock)
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Call `on_cancel` of the calls that are due, within `seconds`; None if it is too early for a retry."""

@@ -153,17 +153,7 @@ class ManualMode:
                 agent, function=options.function or agent.function, context=options.context or agent.context
             )
             swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-        policy = _step_policy(result)
-        engine = (swarm, self._wiring.store, self._wiring.clock, self._wiring.histories)
-        return AgentTurn(
-            turn,
-            known,
-            *engine,
-            policy,
-            tracer=self._wiring.tracer,
-            live=self._turns.live,
-            base_url=self._wiring.base_url,
-        )
+        return AgentTurn(turn, known, self._wiring, _step_policy(result), self._turns.live, swarm)
 
     async def _execute(
         self, leased: AgentTurn[StepTurn], decide: Callable[[Task], TaskChange] | None = None

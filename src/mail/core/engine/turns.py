@@ -29,7 +29,7 @@ from mail.core.engine.cancelled_calls import CancelledCalls
 from mail.core.engine.commit import load_task
 from mail.core.engine.copies import HandOver
 from mail.core.engine.heartbeat import SKEW, Heartbeat, OnRenewal
-from mail.core.engine.interswarm import NO_BUILTINS, PeerTurn, builtins_of
+from mail.core.engine.interswarm import PeerTurn
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
@@ -143,9 +143,7 @@ class Turns:
             return await self._not_leased(mailbox, claim)
         if claim.replaced is not None:
             self._note_replaced(claim, claim.replaced)
-        if mailbox == CANCELLED_CALLS:
-            return CancelledCalls(claim, wiring.swarm, wiring.store, wiring.clock)
-        return WebhookTurn(claim, wiring.swarm, wiring.store, wiring.clock, wiring.webhooks)
+        return (CancelledCalls if mailbox == CANCELLED_CALLS else WebhookTurn)(claim, wiring)
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that waits for a worker of this process, to be renewed after `lease_seconds`."""
@@ -311,41 +309,15 @@ class Turns:
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
-        swarm, store, clock = wiring.swarm, wiring.store, wiring.clock
         if is_outbound:
-            return PeerTurn(
-                turn,
-                swarm,
-                store,
-                clock,
-                wiring.peers,
-                wiring.tracer,
-                wiring.unreachable_seconds,
-                wiring.caller_files,
-            )
+            return PeerTurn(turn, wiring)
         if turn.task.manual:
-            await store.release(turn)
+            await wiring.store.release(turn)
             return TurnReport.Outcome.IDLE
+        swarm = wiring.swarm
         if swarm.copies and swarm.hands_over(mailbox, turn.task.entrypoint):
-            return HandOver(turn, swarm, store, clock)
-        return AgentTurn(
-            turn,
-            known,
-            swarm,
-            store,
-            clock,
-            wiring.histories,
-            AUTOMATIC,
-            NO_BUILTINS if wiring.peers is None else builtins_of(wiring.peers),
-            wiring.tracer,
-            wiring.caller_limits.task_bytes,
-            wiring.pacer,
-            live=self.live,
-            permits=wiring.permits,
-            base_url=wiring.base_url,
-            files=wiring.caller_files,
-            peers=wiring.peers,
-        )
+            return HandOver(turn, swarm, wiring.store, wiring.clock)
+        return AgentTurn(turn, known, wiring, AUTOMATIC, self.live)
 
     def execute(
         self,

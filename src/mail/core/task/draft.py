@@ -122,7 +122,7 @@ class Draft:
     history_bytes: int
 
     def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
-        vars(self).update(vars(task))
+        self.__dict__ = vars(task).copy()
         self.before = task
         self.swarm = swarm
         self.clock = clock

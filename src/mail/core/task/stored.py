@@ -6,9 +6,8 @@ not be read without them has another form (`FORM`), which an earlier version ref
 there, among the task's own fields.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import field, fields
-from itertools import compress
 from operator import itemgetter
 from typing import Any
 
@@ -59,12 +58,17 @@ _CHANGING_GENERATION = ("steps", "turns")
 """The fields that most turns change, besides the requests."""
 
 
+def _lasting(
+    cls: type[Task] | type[Generation], *changing: str
+) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    return itemgetter(*(each.name for each in fields(cls) if each.init and each.name not in changing))
+
+
 _NAMES_CHANGING = (*_CHANGING, *_CHANGING_GENERATION)
 _changing_of_task, _changing_of_generation = itemgetter(*_CHANGING), itemgetter(*_CHANGING_GENERATION)
 
-_TASK_LASTS = [each.name not in {*_CHANGING, "requests", "generation"} for each in fields(Task)]
-_GENERATION_LASTS = [each.name not in _CHANGING_GENERATION for each in fields(Generation)]
-"""Which of the fields, in their order, few turns change."""
+_lasting_of_task = _lasting(Task, *_CHANGING, "requests", "generation")
+_lasting_of_generation = _lasting(Generation, *_CHANGING_GENERATION)
 
 
 class TaskEncoder:
@@ -80,10 +84,7 @@ class TaskEncoder:
     def encode(self, task: Task) -> bytes:
         """Return the stored JSON of a state, in UTF-8."""
         facts, counts = vars(task), vars(task.generation)
-        lasting = (
-            *compress(facts.values(), _TASK_LASTS),
-            *compress(counts.values(), _GENERATION_LASTS),
-        )
+        lasting = (_lasting_of_task(facts), _lasting_of_generation(counts))
         if lasting != self._lasting:  # most of them are the same objects, so that this takes little time
             self._head, self._lasting = _encode_lasting(task), lasting
         changed = (*_changing_of_task(facts), *_changing_of_generation(counts))

@@ -178,10 +178,14 @@ class Generation:
         self, *, is_step: bool, faults: dict[str, int], failing_calls: tuple[FailingCall, ...]
     ) -> "Generation":
         """Return the generation after one more turn, which may be a step."""
-        counts = {"steps": self.steps + is_step, "turns": self.turns + 1}
-        return state_of(
-            Generation, {**vars(self), **counts, "faults": faults, "failing_calls": failing_calls}
-        )
+        facts = {
+            **vars(self),
+            "steps": self.steps + is_step,
+            "turns": self.turns + 1,
+            "faults": faults,
+            "failing_calls": failing_calls,
+        }
+        return state_of(Generation, facts)
 
     def next(
         self,
@@ -412,11 +416,11 @@ class Task:
         Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
         """
         earliest = self.open_calls.due
-        if self.status is TaskStatus.PAUSED:
+        if self.status is not TaskStatus.RUNNING:
+            if self.status is not TaskStatus.PAUSED:
+                return None
             by = None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
             return min((time for time in (by, earliest) if time is not None), default=None)
-        if not self.is_running:
-            return None
         limits = self.limits
         end = limits.deadline if limits.finish_by is None else limits.ends_at
         if earliest is None or (end is not None and end < earliest):
