@@ -89,14 +89,14 @@ async def until(is_so: Callable[[], object]) -> None:
 
 async def until_asleep(rig: Rig, key: TaskKey, calls: int = 1) -> None:
     async with asyncio.timeout(60):
-        while (task := await rig.task(key)).open_calls.total < calls or not task.is_asleep:  # noqa: ASYNC110
+        while (task := await rig.task(key)).waits.open_calls < calls or not task.is_asleep:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
 async def until_told(rig: Rig, key: TaskKey) -> None:
     """Wait until the actions of all cancelled calls know that, or are to hear of it later."""
     async with asyncio.timeout(60):
-        while (await rig.task(key)).open_calls.cancel_at == 0.0:  # noqa: ASYNC110 - of a store
+        while (await rig.task(key)).waits.cancel_at == 0.0:  # noqa: ASYNC110 - of a store
             await asyncio.sleep(0.001)
 
 
@@ -119,9 +119,9 @@ class TestEndOfTheTask:
             await until_told(rig, key)
             task = await rig.task(key)
             assert task.status is TaskStatus.CANCELLED
-            assert task.open_calls.cancel_at is None
+            assert task.waits.cancel_at is None
             assert not task.has_outbound_mail
-            assert await rig.store.read_waiting_calls(key) == []
+            assert await rig.store.list_waits(key, limit=9) == []
             kept = await texts_of(rig, key, EventKind.ACTION_CANCELLED)
         assert sorted(farm.cancelled_keys) == sorted(farm.keys)
         told = {context.call_id: (context, arguments) for context, arguments in farm.cancelled}
@@ -187,9 +187,9 @@ class TestEndOfTheTask:
             key = await begin(rig)
             await rig.runtime.cancel(rig.user, key.task_id)
             task = await rig.task(key)
-            assert task.open_calls.cancel_at is None
+            assert task.waits.cancel_at is None
             assert task.ready() == []
-            (record,) = await rig.store.read_waiting_calls(key)
+            (record,) = await rig.store.list_waits(key, limit=9)
             assert (record.key, record.arguments) == ("", {})
 
     async def test_many_calls_are_cancelled_in_several_turns(self) -> None:
@@ -220,7 +220,7 @@ class TestTurnThatRuns:
                 for entry in await rig.history("director", submitted.key)
                 if entry["role"] == "tool"
             ]
-            assert outcome.task.open_calls.total == 0
+            assert outcome.task.waits.open_calls == 0
             with pytest.raises(CallbackClosed):
                 await rig.runtime.callbacks.finish(farm.begun[0].callback.token, DONE)
         assert set(farm.cancelled_keys) == set(farm.keys)
@@ -277,7 +277,7 @@ class TestFailure:
                 )
                 await rig.pass_time(pause)
                 await rig.runtime.run_turn(key, CANCELLED_CALLS)
-            assert (await rig.task(key)).open_calls.cancel_at is None
+            assert (await rig.task(key)).waits.cancel_at is None
             assert await texts_of(rig, key, EventKind.ACTION_ERROR) == []
         assert farm.cancelled_keys == farm.keys
 
@@ -288,7 +288,7 @@ class TestFailure:
             await rig.runtime.cancel(rig.user, key.task_id)
             await until_told(rig, key)
             assert len(farm.cancelled) == 1
-            (left,) = await rig.store.read_waiting_calls(key)
+            (left,) = await rig.store.list_waits(key, limit=9)
             assert left.attempts == 1
 
     async def test_after_the_last_attempt_an_event_says_so(self) -> None:
@@ -300,7 +300,7 @@ class TestFailure:
             for pause in RETRY_SECONDS:
                 await rig.pass_time(pause)
                 await rig.runtime.run_turn(key, CANCELLED_CALLS)
-            assert (await rig.task(key)).open_calls.cancel_at is None
+            assert (await rig.task(key)).waits.cancel_at is None
             assert await texts_of(rig, key, EventKind.ACTION_ERROR) == [
                 "action error (caller = director):\n"
                 f"on_cancel of render has failed {len(RETRY_SECONDS) + 1} times, and is given up: the farm is down"
@@ -320,7 +320,7 @@ class TestFailure:
             assert "on_cancel of render has failed once, and is given up: the process ended" in error
             await rig.runtime.run_turn(key, CANCELLED_CALLS)
             assert len(farm.cancelled) == 1
-            assert (await rig.task(key)).open_calls.cancel_at is None
+            assert (await rig.task(key)).waits.cancel_at is None
 
     async def test_a_swarm_that_has_lost_the_action_tries_until_it_is_back(self) -> None:
         farm = Farm()

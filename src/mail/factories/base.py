@@ -10,8 +10,8 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.mail_tools import ReadMore
-from mail.core.protocol.tool_schemas import create_read_more_tool
+from mail.core.protocol.mail_tools import ReadMore, RemindMe
+from mail.core.protocol.tool_schemas import create_read_more_tool, create_remind_me_tool
 from mail.core.task.files import FILES
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
@@ -152,6 +152,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         default_tool_choice: ToolChoice | None = None,
         cache: Literal["auto", "off"] = "auto",
         fallback: object = (),
+        reminders: bool = False,
         accepts: Sequence[str] | None = None,
         _debug_include_mail_tools: bool = True,
         **extra: Any,
@@ -175,6 +176,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
             cache: `auto` to let the provider cache what the next call repeats, `off` to ask for nothing.
             fallback: models for times when the first one can't be used (`mail.factories.fallback.read_fallback`).
+            reminders: whether it has the tool `remind_me`.
             accepts: the media types of files that the model gets, such as `image/*`; by default those of its entry in
                 the table of models.
             extra: options of the call, as litellm names them. A value `${NAME}` is read from that environment variable.
@@ -201,8 +203,11 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             _debug_include_mail_tools=_debug_include_mail_tools,
             **extra,
         )
-        if _debug_include_mail_tools and ReadMore.tool_name not in self.exclude_tools:
-            self.tools.append(create_read_more_tool(tool_format))
+        if _debug_include_mail_tools:
+            if ReadMore.tool_name not in self.exclude_tools:
+                self.tools.append(create_read_more_tool(tool_format))
+            if reminders and RemindMe.tool_name not in self.exclude_tools:
+                self.tools.append(create_remind_me_tool(tool_format))
             check_tools(f"agent {name!r}", self.tools)
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")

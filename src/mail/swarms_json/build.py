@@ -332,8 +332,9 @@ def build_function(
     given = {"user_token": "", **instance_params, **spec.agent_params, **wiring}
     if not print_llm_streams and _takes(factory, "print_llm_streams"):
         given["print_llm_streams"] = False
-    if not _takes(factory, "exclude_tools"):  # a later addition, which some factories don't know
-        del given["exclude_tools"]
+    for later in ("exclude_tools", "reminders"):  # additions, which some factories don't know
+        if later in wiring and not _takes(factory, later):
+            del given[later]
     _check_parameters(where, factory, given, spec.agent_params)
     try:
         function = factory(**given)

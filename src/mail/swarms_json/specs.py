@@ -18,8 +18,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from mail.actions.timing import DURATION, Finishes
+from mail.actions.timing import Finishes
 from mail.core.protocol import PROTOCOL_VERSION
+from mail.core.protocol.clock import DURATION
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.mail_tools import ReadMore
 from mail.core.protocol.tool_schemas import ToolFormat
@@ -254,8 +255,17 @@ class AgentSpec(Spec):
         "in one history. Not for agents that users write to, or that complete tasks.",
     )
 
+    reminders: bool = Field(
+        default=False,
+        exclude_if=_is_empty,
+        description="Whether its model is offered the tool `remind_me`, with which a note comes back to it later.",
+    )
+
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the parameters that every factory gets; `tools` declare the agent's actions."""
+        """Return the parameters that every factory gets; `tools` declare the agent's actions.
+
+        `reminders` is only passed if it is set, as factories of MAIL 1.3.6 don't know it.
+        """
         return {
             "name": self.name,
             "comm_targets": list(self.comm_targets),
@@ -267,6 +277,7 @@ class AgentSpec(Spec):
             "exclude_tools": sorted(
                 {*self.exclude_tools, *([ReadMore.tool_name] if self.context == "off" else ())}
             ),
+            **({"reminders": True} if self.reminders else {}),
         }
 
     def to_core(self, function: AgentFunction, tool_source: ToolSource | None = None) -> AgentCore:
@@ -289,6 +300,7 @@ class AgentSpec(Spec):
             context=self.context
             if isinstance(self.context, Context) and isinstance(function, ModelFunction)
             else None,
+            reminders=self.reminders,
             copies=self.copies,
         )
 
@@ -327,6 +339,7 @@ class AgentOptions(TypedDict, total=False):
     approve: bool | Sequence[str]
     description: str
     context: ContextOption
+    reminders: bool
     copies: int
 
 

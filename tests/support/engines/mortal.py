@@ -20,7 +20,7 @@ KEY = TaskKey(str(ANN), "task-1")
 Fate = tuple[int, str]
 """The number of a write, and whether the process dies before or after it."""
 
-WRITES = ("save_checkpoint", "put_call", "commit")
+WRITES = ("save_checkpoint", "put_wait", "commit")
 
 
 class Died(BaseException):

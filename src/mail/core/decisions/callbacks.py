@@ -26,23 +26,17 @@ from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import CallbackClosed, Subject
 
-MOST_EXPIRED = 40
-"""How many calls expire in one commit."""
-
 _UNDER_WAY = (Receipt.State.STARTED, Receipt.State.WAITING)
-
-CHECK_SECONDS = 60.0
-"""Seconds between two looks for missed heartbeats in a task, so that they cost no more than a commit a minute."""
 
 ENDED_MEANWHILE = "the task ended before this call could wait for its result, which nobody will read"
 
 
-def is_open(task: Task, call: LaterCall) -> bool:
+def takes_result(task: Task, call: LaterCall) -> bool:
     """Return whether a call still takes a result."""
     if call.has_ended or task.status in ENDED:
         return False
     if call.state is CallState.WAITING:
-        return call.epoch == task.open_calls.epoch
+        return call.epoch == task.waits.epoch
     return task.cancellation is None or call.seq > task.cancellation.seq
 
 
@@ -52,7 +46,7 @@ def check_open(task: Task, call: LaterCall) -> None:
         raise CallbackClosed(f"it is too late: {call.name} has failed, as {_why_late(call)}")
     if call.has_ended and call.state is not CallState.DROPPED:
         raise CallbackClosed(f"{call.name} has {call.state.value} already, with another result; this stands")
-    if not is_open(task, call):
+    if not takes_result(task, call):
         raise CallbackClosed(f"task {task.task_id!r} no longer waits for {call.name}: it has ended since")
 
 
@@ -68,8 +62,8 @@ def let_wait(
             return f"ERROR: {ENDED_MEANWHILE}"
         extra = WaitExtra(agent=agent, tool_call_id=call_id, tool_name=name, finish_by=callback.finish_by)
         draft.emit(EventKind.ACTION_WAITING, f"agent {agent} will get the result of {name} later", extra)
-        draft.keep_call(made)
-        draft.open_calls = draft.open_calls.added(made)
+        draft.keep_wait(made)
+        draft.waits = draft.waits.added(made)
     return (
         f"UNDER WAY: {name} has begun, and its result comes to you as a message, by {format_time(made.finish_by)} at "
         "the latest. Do other work, or await it; don't call it again for this."
@@ -82,7 +76,7 @@ def drop_calls(draft: Draft, agent: str, checkpoint: Checkpoint) -> None:
         if receipt is None or receipt.callback is None or receipt.state not in _UNDER_WAY:
             continue
         made = _record(draft, agent, call.tool_name, call.tool_call_id, receipt.callback, call.tool_args)
-        if made.key and (made.digest, made.message) not in draft.open_calls.early:
+        if made.key and (made.digest, made.message) not in draft.waits.early:
             _drop(draft, made)
 
 
@@ -92,7 +86,7 @@ def close(draft: Draft, agent: str, name: str, call_id: str, receipt: Receipt) -
     failed = receipt.state is Receipt.State.FAILED
     made = _record(draft, agent, name, call_id, receipt.callback, {})
     if not _take_early(draft, made):
-        draft.keep_call(_ended(made, CallResult(receipt.content, has_failed=failed)))
+        draft.keep_wait(_ended(made, CallResult(receipt.content, has_failed=failed)))
 
 
 def finish(
@@ -106,12 +100,12 @@ def finish(
         return None
     check_open(task, call)
     draft = Draft(task, swarm, clock)
-    ended, calls = _ended(call, result), task.open_calls
-    draft.keep_call(ended)
+    ended, calls = _ended(call, result), task.waits
+    draft.keep_wait(ended)
     if call.state is CallState.WAITING:
-        draft.open_calls = calls.removed(ended)
+        draft.waits = calls.removed(ended)
     else:
-        draft.open_calls = replace(calls, early=(*calls.early, (ended.digest, ended.message)))
+        draft.waits = replace(calls, early=(*calls.early, (ended.digest, ended.message)))
     if result.has_failed:
         _announce_failures(draft, call.agent, [(call, result.text)])
     else:
@@ -124,38 +118,25 @@ def finish(
     return draft.seal()
 
 
-def expire_calls(
-    task: Task, swarm: SwarmCore, calls: Sequence[LaterCall] | None, now: float, clock: Clock
-) -> TaskChange | None:
-    """Fail the calls of a task that are due, so that their agents read it, and note when the next is due.
-
-    `calls` are all that wait, of which some may have been heard of since the task was due; None if they have not been
-    read. Return None if no call is due, or if they have not been read.
-    """
-    if calls is None or not task.open_calls.is_due(now):
-        return None
-    draft = Draft(task, swarm, clock)
-    waiting = [call for call in calls if is_open(task, call)]
-    late = [call for call in waiting if call.due <= now][:MOST_EXPIRED]
+def expire_calls(draft: Draft, late: Sequence[LaterCall]) -> None:
+    """Fail calls of a task that are due, so that their agents read it."""
     by_agent: defaultdict[str, list[tuple[LaterCall, str]]] = defaultdict(list)
     for call in late:
-        draft.keep_call(replace(call, state=CallState.EXPIRED))
+        draft.keep_wait(replace(call, state=CallState.EXPIRED))
+        draft.waits = draft.waits.removed(call)
         by_agent[call.agent].append((call, _why_late(call)))
     for agent, failures in by_agent.items():
         _announce_failures(draft, agent, failures)
-    left = [call for call in waiting if call not in late]
-    draft.open_calls = task.open_calls.recounted(
-        left, now if len(late) == MOST_EXPIRED else now + CHECK_SECONDS
-    )
-    return draft.seal()
 
 
-def cancelled(task: Task, calls: Iterable[LaterCall]) -> list[LaterCall]:
-    """Return those of the waiting calls of a task whose actions must learn that they are cancelled, the first first."""
-    return sorted(
-        (call for call in calls if call.epoch < task.open_calls.epoch and call.key),
-        key=lambda call: (_cancel_at(call), call.digest),
-    )
+def is_cancelled(task: Task, call: LaterCall) -> bool:
+    """Return whether the action of a waiting call must learn that it is cancelled."""
+    return bool(call.key) and call.epoch < task.waits.epoch and task.waits.cancel_at is not None
+
+
+def in_order(calls: Iterable[LaterCall]) -> list[LaterCall]:
+    """Return cancelled calls in the order in which their actions are to learn it."""
+    return sorted(calls, key=lambda call: (_cancel_at(call), call.digest))
 
 
 def due_to_cancel(calls: Iterable[LaterCall], now: float) -> list[LaterCall]:
@@ -189,7 +170,7 @@ def settle_cancelled(
                 f"action cancelled (caller = {call.agent}):\n{call.name}",
                 _extra(call),
             )
-            draft.keep_call(replace(call, state=CallState.DROPPED))
+            draft.keep_wait(replace(call, state=CallState.DROPPED))
         elif problem is not None:
             failed = replace(call, attempts=call.attempts + 1, heard=draft.time_in(0.0))
             if is_final or call.attempts >= len(RETRY_SECONDS):
@@ -199,12 +180,10 @@ def settle_cancelled(
                 failed = replace(failed, state=CallState.DROPPED)
             else:
                 left.append(_cancel_at(failed))
-            draft.keep_call(failed)
-    if (
-        task.open_calls.cancel_at == 0.0 and task.version != claim.task.version
-    ):  # others may have been cancelled since
-        left.append(0.0)
-    draft.open_calls = replace(task.open_calls, cancel_at=min(left, default=None))
+            draft.keep_wait(failed)
+    if task.waits.cancel_at == 0.0 and task.version != claim.task.version:
+        left.append(0.0)  # others may have been cancelled since
+    draft.waits = replace(task.waits, cancel_at=min(left, default=None))
     return draft.seal()
 
 
@@ -219,10 +198,10 @@ def _cancel_at(call: LaterCall) -> float:
 def _drop(draft: Draft, call: LaterCall) -> None:
     """Cancel a call that has not waited yet."""
     if not call.key:
-        draft.keep_call(replace(call, state=CallState.DROPPED))
+        draft.keep_wait(replace(call, state=CallState.DROPPED))
         return
-    draft.keep_call(replace(call, epoch=draft.open_calls.epoch - 1))
-    draft.open_calls = replace(draft.open_calls, cancel_at=0.0)
+    draft.keep_wait(replace(call, epoch=draft.waits.epoch - 1))
+    draft.waits = replace(draft.waits, cancel_at=0.0)
 
 
 def _record(
@@ -241,16 +220,16 @@ def _record(
         key=callback.key,
         arguments=arguments if callback.key else {},
         heard=draft.time_in(0.0),
-        epoch=draft.open_calls.epoch,
+        epoch=draft.waits.epoch,
     )
 
 
 def _take_early(draft: Draft, call: LaterCall) -> bool:
     """Return whether a call has ended before its turn is committed, and forget that."""
-    noted, calls = (call.digest, call.message), draft.open_calls
+    noted, calls = (call.digest, call.message), draft.waits
     if noted not in calls.early:
         return False
-    draft.open_calls = replace(calls, early=tuple(each for each in calls.early if each != noted))
+    draft.waits = replace(calls, early=tuple(each for each in calls.early if each != noted))
     return True
 
 

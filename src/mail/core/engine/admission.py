@@ -18,7 +18,7 @@ from mail.core.decisions.webhooks import attach, remove
 from mail.core.engine.caller_limits import LimitGuard
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.live import LiveHub
-from mail.core.engine.wake_ups import publish
+from mail.core.engine.wake_ups import looks, publish
 from mail.core.engine.watch import Submitted
 from mail.core.engine.webhooks import NO_WEBHOOKS
 from mail.core.engine.wiring import Wiring
@@ -122,9 +122,10 @@ class Admission:
             if new_bytes:
                 size = change.task.stored_bytes + new_bytes
                 change = replace(change, task=replace(change.task, stored_bytes=size))
+            waits_for_next = bool(change.timers) and not change.task.is_running
             submitted = Submitted(
                 key,
-                change.task.generation.number,
+                change.task.generation.number + waits_for_next,
                 task.seq if task else 0,
                 change.task.seq,
                 change.task.generation.output_schema is not None,
@@ -356,7 +357,10 @@ class Admission:
             wiring.observe(change)
             if before_wake_ups is not None:
                 await before_wake_ups(change)
-            await publish(wiring.queue, wake_ups(change.task))
+            woken = wake_ups(change.task)
+            if change.waits:
+                woken += looks(change.task, wiring.now())
+            await publish(wiring.queue, woken)
         return change
 
     def _traced(self, change: TaskChange, given: str = "") -> TaskChange:

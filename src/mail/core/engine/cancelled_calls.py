@@ -5,8 +5,9 @@ import logging
 from collections.abc import Sequence
 from copy import deepcopy
 
-from mail.core.decisions.callbacks import cancelled, due_to_cancel, settle_cancelled
+from mail.core.decisions.callbacks import due_to_cancel, in_order, is_cancelled, settle_cancelled
 from mail.core.engine.leased_turn import LeasedTurn
+from mail.core.engine.waits import stored_waits
 from mail.core.engine.wiring import Wiring
 from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange
@@ -59,13 +60,14 @@ class CancelledCalls(LeasedTurn):
 
     @property
     def _is_early(self) -> bool:
-        at = self.turn.task.open_calls.cancel_at
+        at = self.turn.task.waits.cancel_at
         return at is None or at > self._clock.now().timestamp()
 
     async def _read(self) -> tuple[list[LaterCall], list[LaterCall]]:
         """Return all cancelled calls, and those that are due now."""
         task = self.turn.task
-        calls = cancelled(task, await self._store.read_waiting_calls(task.key))
+        waits = [wait async for wait in stored_waits(self._store, task.key)]
+        calls = in_order(wait for wait in waits if isinstance(wait, LaterCall) and is_cancelled(task, wait))
         return calls, due_to_cancel(calls, self._clock.now().timestamp())
 
     async def _settle(

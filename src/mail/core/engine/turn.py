@@ -10,6 +10,7 @@ from functools import partial
 from mail.core.decisions.approvals import approved_checkpoint, is_progress, settle_approved
 from mail.core.decisions.cancel import is_discarded
 from mail.core.decisions.park import may_park, park, parked_before
+from mail.core.decisions.tools import reads_reminders
 from mail.core.decisions.turn import (
     AgentFailure,
     TurnOutput,
@@ -23,6 +24,7 @@ from mail.core.decisions.turn import (
 from mail.core.engine.actions import ActionRunner, Parking
 from mail.core.engine.attempts import counted_attempts
 from mail.core.engine.callbacks import TurnCallbacks
+from mail.core.engine.commit import load_task
 from mail.core.engine.context import AgentWindow, transcript_room
 from mail.core.engine.files import TaskFiles, mentions
 from mail.core.engine.histories import CachedHistory
@@ -30,6 +32,7 @@ from mail.core.engine.interswarm import discovery
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport, conceal
 from mail.core.engine.pacing import LARGE
 from mail.core.engine.telemetry import NO_TRACER
+from mail.core.engine.waits import open_waits
 from mail.core.engine.wiring import Wiring
 from mail.core.protocol.calls import AgentToolCall, is_tool_result
 from mail.core.protocol.clock import Clock
@@ -56,6 +59,7 @@ from mail.core.task.swarm import (
     ToolSource,
 )
 from mail.core.task.task import ForkActions, Task
+from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.turns.activity import NOTABLE_SECONDS, LivePublisher, TurnActivity
 from mail.core.turns.context import NOTHING_PROVIDED, TURN, TurnContext
@@ -89,7 +93,8 @@ class TurnPolicy[T: Turn]:
     messages: Callable[[T, History, History], History]
     tool_choice: Callable[[T], ToolChoice]
     settle: Callable[
-        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
+        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None, Sequence[Timer]],
+        TaskChange,
     ]
     text_recipient: Callable[[Task, SwarmCore, T, Clock], str] | None = None
     parks: bool = False
@@ -335,13 +340,23 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         mail = await self._mail() if self._agent.actions and self._reads_mail(output) else ()
+        reminders: Sequence[Timer] = ()
+
+        async def reload() -> Task:
+            nonlocal reminders
+            task = await load_task(self._store, self.turn.task.key)
+            reminders = await self._reminders(task)
+            return task
+
+        def decide(task: Task) -> TaskChange | None:
+            settle = self._policy.settle
+            change = settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept, reminders)
+            return self._within_limit(task, change)
+
         try:
-            return await self.commit(
-                lambda task: self._within_limit(
-                    task,
-                    self._policy.settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept),
-                )
-            )
+            if isinstance(output, Checkpoint) and reads_reminders(output.calls):
+                return await self._committer.commit(decide, await reload(), reload=reload)
+            return await self.commit(decide)
         except StoreUnavailable:
             if isinstance(output, Checkpoint):
                 with suppress(StoreError, TaskFull):  # a checkpoint is smaller than the commit
@@ -368,6 +383,11 @@ class AgentTurn[T: Turn](LeasedTurn):
             return False
         forms = [self._swarm.form(self._agent, call.tool_name) for call in output.calls]
         return any(form is not None and form.reads_mail for form in forms)
+
+    async def _reminders(self, task: Task) -> Sequence[Timer]:
+        """Return the reminders of the agent."""
+        waits = [wait async for wait in open_waits(self._store, task) if isinstance(wait, Timer)]
+        return [timer for timer in waits if timer.mailbox == self.turn.mailbox and not timer.is_of_caller]
 
     async def _mail(self) -> Sequence[MAILMessage]:
         """Return the messages of the task."""

@@ -34,7 +34,7 @@ from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.live import LiveHub
 from mail.core.engine.telemetry import NO_TRACER
 from mail.core.engine.turn import AUTOMATIC, AgentTurn
-from mail.core.engine.wake_ups import after_turn, of_idle, publish
+from mail.core.engine.wake_ups import after_turn, looks, of_idle, publish
 from mail.core.engine.webhooks import WebhookTurn
 from mail.core.engine.wiring import Wiring
 from mail.core.task.change import TaskChange, Turn
@@ -409,7 +409,10 @@ class Turns:
             case _:
                 if wiring.observers:
                     wiring.observe(done)
-                await publish(wiring.queue, after_turn(done))
+                woken = after_turn(done)
+                if done.waits:
+                    woken += looks(done.task, wiring.now())
+                await publish(wiring.queue, woken)
         return leased.report(outcome)
 
     async def _wake_later(self, turn: Claim, parked: Lease) -> None:

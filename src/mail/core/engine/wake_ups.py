@@ -7,8 +7,9 @@ from datetime import datetime
 
 from mail.core.decisions.webhooks import called_by
 from mail.core.task.change import TaskChange
+from mail.core.task.leases import AHEAD_SECONDS
 from mail.core.task.mailboxes import CANCELLED_CALLS, agent_of, hook_mailbox
-from mail.core.task.ports import TurnQueue, WakeUp, wake_ups
+from mail.core.task.ports import TurnQueue, WakeUp, look_at, wake_ups
 from mail.core.task.task import Task
 from mail.errors import StoreUnavailable
 
@@ -28,6 +29,12 @@ async def publish(queue: TurnQueue, needed: Sequence[WakeUp]) -> None:
         logger.warning("wake-ups could not be published; the next sweep wakes their mailboxes")
 
 
+def looks(task: Task, now: float) -> list[WakeUp]:
+    """Return what has a task looked at when what it waits for is due soon; sweeps find what is due later."""
+    due = task.waits.due
+    return [] if due is None or due > now + AHEAD_SECONDS else [look_at(task.key, due)]
+
+
 def after_turn(change: TaskChange) -> list[WakeUp]:
     """Return wake-ups for the turn's own mailbox if it has more mail, which is older, and for those that got some.
 
@@ -41,7 +48,7 @@ def after_turn(change: TaskChange) -> list[WakeUp]:
         touched = {mailbox: None, agent_of(mailbox): None, **touched}
     if change.task.webhooks:
         touched |= dict.fromkeys(map(hook_mailbox, called_by(change)))
-    if change.task.open_calls.cancel_at == 0.0:
+    if change.task.waits.cancel_at == 0.0:
         touched[CANCELLED_CALLS] = None
     return wake_ups(change.task, touched)
 

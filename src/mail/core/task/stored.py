@@ -17,7 +17,6 @@ from pydantic_core import from_json, to_json
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.context import Preparation
 from mail.core.task.costs import NO_USAGE, Usage
 from mail.core.task.fallback import Switch
@@ -26,6 +25,7 @@ from mail.core.task.leases import Lease
 from mail.core.task.permits import Permits
 from mail.core.task.task import Generation, Task
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
+from mail.core.task.waits import Wait
 from mail.errors import WrittenLater
 
 FORM = 1
@@ -253,7 +253,7 @@ def _call(stored: dict[str, Any], replies: list[Any]) -> AgentToolCall:
     )
 
 
-# ----------------------------------------------------------------------- parks, calls that finish later, permits
+# ----------------------------------------------------------------------- parks, waits, permits
 
 
 def write_park(lease: Lease) -> str:
@@ -266,19 +266,19 @@ def read_park(text: str | bytes) -> Lease:
     return read(_LEASE, text)
 
 
-type _StoredCall = LaterCall
+type _StoredWait = Wait
 
-_CALL: TypeAdapter[LaterCall] = TypeAdapter(_StoredCall, config=_CONFIG)  # most processes have none
-
-
-def write_call(call: LaterCall) -> str:
-    """Return the stored JSON of a call that finishes later."""
-    return _CALL.dump_json(call, exclude_defaults=True).decode()
+_WAIT: TypeAdapter[Wait] = TypeAdapter(_StoredWait, config=_CONFIG)  # most processes have none
 
 
-def read_call(text: str) -> LaterCall:
-    """Return the call that stored JSON describes. Raises ValueError if it describes none."""
-    return _CALL.validate_json(text, extra="ignore")
+def write_wait(wait: Wait) -> str:
+    """Return the stored JSON of a call that finishes later, or of a timer."""
+    return _WAIT.dump_json(wait, exclude_defaults=True).decode()
+
+
+def read_wait(text: str) -> Wait:
+    """Return the call or timer that stored JSON describes. Raises WrittenLater if this version can't read it."""
+    return read(_WAIT, text)
 
 
 type _StoredPermits = Permits

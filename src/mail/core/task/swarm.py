@@ -279,6 +279,7 @@ class AgentCore:
         approve: actions whose calls a person must approve, whatever the actions say; True for all.
         description: what it does, for people and for the agents that may write to it.
         context: how its context is kept within the window of its model; None to give the model all of it.
+        reminders: whether its model is offered the tool `remind_me`; any agent function may call it.
         copies: how many requests it works on at once, each with a history of its own; 0 for one after the other, in one
             history.
     """
@@ -298,6 +299,7 @@ class AgentCore:
     approve: bool | frozenset[str] = False
     description: str = ""
     context: Context | None = None
+    reminders: bool = False
     copies: int = 0
 
     @property

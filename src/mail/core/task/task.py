@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from mail.core.protocol.message import Tier
 from mail.core.protocol.output_schema import OutputSchema
 from mail.core.protocol.values import value
-from mail.core.task.callbacks import NO_OPEN_CALLS, OpenCalls
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.context import AgentContext
 from mail.core.task.costs import NO_USAGE, Usage
@@ -29,6 +28,7 @@ from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import CANCELLED_CALLS, any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
+from mail.core.task.waits import NO_WAITS, Waits
 from mail.core.task.webhooks import TaskWebhook
 
 
@@ -245,7 +245,7 @@ class Task:
         webhooks: the webhooks that receive its events, by id.
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         contexts: of agents whose context is large or cut.
-        open_calls: the calls that wait for results which come later.
+        waits: the calls that wait for results which come later, and timers.
         queued: the agents whose mail waits until one of their copies is free.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
@@ -288,7 +288,7 @@ class Task:
     webhooks: dict[str, TaskWebhook] = field(default_factory=dict)
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
-    open_calls: OpenCalls = NO_OPEN_CALLS
+    waits: Waits = NO_WAITS
     queued: tuple[str, ...] = ()
     stored_bytes: int = 0
     history_bytes: int = 0
@@ -350,14 +350,14 @@ class Task:
     @property
     def has_outbound_mail(self) -> bool:
         """Whether mail waits for another swarm, a webhook or `on_cancel`: that of a task which has stopped, too."""
-        if any_goes_out(self.pending) or self.open_calls.cancel_at is not None:
+        if any_goes_out(self.pending) or self.waits.cancel_at is not None:
             return True
         return bool(self.webhooks) and any(hook.is_waiting for hook in self.webhooks.values())
 
     @property
     def is_asleep(self) -> bool:
-        """Whether it runs, and nothing happens in it before one of its open calls ends."""
-        is_waiting = bool(self.open_calls.counts) and self.status is TaskStatus.RUNNING
+        """Whether it runs, and nothing happens in it before one of its open calls ends, or a timer is due."""
+        is_waiting = self.waits.due is not None and self.status is TaskStatus.RUNNING
         return is_waiting and self.pending.keys() <= {*self.queued}
 
     @property
@@ -375,7 +375,7 @@ class Task:
         if counts is not None:
             return next(compress(_TIERS, counts), None)
         if mailbox == CANCELLED_CALLS:
-            return None if self.open_calls.cancel_at is None else Tier.AGENT
+            return None if self.waits.cancel_at is None else Tier.AGENT
         if not self.webhooks or (hook_id := hook_of(mailbox)) is None:
             return None
         hook = self.webhooks.get(hook_id)
@@ -401,7 +401,7 @@ class Task:
     def not_before(self, mailbox: str) -> float:
         """Return when a mailbox may be processed, in seconds since the epoch; 0 for immediately."""
         if mailbox == CANCELLED_CALLS:
-            return self.open_calls.cancel_at or 0.0
+            return self.waits.cancel_at or 0.0
         if not (self.peers or self.webhooks) or not goes_out(mailbox):
             return 0.0
         if (hook_id := hook_of(mailbox)) is not None:
@@ -411,14 +411,15 @@ class Task:
 
     @property
     def deadline(self) -> float | None:
-        """When the task, a request, an approval or an open call expires, in seconds since the epoch; None for never.
+        """When the task, a request, an approval or an open call expires, or a timer is due, in seconds since the epoch.
 
-        Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
+        None for never. Of a paused task, only approvals, open calls and timers are due, and of one that has ended, the
+        messages that callers have posted for later.
         """
-        earliest = self.open_calls.due
+        earliest = self.waits.due
         if self.status is not TaskStatus.RUNNING:
             if self.status is not TaskStatus.PAUSED:
-                return None
+                return earliest
             by = None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
             return min((time for time in (by, earliest) if time is not None), default=None)
         limits = self.limits
