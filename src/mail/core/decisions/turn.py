@@ -598,7 +598,7 @@ class Settlement:
             faults = {**faults, self.name: count}
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
-        self.draft.generation = generation.after_turn(
+        self.draft.generation = generation.on(self.swarm.digest).after_turn(
             is_step=is_step(self.turn.entry.message, self.swarm),
             faults=faults,
             failing_calls=self._failing_calls,

@@ -121,6 +121,8 @@ class Turns:
         CURRENT_TASK.set(key.task_id)
         if key in self._running and self._is_late(key, mailbox):
             return TurnReport.Outcome.BUSY
+        if wiring.versions is not None and wiring.versions.needs(wiring.swarm):
+            await wiring.versions.keep(wiring.swarm)
         lease = self._lease(now, seconds, attempt, seq)
         turn = await wiring.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         if not isinstance(turn, Turn):

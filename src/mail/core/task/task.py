@@ -141,6 +141,8 @@ class Generation:
         notes: data that the caller wants returned; the engine only stores it.
         output_schema: the JSON Schema that the answer must fit.
         run: counts the submissions with everything until their answers, from 1; a pause doesn't end a run.
+        versions: the version of the swarm with which the run began (`SwarmCore.digest`), and that of its last turn if
+            it is another one; empty if that is not known.
         pins: the portions of agents' histories with messages that stay in their contexts in this run: a person's, and
             those marked with `pin`. In the first run, the entrypoint's first portion by default.
     """
@@ -162,6 +164,7 @@ class Generation:
     notes: dict[str, Any] = field(default_factory=dict)
     output_schema: OutputSchema | None = None
     run: int = 1
+    versions: tuple[str, ...] = ()
     pins: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -187,17 +190,24 @@ class Generation:
         }
         return state_of(Generation, facts)
 
+    def on(self, version: str) -> "Generation":
+        """Return the generation after a turn on a version of the swarm."""
+        if not self.versions or self.versions[-1] == version:
+            return self
+        return replace(self, versions=tuple(dict.fromkeys((self.versions[0], version))))
+
     def next(
         self,
         *,
         continues: bool = False,
+        version: str = "",
         answers_unread: bool = False,
         joined: int = 0,
         client_tools: ClientTools | None = None,
         notes: dict[str, Any] | None = None,
         output_schema: OutputSchema | None = None,
     ) -> "Generation":
-        """Return the generation that follows this one, and `continues` its run or begins another."""
+        """Return the generation that follows this one, and `continues` its run or begins another, on a `version`."""
         return Generation(
             number=self.number + 1,
             answers_unread=answers_unread,
@@ -206,6 +216,7 @@ class Generation:
             notes=notes or {},
             output_schema=output_schema,
             run=self.run if continues else self.run + 1,
+            versions=self.versions if continues else (version,),
             pins=self.pins if continues else {},
         )
 
