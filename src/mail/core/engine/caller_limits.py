@@ -80,17 +80,17 @@ class LimitGuard:
 
     @asynccontextmanager
     async def _guard(
-        self, limits: CallerLimits, instance: str, limit: int | None, is_due: bool, starts: bool
+        self, limits: CallerLimits, instance: str, limit: int | None, is_due: bool, is_start: bool
     ) -> AsyncGenerator[None]:
         """Check what a caller's tasks take up, and how many run if one starts; it counts as running meanwhile."""
         if is_due:
             self._usage.pop(instance, None)  # until the store says that there is room
             usage = await self._store.usage_of(instance)
-            limits.check_usage(usage, instance, starts=starts)
+            limits.check_usage(usage, instance, starts=is_start)
             if len(self._usage) >= KNOWN_CALLERS:
                 del self._usage[next(iter(self._usage))]
             room = inf if limits.waiting_tasks is None else limits.waiting_tasks - usage.asleep
-            self._usage[instance] = _Usage(room - starts)
+            self._usage[instance] = _Usage(room - is_start)
         if limit is None:
             yield
             return
