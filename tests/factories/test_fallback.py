@@ -321,6 +321,21 @@ async def test_another_task_leaves_a_broken_model_alone(stub: LLMStub) -> None:
     assert len(outcome.of(EventKind.MODEL_SWITCHED)) == 1
 
 
+async def test_another_process_leaves_a_broken_model_alone(stub: LLMStub) -> None:
+    stub.script(*[server_error()] * 2, to=of(CLAUDE))
+    stub.script(DONE, DONE, to=of(GPT))
+    swarm = swarm_of(Dialect(CLAUDE, "responses"), fallback=GPT)
+    async with Rig(swarm) as rig, Rig(swarm) as other:
+        other.runtime.permits = ModelPermits(SQLiteDocuments(rig.database), other.clock, {})
+        await rig.ask("One")
+        outcome = await other.ask("Two")
+        known = breaker(other, CLAUDE)
+    assert [request.body["model"] for request in stub.requests].count(of(CLAUDE)) == 2
+    (event,) = outcome.of(EventKind.MODEL_SWITCHED)
+    assert known is not None
+    assert event.extra.as_json()["until"] == known.until
+
+
 @pytest.mark.parametrize("failure", [bad_request(), bad_key()])
 async def test_what_another_model_would_refuse_as_well_is_final(stub: LLMStub, failure: Failure) -> None:
     stub.script(failure)
@@ -340,12 +355,14 @@ async def test_the_error_lists_what_all_models_said(stub: LLMStub) -> None:
         await agent([prompt()])
 
 
-async def test_the_last_model_gets_all_its_retries(stub: LLMStub) -> None:
+async def test_the_last_model_gets_all_its_retries(stub: LLMStub, caplog: pytest.LogCaptureFixture) -> None:
     stub.otherwise = lambda _: server_error()
     agent = supervisor(Dialect(GPT, "responses"), fallback=[CLAUDE])
     with pytest.raises(ModelUnavailable, match=r"; .*on all 6 attempts"):
         await agent([prompt()])
     assert Counter(request.body["model"] for request in stub.requests) == {of(GPT): 2, of(CLAUDE): 6}
+    assert f"{GPT}: HTTP 500, attempt 1 of 2" in caplog.text
+    assert f"{CLAUDE}: HTTP 500, attempt 1 of 6" in caplog.text
 
 
 # ---------------------------------------------------------------------------------- histories across providers
