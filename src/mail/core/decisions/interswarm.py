@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from mail.core.decisions.turn import prevent_stall
+from mail.core.decisions.stalls import prevent_stall
 from mail.core.protocol.address import (
     EVERYONE,
     MAX_PRINCIPAL,
@@ -318,7 +318,7 @@ def _tell_sender(
     if not draft.is_running:
         return
     if sender.address_type == "agent" and sender.address in draft.swarm.agents:
-        draft.tell(sender.address, Subject.RUNTIME_ERROR, text)
+        draft.tell(asked[0].sender if asked else sender.address, Subject.RUNTIME_ERROR, text)
     for request in asked:
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)

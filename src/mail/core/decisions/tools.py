@@ -4,11 +4,12 @@
 with the error for the agent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from mail.core.decisions.help import write_guide
+from mail.core.decisions.timers import drop
 from mail.core.protocol.address import (
     EVERYONE,
     create_agent_address,
@@ -16,6 +17,8 @@ from mail.core.protocol.address import (
     join_agent_address,
     parse_agent_address,
 )
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.clock import format_time, read_duration, read_time
 from mail.core.protocol.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -24,6 +27,7 @@ from mail.core.protocol.mail_tools import (
     IgnoreBroadcast,
     MAILTool,
     ReadMore,
+    RemindMe,
     SendBroadcast,
     SendInterrupt,
     SendInterswarmBroadcast,
@@ -34,14 +38,16 @@ from mail.core.protocol.mail_tools import (
 )
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.output_schema import fit
+from mail.core.task.callbacks import LONGEST_WAIT
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.extras import AwaitExtra, Extra
+from mail.core.task.extras import AwaitExtra, Extra, TimerExtra
 from mail.core.task.interswarm import SUBJECT_LENGTH, OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
-from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
+from mail.core.task.mailboxes import ALL_PEERS, agent_of, peer_mailbox
 from mail.core.task.swarm import AgentCore, FormResult
 from mail.core.task.task import TaskStatus, Transition
+from mail.core.task.timers import MAX_TIMERS, MAX_TIMERS_IN_A_TURN, Timer
 from mail.errors import (
     ImproperResponseToUser,
     InvalidRecipient,
@@ -52,27 +58,47 @@ from mail.errors import (
     UnreachableSwarm,
 )
 
+MOST_LISTED = 20
+"""How many of its reminders an agent reads at once."""
+
+
+def reads_reminders(calls: Iterable[AgentToolCall]) -> bool:
+    """Return whether an agent asks for its reminders, to list or to cancel some."""
+    name = RemindMe.tool_name
+    return any(call.tool_name == name and not call.tool_args.keys() & {"in", "at"} for call in calls)
+
 
 class ToolExecutor:
     """Performs the MAIL tools for one agent during one turn.
 
     Attributes:
+        name: its mailbox.
         is_late: whether the task has been resumed since the turn began.
         forgets: whether the agent's last call ignored the broadcast it has read.
         acts: whether the turn ran actions; their results will wake the agent.
+        reminders: those of the agent, if it asks for them.
     """
 
     forgets = False
     acts = False
+    _set = 0
 
     def __init__(
-        self, draft: Draft, name: str, agent: AgentCore, incoming: MAILMessage, *, is_late: bool
+        self,
+        draft: Draft,
+        name: str,
+        agent: AgentCore,
+        incoming: MAILMessage,
+        reminders: Sequence[Timer] = (),
+        *,
+        is_late: bool,
     ) -> None:
         self.draft = draft
         self.name = name
         self.agent = agent
         self.incoming = incoming
         self.is_late = is_late
+        self.reminders = list(reminders)
         self._result = NOTHING
 
     @property
@@ -96,12 +122,12 @@ class ToolExecutor:
             self.draft.close_request(answered)
         message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
-        self._send(message, target)
+        [recipient] = self._send(message, target)
         self.draft.open_request(
             OpenRequest(
                 request_id=message.message.request_id,
                 sender=self.name,
-                recipient=target,
+                recipient=target if "@" in target else recipient,
                 answer_deadline=self.draft.time_in(ANSWER_SECONDS) if "@" in target else None,
                 routing_info=message.message.routing_info,
                 subject=tool.subject[:SUBJECT_LENGTH],
@@ -114,7 +140,7 @@ class ToolExecutor:
         if asked is not None:
             body = self._fit(tool.body)
             self.draft.close_request(asked)
-            self.draft.answer_owner(create_agent_address(self.name), body)
+            self.draft.answer_owner(create_agent_address(agent_of(self.name)), body)
             return "response sent to the user"
         target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
@@ -122,23 +148,28 @@ class ToolExecutor:
             self.draft.close_request(answered)
         if self.is_finished:
             return _DROPPED
+        if answered is None and not self.draft.mailboxes_of(target, "response"):
+            return f"nobody gets it: no copy of {target!r} waits for a response of yours"
         request_id = answered.request_id if answered else self._request_read_from(target)
         if "@" in target and tool.subject in Subject:  # on the wire, the runtime's subjects mean something
             tool = SendResponse(target=tool.target, subject=tool.subject.strip(":"), body=tool.body)
-        self._send(self._write(tool, request_id), target)
+        reader = answered.sender if answered else target
+        self._send(self._write(tool, request_id), reader)
         return f"response sent to {target}"
 
     def _send_interrupt(self, tool: SendInterrupt) -> str:
         target = self._recipient(tool.target)
         if self.is_finished:
             return _DROPPED
+        if not self.draft.mailboxes_of(target, "interrupt"):
+            raise ToolCallFault(f"no copy of {target!r} is at work: send a request, and one begins it")
         self._send(self._write(tool), target)
         return f"interrupt sent to {target}"
 
     def _send_broadcast(self, tool: SendBroadcast) -> str:
         if self.is_finished:
             return _DROPPED
-        recipients = [name for name in self.draft.swarm.agents if name != self.name]
+        recipients = [name for name in self.draft.swarm.agents if name != agent_of(self.name)]
         if not recipients:
             raise UnknownRecipient("there is no other agent in this swarm to hear a broadcast")
         self.draft.send(self._write(tool), recipients)
@@ -186,8 +217,8 @@ class ToolExecutor:
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
-        calls = self.draft.open_calls.counts
-        comes = self.acts or self.draft.has_mail or self.is_finished or self.name in calls
+        draft = self.draft
+        comes = self.acts or draft.has_mail or self.is_finished or draft.waits.includes(self.name)
         if not comes and all(request.sender != self.name for request in self.draft.requests):
             raise ToolCallFault(
                 "there is nothing to await: you have no unanswered request and no mail is on its way; "
@@ -201,10 +232,65 @@ class ToolExecutor:
         )
         return "waiting for mail"
 
+    def _remind_me(self, tool: RemindMe) -> str:
+        if tool.cancel is not None:
+            return self._cancel_reminder(tool.cancel)
+        if tool.delay is None and tool.at is None:
+            shown = [f"{each.id} at {format_time(each.due)}: {each.text[:80]}" for each in self.reminders]
+            more = [f"and {len(shown) - MOST_LISTED} more"] if len(shown) > MOST_LISTED else []
+            return (
+                "\n".join(["your reminders:", *shown[:MOST_LISTED], *more])
+                if shown
+                else "you have no reminders"
+            )
+        draft = self.draft
+        timer = Timer(id="", due=self._due(tool), mailbox=self.name, text=tool.note)
+        if self.is_finished:
+            return "the task is finished; there will be no reminder"
+        if self._set >= MAX_TIMERS_IN_A_TURN or draft.waits.timers >= MAX_TIMERS:
+            raise ToolCallFault(
+                f"one turn can set {MAX_TIMERS_IN_A_TURN} reminders, and a task can have {MAX_TIMERS} timers"
+            )
+        self._set += 1
+        timer = draft.set_timer(timer)
+        draft.emit(
+            EventKind.TIMER_SET,
+            f"agent {self.name} will be reminded at {format_time(timer.due)}: {timer.text}",
+            TimerExtra(agent=self.name, timer_id=timer.id, due=timer.due),
+        )
+        return f"your note comes back as a message at {format_time(timer.due)}; its id is {timer.id}"
+
+    def _due(self, tool: RemindMe) -> float:
+        """Return when a reminder is due. Raises ToolCallFault."""
+        if not tool.note:
+            raise ToolCallFault("note is empty: write what you want to read then")
+        if tool.delay is not None and tool.at is not None:
+            raise ToolCallFault("give in or at, not both")
+        given, name = (tool.at, "at") if tool.delay is None else (tool.delay, "in")
+        try:
+            due = (
+                read_time(tool.at or "")
+                if tool.delay is None
+                else self.draft.time_in(read_duration(tool.delay))
+            )
+        except ValueError as error:
+            raise ToolCallFault(f"{name} must be {error}") from error
+        if not due <= self.draft.time_in(LONGEST_WAIT):
+            raise ToolCallFault(f"{name} may be {LONGEST_WAIT / 86_400:g} days ahead at most, not {given}")
+        return max(due, self.draft.time_in(0.0))
+
+    def _cancel_reminder(self, timer_id: str) -> str:
+        timer = next((each for each in self.reminders if each.id == timer_id), None)
+        if timer is None:
+            raise ToolCallFault(f"you have no reminder {timer_id!r}; it may have come already")
+        self.reminders.remove(timer)
+        drop(self.draft, timer, f"agent {self.name} has cancelled")
+        return f"reminder {timer_id} is cancelled"
+
     def _help(self, tool: Help) -> str:
         self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", Extra(agent=self.name))
         if not self.is_finished:
-            guide = write_guide(tool, self.name, self.agent, self.draft.swarm)
+            guide = write_guide(tool, agent_of(self.name), self.agent, self.draft.swarm)
             self.draft.announce(self.name, Subject.HELP, guide)
         return "help is on its way, as a message"
 
@@ -231,12 +317,11 @@ class ToolExecutor:
             )
         if draft.generation.output_schema is not None:
             tool = TaskComplete(finish_message=self._fit(tool.finish_message))
-        calls = draft.open_calls
-        if calls.counts and not calls.warned and draft.generation.limit_notice is None:
-            draft.open_calls = replace(calls, warned=True)
+        waits = draft.waits
+        if waits.end_with_task and not waits.warned and draft.generation.limit_notice is None:
+            draft.waits = replace(waits, warned=True)
             raise ToolCallFault(
-                f"results are still to come: {calls.in_words()}. Await them; or call task_complete again, and these "
-                "calls are cancelled"
+                f"this is still to come: {waits.in_words()}. Await it; or call task_complete again, and it is cancelled"
             )
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,
@@ -262,7 +347,7 @@ class ToolExecutor:
         draft = self.draft
         return write_message(
             tool,
-            self.name,
+            agent_of(self.name),
             draft.before.task_id,
             draft.clock,
             draft.timestamp,
@@ -270,15 +355,14 @@ class ToolExecutor:
             self._result.routing_info,
         )
 
-    def _send(self, message: MAILMessage, target: str) -> None:
+    def _send(self, message: MAILMessage, target: str) -> Sequence[str]:
         """Put a message into the mailbox of an agent, or of its swarm."""
         if "@" not in target:
-            self.draft.send(message, (target,))
-            return
+            return self.draft.send(message, (target,))
         name, swarm = parse_agent_address(target)
         assert swarm is not None
         self.draft.add_peer(swarm, name)
-        self.draft.send(message, (peer_mailbox(swarm),))
+        return self.draft.send(message, (peer_mailbox(swarm),))
 
     def _recipient(self, target: str, *, answers: bool = False) -> str:
         """Return the agent that `target` names: a local one by its name, a remote one as `agent@swarm`.
@@ -365,7 +449,7 @@ class ToolExecutor:
         mine = [
             request
             for request in self.draft.requests
-            if request.recipient == self.name and request.sender == target
+            if request.recipient == self.name and agent_of(request.sender) == target
         ]
         if routing_info := self._result.routing_info:
             mine = [request for request in mine if request.routing_info == routing_info] or mine
@@ -393,6 +477,7 @@ class ToolExecutor:
         AwaitMessage: _await_message,
         Help: _help,
         ReadMore: _read,
+        RemindMe: _remind_me,
         TaskComplete: _task_complete,
     }
 

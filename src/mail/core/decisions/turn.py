@@ -15,11 +15,13 @@ from typing import Protocol, Required, TypedDict
 
 from mail.core.decisions.approvals import expire_approvals
 from mail.core.decisions.breakpoints import pause
-from mail.core.decisions.callbacks import close, expire_calls, let_wait
+from mail.core.decisions.callbacks import close, let_wait
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.failing_calls import count_call, note_failures
+from mail.core.decisions.stalls import can_wait, prevent_stall
 from mail.core.decisions.text_answers import TEXT_ALONE, interpret
 from mail.core.decisions.tools import ToolExecutor
+from mail.core.decisions.waits import fall_due
 from mail.core.protocol.address import create_agent_address, parse_agent_address
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -28,7 +30,6 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.output_schema import written
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
-from mail.core.task.callbacks import LaterCall
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import UNKNOWN, Preparation
 from mail.core.task.costs import NO_MODELS, NO_USAGE, Usage
@@ -46,6 +47,7 @@ from mail.core.task.extras import (
 )
 from mail.core.task.fallback import Switch, SwitchCause
 from mail.core.task.limits import FAULTS_IN_A_ROW
+from mail.core.task.mailboxes import agent_of
 from mail.core.task.size import json_size
 from mail.core.task.swarm import (
     AgentCore,
@@ -56,7 +58,9 @@ from mail.core.task.swarm import (
     UserQuestion,
 )
 from mail.core.task.task import Task, TaskStatus
+from mail.core.task.timers import Timer
 from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
+from mail.core.task.waits import Wait
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
 MOST_PINS = 32
@@ -100,14 +104,16 @@ def settle(
     clock: Clock,
     mail: Sequence[MAILMessage] = (),
     kept: Checkpoint | None = None,
+    reminders: Sequence[Timer] = (),
 ) -> TaskChange:
     """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
 
-    `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any.
+    `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any;
+    `reminders` are those of the agent, if it asks for them (`mail.core.decisions.tools.reads_reminders`).
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)
-    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail).settle(output)
+    return Settlement(task, swarm, turn, clock, AUTOMATIC, mail, reminders).settle(output)
 
 
 def on_limit_reached(
@@ -200,7 +206,7 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
     Nothing that the turn has made is stored, not even its cost, as any of it may be the fault. Its message becomes a
     dead letter, unless it waits for approved calls, which run when the task is resumed.
     """
-    if turn.mailbox in swarm.agents and is_discarded(task, turn):
+    if swarm.has(turn.mailbox) and is_discarded(task, turn):
         return discard(task, swarm, turn, NO_USAGE, NO_MODELS, clock)
     has_approved_calls = task.approved_calls_of(turn.mailbox) is not None
     draft = Draft(task, swarm, clock)
@@ -216,20 +222,23 @@ def abandon(task: Task, swarm: SwarmCore, turn: Turn, reason: str, attempts: int
 
 
 def expire(
-    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, calls: Sequence[LaterCall] | None = None
+    task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock, waits: Sequence[Wait] | None = None
 ) -> TaskChange | None:
-    """End a task whose time limit has passed, else expire its requests to other swarms, or its open calls.
+    """End a task whose time limit has passed, else do what is due in it (`Task.deadline`).
 
-    Calls expire only if `calls`, those that wait, have been read. Of a paused task, approvals and open calls expire.
-    Return None if the task has stopped already, or has a later deadline.
+    These are requests to other swarms, approvals of a paused task, and open calls and timers: of these, `waits` are the
+    first (`mail.core.decisions.waits.fall_due`). Return None if nothing is due yet.
     """
     now = clock.now().timestamp()
+    change = None
     if task.status is TaskStatus.PAUSED:
-        return expire_approvals(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)
-    if not task.is_running:
-        return None
-    if not task.is_overdue(now):
-        return expire_requests(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)
+        change = expire_approvals(task, swarm, now, clock)
+    elif task.is_running and not task.is_overdue(now):
+        change = expire_requests(task, swarm, now, clock)
+    if change is not None:
+        return change
+    if not (task.is_running and task.is_overdue(now)):
+        return fall_due(task, swarm, waits, now, clock)
     draft = Draft(task, swarm, clock)
     if turn is not None:
         draft.end_turn(turn, consume=False)
@@ -253,47 +262,10 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
-        elif request.sender in swarm.agents:
+        elif swarm.has(request.sender):
             draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
     prevent_stall(draft)
     return draft.seal() if expired else None
-
-
-def prevent_stall(draft: Draft) -> None:
-    """Ensure that a running task has mail, or awaits another swarm or the result of an open call.
-
-    If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
-    """
-    if not draft.is_running or _can_wait(draft):
-        return
-    task = draft.before
-    unanswered = "; ".join(
-        f"{request.sender or 'the user'} waits for {request.recipient}" for request in draft.requests
-    )
-    if draft.generation.nudges:
-        draft.fail(f"The task stalled: no agent has mail. Unanswered: {unanswered or 'nothing'}.")
-        return
-    draft.generation = replace(draft.generation, nudges=draft.generation.nudges + 1)
-    draft.tell(
-        task.entrypoint,
-        Subject.RUNTIME_ERROR,
-        "No agent of this task has any mail left, so nothing will happen by itself. Unanswered requests: "
-        f"{unanswered or 'none'}. Write to an agent, or call task_complete.",
-    )
-
-
-def _can_wait(draft: Draft) -> bool:
-    """Return whether anything will happen in the task by itself."""
-    return draft.has_mail or bool(draft.open_calls.counts) or _waits_for_peers(draft)
-
-
-def _waits_for_peers(draft: Draft) -> bool:
-    """Return whether another swarm must answer, or has received all answers from a task that it began."""
-    if any(request.recipient_swarm for request in draft.requests):
-        return True
-    return draft.before.parent_swarm is not None and not any(
-        request.sender_swarm for request in draft.requests
-    )
 
 
 def text_recipient(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> str:
@@ -320,7 +292,7 @@ def _read_text(text: str, draft: Draft, turn: Turn) -> MAILTool | None:
         return TaskComplete(finish_message=text)
     name = turn.mailbox
     agent = draft.swarm.agent(name)
-    return interpret(text, draft, name, agent, turn.entry.message, can_wait=_can_wait(draft))
+    return interpret(text, draft, name, agent, turn.entry.message, can_wait=can_wait(draft))
 
 
 def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
@@ -466,6 +438,7 @@ class Settlement:
         clock: Clock,
         policy: SettlementPolicy,
         mail: Sequence[MAILMessage] = (),
+        reminders: Sequence[Timer] = (),
     ) -> None:
         self.task = task
         self.swarm = swarm
@@ -476,7 +449,8 @@ class Settlement:
         self.draft.end_turn(turn, consume=True)
         self.is_last = turn.entry.seq == task.generation.limit_notice
         self.is_late = turn.task.generation.number != task.generation.number
-        self.tools = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
+        read = turn.entry.message
+        self.tools = ToolExecutor(self.draft, self.name, self.agent, read, reminders, is_late=self.is_late)
         self._policy = policy
         self._mail = mail
         self._client_tools = None if task.generation.client_tools is None else task.client_tools_of(self.name)
@@ -540,10 +514,11 @@ class Settlement:
 
     def _switch(self, switch: Switch) -> None:
         """Store to which model the agent's calls go from now on, and announce it unless it only lasts longer."""
-        before = self.task.switches.get(self.name)
-        others = {agent: each for agent, each in self.task.switches.items() if agent != self.name}
+        name = agent_of(self.name)
+        before = self.task.switches.get(name)
+        others = {agent: each for agent, each in self.task.switches.items() if agent != name}
         is_over = switch.cause is SwitchCause.RECOVERED
-        self.draft.switches = others if is_over else {**others, self.name: switch}
+        self.draft.switches = others if is_over else {**others, name: switch}
         if before is None or before.model != switch.model:
             extra = SwitchExtra(
                 **self._of_turn(),
@@ -612,10 +587,10 @@ class Settlement:
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
-        generation, calls = self.draft.generation, self.draft.open_calls
+        generation, calls = self.draft.generation, self.draft.waits
         if calls.early:  # of calls that this turn has lost
             early = tuple(each for each in calls.early if each[0] != self.name)
-            self.draft.open_calls = replace(calls, early=early)
+            self.draft.waits = replace(calls, early=early)
         faults = generation.faults
         count = faults.get(self.name, 0) + 1 if self._faults else 0
         gave_up = count >= FAULTS_IN_A_ROW and self.draft.is_running and self._policy.may_give_up(self)
@@ -623,7 +598,7 @@ class Settlement:
             faults = {**faults, self.name: count}
         elif self.name in faults:
             faults = {agent: count for agent, count in faults.items() if agent != self.name}
-        self.draft.generation = generation.after_turn(
+        self.draft.generation = generation.on(self.swarm.digest).after_turn(
             is_step=is_step(self.turn.entry.message, self.swarm),
             faults=faults,
             failing_calls=self._failing_calls,
@@ -875,6 +850,8 @@ class Settlement:
         """
         if self.tools.is_finished:
             return
+        if agent_of(self.name) != self.name:
+            waiting = self._end_request() or waiting
         sender = self.turn.entry.message.sender if waiting is None else create_agent_address(waiting)
         text = f"agent '{self.name}' has failed: {reason}"
         if sender.address_type != "system" and parse_agent_address(sender.address)[1] is not None:
@@ -882,11 +859,19 @@ class Settlement:
             return
         reader = self.task.entrypoint
         if sender.address_type == "agent" and sender.address != self.name:
-            reader = sender.address
+            reader = sender.address if waiting else self.draft.writer_of(self.turn.entry.message)
         if reader == self.name and self.draft.is_running and not self.is_late:
             self.draft.fail(text)
         else:
             self.draft.tell(reader, Subject.AGENT_ERROR, text)
+
+    def _end_request(self) -> str | None:
+        """Close what a copy was asked, as its failure is the answer, so that it is free; return who has asked."""
+        asked = [each for each in self.draft.requests if each.recipient == self.name]
+        for request in asked:
+            if request.sender_swarm is None:  # else the answer to the other swarm closes it
+                self.draft.close_request(request)
+        return next((each.sender for each in asked if each.sender), None)
 
 
 def _shortened(error: str) -> str:

@@ -16,6 +16,7 @@ from mail.core.engine.dead_letters import DeadLetters
 from mail.core.engine.heartbeat import OnRenewal
 from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.recovery import Recovery
+from mail.core.engine.timers import Timers
 from mail.core.engine.turns import Turns
 from mail.core.engine.watch import Watch
 from mail.core.engine.wiring import Wiring
@@ -36,6 +37,7 @@ class Runtime(Wiring):
         admission: accepts what comes from outside of the turns.
         dead_letters: the dead letters of the swarm's tasks.
         callbacks: takes the results of calls that finish later.
+        timers: cancels timers.
     """
 
     def __post_init__(self) -> None:
@@ -44,6 +46,7 @@ class Runtime(Wiring):
         self.admission = Admission(self, self.turns.live)
         self.dead_letters = DeadLetters(self, self.admission)
         self.callbacks = Callbacks(self, self.admission)
+        self.timers = Timers(self, self.admission)
         watch = Watch(self.store, self.clock, self.pacer, self.turns.live)
         recovery = Recovery(self, self.turns)
         self.submit, self.receive = self.admission.submit, self.admission.receive
