@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ import click
 from mail.cli.command import Command, Namespace, joined, option, positional, switch
 from mail.cli.repl.words import split
 from mail.cli.session import NOT_FOUND, Session, Status, TaskAsks, UsageError, how_to_reply
-from mail.cli.values import Agent, Task
+from mail.cli.values import Agent, Duration, Task
 from mail.cli.views.questions import Question
 from mail.errors import MAILError
 
@@ -206,8 +207,11 @@ async def _send(session: Session, given: Namespace) -> None:
     from mail.client.messaging import MessageOptions
 
     files = [(await session.client.upload_file(each))["id"] for each in given.file]
-    options = MessageOptions(entrypoint=given.entrypoint, task_id=given.task_id, files=files)
-    if not given.no_wait:
+    not_before = given.at if given.delay is None else time() + given.delay
+    options = MessageOptions(
+        entrypoint=given.entrypoint, task_id=given.task_id, files=files, not_before=not_before
+    )
+    if not given.no_wait and not_before is None:
         await send(session, given.body, options)
         return
     with session.sending(options) as chosen:
@@ -289,6 +293,14 @@ COMMANDS = (
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 help="A file that goes with the message; may be repeated.",
             ),
+            option(
+                "--in",
+                "delay",
+                metavar="DURATION",
+                type=Duration(),
+                help="Post it later, such as in 90s, 15m, 2h or 3d; as --no-wait.",
+            ),
+            option("--at", metavar="TIME", help="Post it at a time: ISO 8601 with its zone; as --no-wait."),
             switch("--no-wait", help="Print the task's id and exit; the task runs on the server."),
         ),
     ),
