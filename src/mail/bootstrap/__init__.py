@@ -129,7 +129,13 @@ def embedded(swarm: SwarmCore, *, database: Store | str = IN_MEMORY) -> LocalSys
     backend = open_backend(storage, swarm.name, SYSTEM_CLOCK, use="program")
     if not isinstance(database, str):
         backend = replace(backend, store=database)
-    unlimited = {"running_tasks": 0, "mailbox_depth": 0, "task_bytes": 0, "caller_bytes": 0}
+    unlimited = {
+        "running_tasks": 0,
+        "waiting_tasks": 0,
+        "mailbox_depth": 0,
+        "task_bytes": 0,
+        "caller_bytes": 0,
+    }
     config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
     return System(with_protocol(swarm), backend, config, clock=SYSTEM_CLOCK, is_embedded=True)
 
@@ -191,6 +197,7 @@ def aws(
         stream_url=config.stream_url,
         base_url=config.base_url,
         pause=pause,
+        retention=None if config.retention_days is None else config.retention_days * 86_400.0,
     )
 
 

@@ -16,7 +16,7 @@ from mail.core.task.files import FILES
 from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.turns.context import CURRENT_TASK, TURN
-from mail.core.turns.tools import caller_tools, provided_tools, task_tools
+from mail.core.turns.tools import offered_tools
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories.caching import cache_key
 from mail.factories.fallback import SwitchingPolicy, Target, call_in_order, read_fallback, running_breakers
@@ -99,14 +99,8 @@ class MAILAgentFunction(ABC):
         """Run one step of the agent; return its text and its tool calls."""
 
     def offered_tools(self) -> list[dict[str, Any]]:
-        """Return the tools of this turn: the agent's own, those of MCP servers, and the client tools of the task.
-
-        If the client requires a call of one of its tools, return only these.
-        """
-        from_client = caller_tools(self.tool_format)
-        if TURN.get().tools.is_required:
-            return from_client
-        return [*task_tools(self.tools, self.tool_format), *provided_tools(self.tool_format), *from_client]
+        """Return the tools of this turn (`mail.core.turns.tools.offered_tools`)."""
+        return offered_tools(self.tools, self.tool_format)
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.functions import as_action_function, as_async, as_cancel_function, typed_action
 from mail.actions.signatures import signature_of
 from mail.actions.timing import Timing, read_timing
 from mail.core.protocol.error_text import did_you_mean
@@ -31,6 +31,7 @@ from mail.errors import BadRequest, ConfigurationError, ToolCallFault
 from mail.mcp.servers import MCPServer, loaded_servers, tool_servers
 from mail.mcp.tools import names_of, tool_sources
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
+from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.specs import ActionSpec, AgentSpec, SwarmSpec
 
 logger = logging.getLogger(__name__)
@@ -84,13 +85,15 @@ def build_swarm(
         )
         for agent in agents
     }
-    return assemble(
+    swarm = assemble(
         resolve_swarm(entry, agents, resolve),
         actions,
         functions,
         task_message_limit=task_message_limit,
         failing_call_limit=failing_call_limit,
     )
+    kept = without_secrets(entry.model_dump(mode="json"))
+    return replace(swarm, entry=kept, is_loaded=allowed_prefixes is not None)
 
 
 def read_params(
@@ -197,6 +200,7 @@ def assemble(
     return SwarmCore(
         name=spec.name,
         version=spec.version,
+        code=spec.code,
         entrypoint=spec.entrypoint,
         agents={
             agent.name: agent.but(
@@ -271,6 +275,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
     return SwarmSpec(
         name=swarm.name,
         version=swarm.version,
+        code=swarm.code,
         entrypoint=swarm.entrypoint,
         agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[
@@ -425,6 +430,14 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
     Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes
     it.
     """
+    core = _build_action(action, resolve, where)
+    if action.on_cancel is None:
+        return core
+    found = resolve(action.on_cancel)
+    return replace(core, on_cancel=as_cancel_function(action.name, found, core.parameters))
+
+
+def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCore:
     found = None if action.function is None else resolve(action.function)
     given = action.model_fields_set
     states_parameters = "parameters" in given

@@ -37,6 +37,7 @@ from mail.core.task.swarm import (
 )
 from mail.errors import ConfigurationError
 from mail.mcp.servers import MCPOption, MCPServers, tool_servers
+from mail.swarms_json.secrets import as_options
 
 BUILT_IN_PYTHON = "(built in Python)"
 """Placeholder for an object without an import string."""
@@ -153,6 +154,12 @@ class ActionSpec(Spec):
         default=None,
         exclude_if=is_none,
         description="Seconds, or text such as 10m, without a report after which a call that finishes later has failed.",
+    )
+    on_cancel: str | None = Field(
+        default=None,
+        exclude_if=is_none,
+        description="A Python function that ends the work of a call that finishes later when its task ends before, as "
+        "python::package.module:name.",
     )
     retries: int = Field(
         default=0,
@@ -294,6 +301,7 @@ class AgentSpec(Spec):
             context=self.context
             if isinstance(self.context, Context) and isinstance(function, ModelFunction)
             else None,
+            options=as_options(self.agent_params),
             reminders=self.reminders,
             copies=self.copies,
         )
@@ -347,6 +355,11 @@ class SwarmSpec(Spec):
         default=PROTOCOL_VERSION,
         min_length=1,
         description="Its own version; by default that of the protocol.",
+    )
+    code: str = Field(
+        default="",
+        exclude_if=_is_empty,
+        description="The version of its code, such as a commit, which is recorded with the tasks' turns.",
     )
     entrypoint: str = Field(description="The agent that users write to; it needs enable_entrypoint.")
     agents: list[AgentSpec] = Field(
@@ -419,6 +432,7 @@ class SwarmSpec(Spec):
 class SwarmOptions(TypedDict, total=False):
     """The settings of a swarm that MAIL 1.3.6 didn't have, as keyword arguments in Python; see `SwarmSpec`."""
 
+    code: str
     failing_call_limit: int | None
     model_limits: dict[str, ModelLimits] | dict[str, dict[str, int]]
     strict_tools: bool

@@ -164,6 +164,10 @@ CREATE TABLE mail.permits (
     record text NOT NULL,
     version text NOT NULL
 ) WITH (fillfactor = 50);
+CREATE TABLE mail.swarm_versions (
+    digest text COLLATE "C" PRIMARY KEY,
+    specification text NOT NULL
+);
 CREATE TABLE mail.webhooks (
     caller text COLLATE "C" NOT NULL,
     id text NOT NULL,

@@ -122,6 +122,10 @@ CREATE TABLE permits (
     record TEXT NOT NULL,
     version TEXT NOT NULL
 );
+CREATE TABLE swarm_versions (
+    digest TEXT PRIMARY KEY,
+    specification TEXT NOT NULL
+);
 CREATE TABLE webhooks (
     caller TEXT NOT NULL,
     id TEXT NOT NULL,

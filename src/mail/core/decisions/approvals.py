@@ -316,6 +316,7 @@ def settle_approved(
             result = _rejection(call.approval)
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.approved_calls = tuple(each for each in task.approved_calls if each is not waiting)
+    draft.generation = draft.generation.on(swarm.digest)
     draft.remember(waiting.agent, history)
     return draft.seal()
 
@@ -333,8 +334,8 @@ def _report(draft: Draft, turn: Turn, call: PausedCall, receipt: Receipt | None,
     if receipt is not None and receipt.callback is not None:
         about = (call.name, call.call_id)
         if receipt.state is Receipt.State.WAITING:
-            return let_wait(draft, agent, *about, receipt.callback, turn.task.seq)
-        close(draft, agent, *about, receipt, turn.task.seq)
+            return let_wait(draft, agent, *about, receipt.callback, arguments)
+        close(draft, agent, *about, receipt)
     is_done, content = _outcome(receipt, failure)
     kind, words = (EventKind.ACTION_COMPLETE, "complete") if is_done else (EventKind.ACTION_ERROR, "error")
     draft.emit(kind, f"action {words} (caller = {agent}):\n{content}", ActionExtra(agent=agent))

@@ -105,6 +105,7 @@ def _begin(
             notes=task.generation.notes,
             output_schema=task.generation.output_schema,
             run=task.generation.run,
+            versions=(swarm.digest,),
             pins={agent: pins for agent, pins in task.generation.pins.items() if swarm.has(agent)},
         ),
         contexts={agent: each for agent, each in task.contexts.items() if swarm.has(agent)},

@@ -410,6 +410,7 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: C
             client_tools=submission.client_tools,
             notes=submission.notes,
             output_schema=_output_schema(submission, swarm.output_schema),
+            versions=(swarm.digest,),
         ),
         manual=submission.manual,
         title=_title(submission),
@@ -472,6 +473,7 @@ def _resume(draft: Draft, submission: Submission) -> None:
     given = draft.generation.output_schema if unanswered else draft.swarm.output_schema
     draft.generation = draft.generation.next(
         continues=unanswered,
+        version=draft.swarm.digest,
         client_tools=submission.client_tools,
         notes=submission.notes,
         output_schema=_output_schema(submission, given),

@@ -97,6 +97,7 @@ class Admission:
         if task is None and wiring.webhooks is not None:
             registered = await wiring.webhooks.registered(key.instance)
         unknown = await self._unknown_swarm(submission.targets) if submission.targets else None
+        await self._keep_version()
         submitted: Submitted
 
         def decide(task: Task | None) -> TaskChange | None:
@@ -139,6 +140,12 @@ class Admission:
         await self.adopt(task, decide, before_wake_ups=announce if submission.live else None, files=files)
         return submitted
 
+    async def _keep_version(self) -> None:
+        """Keep the version of the swarm, on which runs begin."""
+        wiring = self._wiring
+        if wiring.versions is not None and wiring.versions.needs(wiring.swarm):
+            await wiring.versions.keep(wiring.swarm)
+
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
         """Return the first swarm of `agent@swarm` targets that is not known here; None if all are."""
         wiring = self._wiring
@@ -169,6 +176,7 @@ class Admission:
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
         is_known = await self._check_source(source, caller_id, back=back)
+        await self._keep_version()
 
         async def load() -> Task | None:
             """Load the first task that the message may belong to; None to begin one."""
@@ -300,6 +308,7 @@ class Admission:
         snapshot = await wiring.store.read_snapshot(key, present.seq if at is None else at)
         portions = {agent: n for agent, n in snapshot.task.histories.items() if n and wiring.swarm.has(agent)}
         inherited = Inheritance(key, portions, snapshot.task.history_bytes)
+        await self._keep_version()
 
         def decide(existing: Task | None) -> TaskChange | None:
             if existing is not None and existing.key == made:
