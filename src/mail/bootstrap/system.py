@@ -124,6 +124,7 @@ class System[Q: TurnQueue]:
             unreachable_seconds=config.interswarm.unreachable_seconds,
             caller_limits=CallerLimits(
                 running_tasks=limits.running_tasks or None,
+                waiting_tasks=limits.waiting_tasks or None,
                 mailbox_depth=limits.mailbox_depth or None,
                 task_bytes=limits.task_bytes or None,
                 caller_bytes=limits.caller_bytes or None,
@@ -342,12 +343,12 @@ def current_swarm(
 ) -> CurrentSwarm:
     """Make the runtime's swarm replaceable; `entry` is the entry that it was built from."""
 
-    def build(loaded: SwarmSpec) -> SwarmCore:
+    def build(entry: SwarmSpec, is_loaded: bool) -> SwarmCore:
         swarm = build_swarm(
-            loaded,
+            entry,
             task_message_limit=config.settings.task_message_limit,
             failing_call_limit=config.settings.failing_call_limit,
-            allowed_prefixes=config.settings.allowed_imports,
+            allowed_prefixes=config.settings.allowed_imports if is_loaded else None,
             print_llm_streams=config.settings.print_llm_streams,
         )
         return _as_configured(swarm, config.swarm)

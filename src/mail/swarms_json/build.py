@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from mail.actions.functions import as_action_function, as_async, typed_action
+from mail.actions.functions import as_action_function, as_async, as_cancel_function, typed_action
 from mail.actions.signatures import signature_of
 from mail.actions.timing import Timing, read_timing
 from mail.core.protocol.error_text import did_you_mean
@@ -92,7 +92,7 @@ def build_swarm(
         task_message_limit=task_message_limit,
         failing_call_limit=failing_call_limit,
     )
-    kept = without_secrets(entry.model_dump(mode="json"))
+    kept = without_secrets(entry.model_dump(mode="json", exclude={"on_update"}))
     return replace(swarm, entry=kept, is_loaded=allowed_prefixes is not None)
 
 
@@ -201,6 +201,7 @@ def assemble(
         name=spec.name,
         version=spec.version,
         code=spec.code,
+        finishes=spec.on_update == "finish",
         entrypoint=spec.entrypoint,
         agents={
             agent.name: agent.but(
@@ -276,6 +277,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmSpec:
         name=swarm.name,
         version=swarm.version,
         code=swarm.code,
+        on_update="finish" if swarm.finishes else "switch",
         entrypoint=swarm.entrypoint,
         agents=[AgentSpec.of_core(name, agent) for name, agent in swarm.agents.items()],
         actions=[
@@ -430,6 +432,14 @@ def build_action(action: ActionSpec, resolve: Resolve, where: str = "") -> Actio
     Without `parameters`, those of a typed function are its arguments; without a description, its docstring describes
     it.
     """
+    core = _build_action(action, resolve, where)
+    if action.on_cancel is None:
+        return core
+    found = resolve(action.on_cancel)
+    return replace(core, on_cancel=as_cancel_function(action.name, found, core.parameters))
+
+
+def _build_action(action: ActionSpec, resolve: Resolve, where: str) -> ActionCore:
     found = None if action.function is None else resolve(action.function)
     given = action.model_fields_set
     states_parameters = "parameters" in given

@@ -148,6 +148,9 @@ Form = Callable[[dict[str, Any], FormContext], FormResult]
 
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str | Later]]
+
+CancelFunction = Callable[[dict[str, Any]], Awaitable[object]]
+"""Called with the arguments of a call that was cancelled."""
 """Takes the call's arguments and returns its result as text, or LATER; the agent is notified of any exception."""
 
 MAX_RETRIES = 10
@@ -178,6 +181,7 @@ class ActionCore:
         retries: the number of further attempts after one that has failed or timed out.
         finish_within: seconds within which a call must finish that returns LATER; None if it finishes in its turn.
         heartbeat: seconds without a heartbeat after which such a call fails; None if it needs none.
+        on_cancel: is called with the arguments of such a call when its task ends before it does; None for nothing.
 
     Raises ConfigurationError for an invalid timeout, and for retries of an action that may not be repeated.
     """
@@ -198,8 +202,13 @@ class ActionCore:
     retries: int = 0
     finish_within: float | None = None
     heartbeat: float | None = None
+    on_cancel: CancelFunction | None = None
 
     def __post_init__(self) -> None:
+        if self.on_cancel is not None and self.finish_within is None:
+            raise ConfigurationError(
+                f"action {self.name!r}: on_cancel is only for actions with finishes='later'"
+            )
         timeout, retries = self.timeout, self.retries
         if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < inf):
             raise ConfigurationError(f"action {self.name!r}: timeout must be a number of seconds above 0")
@@ -360,6 +369,7 @@ class SwarmCore:
         code: what it says about the version of its code, such as a commit; empty if it says nothing.
         entry: the entry of swarms.json that it was built from, without secrets; None if it was built in Python.
         is_loaded: whether an admin has loaded that entry over HTTP.
+        finishes: whether tasks finish their runs on the version that they began with, when this one replaces it.
         kept_as: its digest, if it is an earlier version that was read or built again.
         breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
@@ -392,6 +402,7 @@ class SwarmCore:
     code: str = ""
     entry: Mapping[str, Any] | None = None
     is_loaded: bool = False
+    finishes: bool = False
     kept_as: str = ""
     copies: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
@@ -467,7 +478,8 @@ class SwarmCore:
 
     def agent(self, mailbox: str) -> AgentCore:
         """Return the agent of a mailbox; an agent that always fails if this version of the swarm lacks it."""
-        return self.agents.get(agent_of(mailbox)) or AgentCore(function=_gone)
+        agents = self.agents
+        return agents.get(mailbox) or agents.get(agent_of(mailbox)) or AgentCore(function=_gone)
 
     def has(self, mailbox: str) -> bool:
         """Return whether a mailbox belongs to an agent of this version of the swarm."""
@@ -538,7 +550,7 @@ def digest_of(specification: str) -> str:
 
 _NOT_SPECIFIED = (
     *("agents", "actions", "model_limits", "description", "keywords", "public", "protocol", "output_check"),
-    "kept_as",
+    *("finishes", "kept_as"),
 )
 """What the specification of a swarm leaves out, as no task is run by it, or has apart."""
 
@@ -566,4 +578,4 @@ def _useless(output: object) -> AgentUnavailable:
 
 
 async def _gone(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
-    raise LookupError("the swarm no longer has an agent with this name")
+    raise AgentUnavailable("the swarm no longer has an agent with this name")
