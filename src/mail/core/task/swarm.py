@@ -476,7 +476,8 @@ class SwarmCore:
 
     def agent(self, mailbox: str) -> AgentCore:
         """Return the agent of a mailbox; an agent that always fails if this version of the swarm lacks it."""
-        return self.agents.get(agent_of(mailbox)) or AgentCore(function=_gone)
+        agents = self.agents
+        return agents.get(mailbox) or agents.get(agent_of(mailbox)) or AgentCore(function=_gone)
 
     def has(self, mailbox: str) -> bool:
         """Return whether a mailbox belongs to an agent of this version of the swarm."""
