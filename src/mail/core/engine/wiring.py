@@ -17,7 +17,7 @@ from mail.core.task.limits import UNREACHABLE_SECONDS
 from mail.core.task.permits import PermitSource
 from mail.core.task.ports import Files, LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 
 HOP_LIMIT = 8
 """How many swarms a task may pass through."""
@@ -81,6 +81,17 @@ class Wiring:
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
         return Principal.parse(key.instance).swarm == self.swarm.name
+
+    async def prepare(self, task: Task | None) -> None:
+        """Read the version of the swarm on which a task finishes its run, before a decision on it (`swarm_of`)."""
+        if task is not None and self.swarm.finishes and self.versions is not None:
+            await self.versions.prepare(task, self.swarm)
+
+    def swarm_of(self, task: Task | None) -> SwarmCore:
+        """Return the version of the swarm by which to decide on a task; its agents may not run here."""
+        if task is None or not self.swarm.finishes or self.versions is None:
+            return self.swarm
+        return self.versions.known(task, self.swarm)
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
