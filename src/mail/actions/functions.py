@@ -123,15 +123,15 @@ async def as_result(name: str, result: Any) -> str | Later:
 
     A result with files is a `File`, or a list of files and texts. Raises as `as_text` and `FilesOfTurn.add` do.
     """
-    parts = result if isinstance(result, list | tuple) else (result,)
-    if not any(isinstance(part, File) for part in parts):
+    members = result if isinstance(result, list | tuple) else (result,)
+    if not any(isinstance(member, File) for member in members):
         return as_text(name, result)
     files = TURN.get().files
     if files is None:
         raise TypeError(f"{name} has returned a file, which can be stored only in a turn of a task")
     lines = [
-        (await files.add(part)).in_words if isinstance(part, File) else str(as_text(name, part))
-        for part in parts
+        (await files.add(member)).in_words if isinstance(member, File) else str(as_text(name, member))
+        for member in members
     ]
     return "\n".join(lines)
 
