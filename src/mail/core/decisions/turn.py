@@ -221,12 +221,12 @@ def expire(
     """End a task whose time limit has passed, else expire its requests to other swarms, or its open calls.
 
     Calls expire only if `calls`, those that wait, have been read. Of a paused task, approvals and open calls expire.
-    Return None if the task has stopped already, or has a later deadline.
+    Return None if the task has stopped already, has a later deadline, or is a schedule.
     """
     now = clock.now().timestamp()
     if task.status is TaskStatus.PAUSED:
         return expire_approvals(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)
-    if not task.is_running:
+    if not task.is_running or task.schedule is not None:
         return None
     if not task.is_overdue(now):
         return expire_requests(task, swarm, now, clock) or expire_calls(task, swarm, calls, now, clock)

@@ -1,5 +1,6 @@
 """The wiring of the engine: a swarm, the ports that it runs on, and its limits, which all parts of a runtime share."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from mail.core.decisions.caller_limits import NO_CALLER_LIMITS, CallerLimits
@@ -10,7 +11,7 @@ from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkab
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
-from mail.core.task.limits import UNREACHABLE_SECONDS
+from mail.core.task.limits import NO_BUDGET, UNREACHABLE_SECONDS, Budget
 from mail.core.task.permits import PermitSource
 from mail.core.task.ports import LiveLink, Peers, Store, TurnQueue, Webhooks
 from mail.core.task.swarm import SwarmCore
@@ -33,6 +34,7 @@ class Wiring:
         unreachable_seconds: how long mail is retried if its swarm can't be connected to, and has not answered for an
             hour.
         caller_limits: the limits on what callers keep busy.
+        budgets: the upper limits for tasks, by the role of their owner or by `role:id`.
         observers: observe what happens.
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
@@ -55,6 +57,7 @@ class Wiring:
     entrypoints_only: bool = False
     unreachable_seconds: float = UNREACHABLE_SECONDS
     caller_limits: CallerLimits = NO_CALLER_LIMITS
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
     observers: Observers = ()
     tracer: Tracer = NO_TRACER
     webhooks: Webhooks | None = None
@@ -66,7 +69,14 @@ class Wiring:
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
-        return Principal.parse(key.instance).swarm == self.swarm.name
+        return key.instance.rpartition("@")[2] == self.swarm.name
+
+    def ceiling(self, caller: Principal) -> Budget:
+        """Return the upper limit for tasks of this caller."""
+        if not self.budgets:
+            return NO_BUDGET
+        own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
+        return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""

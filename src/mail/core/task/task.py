@@ -28,6 +28,7 @@ from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import any_goes_out, goes_out, hook_mailbox, hook_of, peer_of
+from mail.core.task.schedules import ScheduleState
 from mail.core.task.turn_state import Breakpoint, PausedCall, Prepaid, Resumption
 from mail.core.task.webhooks import TaskWebhook
 
@@ -242,6 +243,7 @@ class Task:
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         contexts: of agents whose context is large or cut.
         open_calls: the calls that wait for results which come later.
+        schedule: what the task is, if it is a schedule of the server (`mail.core.task.schedules`).
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions
             that did not count it.
         history_bytes: the part of it that is in agents' histories.
@@ -284,6 +286,7 @@ class Task:
     dead_letters: tuple[int, ...] = ()
     contexts: dict[str, AgentContext] = field(default_factory=dict)
     open_calls: OpenCalls = NO_OPEN_CALLS
+    schedule: ScheduleState | None = None
     stored_bytes: int = 0
     history_bytes: int = 0
     key: TaskKey = field(init=False, repr=False, compare=False)
@@ -350,8 +353,10 @@ class Task:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether it runs, and nothing happens in it before one of its open calls ends."""
-        return bool(self.open_calls.counts) and self.status is TaskStatus.RUNNING and not self.pending
+        """Whether it runs, and nothing happens in it before one of its open calls ends, or its schedule is due."""
+        if not self.open_calls.counts and self.schedule is None:
+            return False
+        return self.status is TaskStatus.RUNNING and not self.pending
 
     @property
     def listed_as(self) -> str:
@@ -399,10 +404,12 @@ class Task:
 
     @property
     def deadline(self) -> float | None:
-        """When the task, a request, an approval or an open call expires, in seconds since the epoch; None for never.
+        """When it, a request, an approval or an open call expires, or a schedule is due, in seconds since the epoch.
 
-        Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
+        None for never. Of a paused task, only approvals and open calls expire, and of one that has stopped, nothing.
         """
+        if self.schedule is not None:
+            return self.schedule.due
         earliest = self.open_calls.due
         if self.status is TaskStatus.PAUSED:
             by = None if self.generation.breakpoint is None else self.generation.breakpoint.approve_by
