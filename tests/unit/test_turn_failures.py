@@ -336,6 +336,29 @@ class TestStoreTrouble:
         assert called == ["agent", "action", "agent"]
         assert not list(refusals)
 
+    async def test_a_checkpoint_that_is_not_stored_in_time_does_not_fail_the_agent(self) -> None:
+        """The store doesn't answer until the turn's time ends: the turn is repeated, and its agent reads no error."""
+        slow = iter([9.0])
+
+        def supervisor(view: View) -> Any:
+            return [complete("done")] if view.results else [call("act")]
+
+        def plan(number: int, name: str) -> float:
+            return next(slow, 0.0) if name == "before store.save_checkpoint" else 0.0
+
+        swarm = build_swarm({"supervisor": supervisor}, actions={"act": lambda _: "acted"})
+        async with Rig(swarm, concurrency=0) as rig:
+            submitted = await rig.submit()
+            store = FaultyPort(rig.store, "store", Points(plan))
+            hasty = Runtime(rig.swarm, store, rig.queue, rig.clock, turn_seconds=0.05)
+            with pytest.raises(StoreUnavailable, match="its time ended before its checkpoint was stored"):
+                await hasty.run_turn(submitted.key, "supervisor")
+            for _ in range(2):
+                await rig.runtime.run_turn(submitted.key, "supervisor")
+            outcome = await rig.outcome(submitted)
+        assert outcome.answer == "done"
+        assert "took longer" not in str(outcome.events)
+
     async def test_another_process_that_holds_the_file_is_waited_for(self, tmp_path: Any) -> None:
         path = tmp_path / "mail.db"
         async with Rig(build_swarm({"supervisor": lambda view: [complete()]}), path=path) as rig:

@@ -43,14 +43,12 @@ class _Held:
     Attributes:
         expires: when it expires, by the clock of the store's users.
         renewed: when it was renewed or, at first, taken, by the clock of the event loop.
-        until: when it is renewed no more, by that clock: the turn should have ended long ago.
         latest: the latest time at which it may expire.
     """
 
     leased: LeasedTurn
     expires: float
     renewed: float
-    until: float
     latest: float
     on_renewal: OnRenewal | None
 
@@ -82,20 +80,17 @@ class Heartbeat:
     def begin(
         self,
         leased: LeasedTurn,
-        seconds: float,
         life: float | None = None,
         on_renewal: OnRenewal | None = None,
     ) -> None:
-        """Keep the lease of a turn that begins.
+        """Keep the lease of a turn that begins, until the turn must have ended.
 
-        Args:
-            seconds: how long it is kept, at most.
-            life: how long this process will live, if that is limited.
+        `life` is how long this process will live, in seconds, if that is limited.
         """
         loop = asyncio.get_running_loop()
         lease, now = leased.turn.lease, loop.time()
         latest = inf if life is None else self._now() + life + SKEW
-        self._held[lease.token] = _Held(leased, lease.expires, now, now + seconds, latest, on_renewal)
+        self._held[lease.token] = _Held(leased, lease.expires, now, latest, on_renewal)
         if self._loop is not loop:
             self._loop, self._beat = loop, None
             loop.call_later(self._seconds / TICKS, self._tick, loop)
@@ -117,7 +112,7 @@ class Heartbeat:
     def _due(self, now: float) -> list[_Held]:
         """Return the leases to renew: none before one of them is due, then all that are not fresh."""
         fresh, pause = now - self._seconds / TICKS, now - self._seconds / RENEWALS
-        old = [held for held in self._held.values() if held.renewed <= fresh and now < held.until]
+        old = [held for held in self._held.values() if held.renewed <= fresh and now < held.leased.until]
         return old if any(held.renewed <= pause for held in old) else []
 
     async def _renew(self, due: Sequence[_Held]) -> None:

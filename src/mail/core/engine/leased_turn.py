@@ -19,6 +19,7 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 from mail.core.turns.activity import TurnActivity
+from mail.core.turns.context import TurnContext
 from mail.errors import LeaseLost, StoreError, StoreUnavailable
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0
@@ -92,7 +93,12 @@ class LeasedTurn(ABC):
         self._swarm = swarm
         self._store = store
         self._clock = clock
-        self._committer = Committer(store, self._write)
+        self._committer = Committer(store)
+
+    def context(self, seconds: float) -> TurnContext:
+        """Return the context of the turn's code, which runs for `seconds` at most."""
+        message_id = self.turn.entry.message.id if isinstance(self.turn, Turn) else ""
+        return TurnContext(agent=self.turn.mailbox, message_id=message_id)
 
     @abstractmethod
     async def run(self, seconds: float) -> TaskChange | Lease | None:
@@ -118,9 +124,6 @@ class LeasedTurn(ABC):
         """Return the turn's measurements."""
         return TurnReport(outcome, self._committer.conflicts, outbound=self._end)
 
-    async def _write(self, change: TaskChange) -> None:
-        await self._insist(partial(self._store.commit, change))
-
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Write in the name of the lease, and again while the store refuses it, as what the turn has made was paid for.
 
@@ -144,7 +147,10 @@ class LeasedTurn(ABC):
 
     def commit(self, decide: Callable[[Task], TaskChange | None]) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
-        return self._committer.commit(decide, self.turn.task)
+        return self._committer.commit(decide, self.turn.task, write=self._write)
+
+    def _write(self, change: TaskChange) -> Coroutine[None, None, None]:
+        return self._insist(partial(self._store.commit, change))
 
 
 def conceal(error: Exception) -> str:

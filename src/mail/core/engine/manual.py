@@ -1,6 +1,6 @@
 """Steps of manual mode: runs and commits, turn by turn, what `mail.core.decisions.manual` decides."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,6 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import Context
-from mail.core.task.leases import Lease
 from mail.core.task.swarm import AgentFunction, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -121,11 +120,11 @@ class ManualMode:
             reading = _step_turn(replace(turn, entry=first, also_read=tuple(rest)), step, instructions)
             leased = self._agent_turn(reading, known, options, StepResult())
             read = partial(read_ahead, swarm=self._wiring.swarm, turn=reading, clock=self._wiring.clock)
-            await self._execute(leased, leased.commit(read))
+            await self._execute(leased, read)
         result = StepResult()
         turn = replace(turn, also_read=also_read)
         leased = self._agent_turn(_step_turn(turn, step, instructions), known, options, result)
-        await self._execute(leased, leased.run(self._wiring.turn_seconds))
+        await self._execute(leased)
         if result.failed is not None:
             raise StepFailed(f"agent {step.target!r} gave no response: {result.failed}")
         return result.said
@@ -167,8 +166,10 @@ class ManualMode:
         )
 
     async def _execute(
-        self, leased: AgentTurn[StepTurn], work: Coroutine[None, None, TaskChange | Lease | None]
+        self, leased: AgentTurn[StepTurn], decide: Callable[[Task], TaskChange] | None = None
     ) -> None:
+        """Run a turn, or only commit what `decide` makes of its task."""
+        work = leased.run if decide is None else lambda _: leased.commit(decide)
         report = await self._turns.execute(leased, work)
         if report.outcome is not TurnReport.Outcome.COMMITTED:
             raise StepFailed(f"the turn of agent {leased.turn.mailbox!r} was taken over by another worker")

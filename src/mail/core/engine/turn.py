@@ -142,7 +142,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     _problem = ""
     _work_task: asyncio.Task[TurnOutput | Parking] | None = None
     _is_interrupted = False
-    _keeps = False
+    _is_storing = False
     _stopped_by: StoreError | None = None
 
     def __init__(
@@ -201,6 +201,28 @@ class AgentTurn[T: Turn](LeasedTurn):
             timing,
             turn.replaced,
             policy.text_recipient and partial(policy.text_recipient, turn.task, swarm, turn, clock),
+        )
+
+    def context(self, seconds: float) -> TurnContext:
+        """Return what the turn lends to the code that it calls, if it lasts so long at most."""
+        turn, task = self.turn, self.turn.task
+        parked = None if turn.replaced is None else parked_before(turn)
+        return TurnContext(
+            agent=turn.mailbox,
+            message_id=turn.entry.message.id,
+            message_seq=turn.entry.seq,
+            caller=task.instance,
+            deadline=self.activity.begin + seconds,
+            tools=task.turn_tools(turn.mailbox),
+            meter=self._meter,
+            activity=self.activity,
+            tracer=None if self._tracer is NO_TRACER else self._tracer,
+            traceparent=task.traceparent,
+            switch=task.switches.get(turn.mailbox),
+            may_park=self._policy.parks and (parked is None or may_park(turn, self._clock)),
+            parked=parked,
+            permits=self._permits,
+            may_cut=self._window is not None,
         )
 
     def interrupt(self) -> None:
@@ -361,26 +383,6 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _run(self, history: CachedHistory, seconds: float) -> TurnOutput | Parking:
         """Call the agent and its actions, or resume an interrupted run of this turn at its checkpoint."""
-        task, mailbox = self.turn.task, self.turn.mailbox
-        TURN.set(
-            TurnContext(
-                agent=mailbox,
-                message_id=self.turn.entry.message.id,
-                message_seq=self.turn.entry.seq,
-                caller=task.instance,
-                deadline=self.activity.begin + seconds,
-                tools=task.turn_tools(mailbox),
-                meter=self._meter,
-                activity=self.activity,
-                tracer=None if self._tracer is NO_TRACER else self._tracer,
-                traceparent=task.traceparent,
-                switch=task.switches.get(mailbox) if task.switches else None,
-                may_park=self._policy.parks and may_park(self.turn, self._clock),
-                parked=parked_before(self.turn),
-                permits=self._permits,
-                may_cut=self._window is not None,
-            )
-        )
         if self._stopped_by is not None:
             raise self._stopped_by
         work = asyncio.Task(self._work(history), loop=asyncio.get_running_loop(), eager_start=True)
@@ -392,8 +394,10 @@ class AgentTurn[T: Turn](LeasedTurn):
             async with asyncio.timeout(seconds):
                 output = await work
         except TimeoutError:
-            if self._keeps:  # the store has refused the output until now
-                raise StoreUnavailable from None
+            if (
+                self._is_storing
+            ):  # the output was paid for; the next attempt finds it, or calls the agent again
+                raise StoreUnavailable("its time ended before its checkpoint was stored") from None
             output = self._failure(f"its turn took longer than {seconds:g} seconds")
         except asyncio.CancelledError:
             if not self._is_interrupted or asyncio.current_task().cancelling():  # type: ignore[union-attr]
@@ -546,9 +550,9 @@ class AgentTurn[T: Turn](LeasedTurn):
         if once:
             await write()
         else:
-            self._keeps = True
+            self._is_storing = True
             await self._insist(write)
-            self._keeps = False
+            self._is_storing = False
         self._kept = checkpoint
 
     def _fitting(self, checkpoint: Checkpoint) -> Checkpoint:

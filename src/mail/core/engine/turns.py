@@ -6,7 +6,7 @@ run ─ open ─► LeasedTurn ─ execute ─► commit ─► wake-ups
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -41,7 +41,7 @@ from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Busy, Idle, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey
 from mail.core.turns.activity import TurnActivity
-from mail.core.turns.context import CURRENT_TASK, TURN, TurnContext
+from mail.core.turns.context import CURRENT_TASK, TURN
 from mail.errors import LeaseLost, MAILError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,9 @@ LEASE_MARGIN = 30.0
 
 COMMIT_SECONDS = 10.0
 """Seconds of a worker's life reserved for the commit; half of its life if that is shorter than twice as long."""
+
+Work = Callable[[float], Coroutine[None, None, TaskChange | Lease | None]]
+"""The work of a leased turn within so many seconds."""
 
 NAMED = 10
 """How many turns of a dead worker its line in the log names."""
@@ -183,13 +186,12 @@ class Turns:
         self, key: TaskKey, mailbox: str, seconds: float | None, on_renewal: OnRenewal | None
     ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one; see `Runtime.run_turn`."""
-        limit, lease_seconds = self._limits(seconds)
-        opened = await self._begin(key, mailbox, lease_seconds, on_renewal)
+        opened = await self._begin(key, mailbox, self._lease_seconds(seconds), on_renewal)
         if isinstance(opened, TurnReport.Outcome):
             return self._not_begun(mailbox, opened)
         if opened.turn.replaced is not None and (earlier := counted_attempts(opened.turn)):
             return await self._run_again(opened, earlier, seconds, on_renewal)
-        return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+        return await self.execute(opened, opened.run, seconds, on_renewal)
 
     async def _run_again(
         self, leased: LeasedTurn, earlier: int, seconds: float | None, on_renewal: OnRenewal | None
@@ -207,12 +209,12 @@ class Turns:
         async with self._admitted(key, mailbox, left, failed) as counts:
             if seconds is not None:
                 seconds -= asyncio.get_running_loop().time() - begin
-            limit, lease_seconds = self._limits(seconds)
+            lease_seconds = self._lease_seconds(seconds)
             attempt = earlier + (counts and not is_outbound)
             opened = await self._begin(key, mailbox, lease_seconds, on_renewal, attempt, left.seq)
             if isinstance(opened, TurnReport.Outcome):
                 return self._not_begun(mailbox, opened)
-            return await self.execute(opened, opened.run(limit), seconds, on_renewal)
+            return await self.execute(opened, opened.run, seconds, on_renewal)
 
     async def _begin(
         self,
@@ -252,12 +254,10 @@ class Turns:
                 await stack.aclose()
                 yield counts
 
-    def _limits(self, seconds: float | None) -> tuple[float, float]:
-        """Return the time limits of a turn and of its lease, in a process that lives for so many seconds."""
-        limit, lease_seconds = self._wiring.turn_seconds, self._wiring.lease_seconds
-        if seconds is not None:
-            lease_seconds = min(lease_seconds, seconds + SKEW)
-        return min(limit, _without_commit(seconds)), lease_seconds
+    def _lease_seconds(self, seconds: float | None) -> float:
+        """Return the time limit of a lease, in a process that lives for so many seconds."""
+        lease_seconds = self._wiring.lease_seconds
+        return lease_seconds if seconds is None else min(lease_seconds, seconds + SKEW)
 
     def _not_begun(self, mailbox: str, outcome: TurnReport.Outcome) -> TurnReport:
         """Report that there was no turn to run."""
@@ -275,7 +275,7 @@ class Turns:
         """Make the message of a turn a dead letter whose attempts have all failed."""
         turn = leased.turn
         logger.error("task %s: the turn of %s is set aside: %s", turn.task.task_id, turn.mailbox, ENDED)
-        return await self.execute(leased, leased.fail(ENDED, turn.task.seq, failed))
+        return await self.execute(leased, lambda _: leased.fail(ENDED, turn.task.seq, failed))
 
     async def dead_letter(
         self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int
@@ -290,8 +290,8 @@ class Turns:
                 | Turn(replaced=Lease(park=Park(), attempt=0))
                 | WebhookClaim(replaced=None)
             ):
-                return await self.execute(opened, _nothing())
-        return await self.execute(opened, opened.fail(reason, upto, attempts))
+                return await self.execute(opened, _nothing)
+        return await self.execute(opened, lambda _: opened.fail(reason, upto, attempts))
 
     async def _open(
         self, key: TaskKey, mailbox: str, lease_seconds: float, attempt: int | None = None, seq: int = 0
@@ -335,14 +335,11 @@ class Turns:
     def execute(
         self,
         leased: LeasedTurn,
-        work: Coroutine[None, None, TaskChange | Lease | None],
+        work: Work,
         seconds: float | None = None,
         on_renewal: OnRenewal | None = None,
     ) -> Coroutine[None, None, TurnReport]:
         """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `Runtime.run_turn`."""
-        turn = leased.turn
-        message_id = turn.entry.message.id if isinstance(turn, Turn) else ""
-        TURN.set(TurnContext(agent=turn.mailbox, message_id=message_id))
         if self._wiring.tracer is NO_TRACER and not self._wiring.observers:
             return self._execute(leased, work, seconds, on_renewal)
         return self._observe_execution(leased, work, seconds, on_renewal)
@@ -350,7 +347,7 @@ class Turns:
     async def _observe_execution(
         self,
         leased: LeasedTurn,
-        work: Coroutine[None, None, TaskChange | Lease | None],
+        work: Work,
         seconds: float | None,
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
@@ -376,22 +373,24 @@ class Turns:
     async def _execute(
         self,
         leased: LeasedTurn,
-        work: Coroutine[None, None, TaskChange | Lease | None],
+        work: Work,
         seconds: float | None,
         on_renewal: OnRenewal | None,
     ) -> TurnReport:
         turn, activity, wiring = leased.turn, leased.activity, self._wiring
+        time_left = inf if seconds is None else max(seconds - COMMIT_SECONDS, seconds / 2)
+        limit = min(wiring.turn_seconds, time_left)
+        TURN.set(leased.context(limit))
+        leased.until = asyncio.get_running_loop().time() + min(wiring.turn_seconds + LEASE_MARGIN, time_left)
         key, outcome = turn.task.key, TurnReport.Outcome.FAILED
         if activity is not None and self.live.watched:
             activity.start()
         running = self._running[key]
         running.add(leased)
-        patience = wiring.turn_seconds + LEASE_MARGIN
-        self._heartbeat.begin(leased, patience, seconds, on_renewal)
-        leased.until = asyncio.get_running_loop().time() + min(patience, _without_commit(seconds))
+        self._heartbeat.begin(leased, seconds, on_renewal)
         done: TaskChange | Lease | None = None
         try:
-            done = await work
+            done = await work(limit)
             outcome = _outcome(done)
         except LeaseLost:
             outcome = TurnReport.Outcome.LOST
@@ -457,11 +456,6 @@ class Turns:
             )
 
 
-def _without_commit(seconds: float | None) -> float:
-    """Return the seconds of a worker's life that are not reserved for a commit."""
-    return inf if seconds is None else max(seconds - COMMIT_SECONDS, seconds / 2)
-
-
 def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
     match done:
         case None:
@@ -472,5 +466,5 @@ def _outcome(done: TaskChange | Lease | None) -> TurnReport.Outcome:
             return TurnReport.Outcome.COMMITTED
 
 
-async def _nothing() -> None:
+async def _nothing(_: float) -> None:
     """Do nothing in a turn: it is handed back."""

@@ -21,7 +21,7 @@ HOP_LIMIT = 8
 """How many swarms a task may pass through."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class Wiring:
     """The swarm, ports and limits of a runtime. A running program may exchange its swarm and its peers.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import Any, Self, dataclass_transform, overload
+from typing import Any, Self, cast, dataclass_transform, overload
 
 from pydantic import BaseModel, ConfigDict
 
@@ -101,6 +101,9 @@ def value[T](
 
     def decorate(cls: type[T]) -> type[T]:
         made = dataclass(kw_only=kw_only, slots=slots, repr=False, eq=False)(cls)
+        for each in fields(cast(Any, made)):
+            if not slots and each.name in vars(made):
+                delattr(made, each.name)
         for name, method in _methods_of(made):
             if name not in vars(cls):
                 setattr(made, name, method)

@@ -30,13 +30,10 @@ class Extra:
 
     def as_json(self) -> dict[str, Any]:
         """Return the data as clients receive it and stores keep it."""
-        cls = type(self)
-        defaults = (_shapes.get(cls) or shape_of(cls)).defaults
-        data = {
-            name: fact
-            for name, fact in vars(self).items()
-            if fact or name not in defaults or fact != defaults[name]  # no default is true
-        }
+        data = vars(self).copy()
+        for name, default in shape_of(type(self)).defaults:
+            if data[name] == default:
+                del data[name]
         if self.usage is not None:
             data["usage"] = asdict(data.pop("usage"))
         if self.timing is not None:
@@ -282,10 +279,10 @@ class EndExtra(Extra):
 
 
 class Shape(NamedTuple):
-    """The fields of a class, by their keys in JSON; those that may be absent have defaults."""
+    """The fields of a class, by their keys in JSON; the defaults of those that may be absent, by their names."""
 
     keys: Mapping[str, str]
-    defaults: Mapping[str, object]
+    defaults: Sequence[tuple[str, object]]
     required: frozenset[str]
 
 
@@ -297,5 +294,5 @@ def shape_of(cls: type[Extra]) -> Shape:
     if cls not in _shapes:
         keys = {each.name.removesuffix("_"): each.name for each in fields(cls) if each.name != "more"}
         defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-        _shapes[cls] = Shape(keys, defaults, frozenset(keys).difference(defaults))
+        _shapes[cls] = Shape(keys, tuple(defaults.items()), frozenset(keys).difference(defaults))
     return _shapes[cls]

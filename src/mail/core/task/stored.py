@@ -6,8 +6,9 @@ not be read without them has another form (`FORM`), which an earlier version ref
 there, among the task's own fields.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import field, fields
+from itertools import compress
 from operator import itemgetter
 from typing import Any
 
@@ -53,19 +54,17 @@ def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     return (text if generation == b"{}" else text[:-1] + b"," + generation[1:]).decode()
 
 
-_CHANGING = ("status", "updated", "seq", "version", "pending", "histories", "stored_bytes", "history_bytes")
+_CHANGING = ("updated", "seq", "version", "pending", "histories", "stored_bytes", "history_bytes")
 _CHANGING_GENERATION = ("steps", "turns")
 """The fields that most turns change, besides the requests."""
 
 
-def _lasting(
-    cls: type[Task] | type[Generation], *changing: str
-) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    return itemgetter(*(each.name for each in fields(cls) if each.init and each.name not in changing))
+_NAMES_CHANGING = (*_CHANGING, *_CHANGING_GENERATION)
+_changing_of_task, _changing_of_generation = itemgetter(*_CHANGING), itemgetter(*_CHANGING_GENERATION)
 
-
-_lasting_of_task = _lasting(Task, *_CHANGING, "requests", "generation")
-_lasting_of_generation = _lasting(Generation, *_CHANGING_GENERATION)
+_TASK_LASTS = [each.name not in {*_CHANGING, "requests", "generation"} for each in fields(Task)]
+_GENERATION_LASTS = [each.name not in _CHANGING_GENERATION for each in fields(Generation)]
+"""Which of the fields, in their order, few turns change."""
 
 
 class TaskEncoder:
@@ -75,20 +74,20 @@ class TaskEncoder:
     """
 
     def __init__(self) -> None:
-        self._lasting: tuple[tuple[Any, ...], ...] = ()
+        self._lasting: tuple[Any, ...] = ()
         self._head = b""
 
     def encode(self, task: Task) -> bytes:
         """Return the stored JSON of a state, in UTF-8."""
         facts, counts = vars(task), vars(task.generation)
-        lasting = (_lasting_of_task(facts), _lasting_of_generation(counts))
+        lasting = (
+            *compress(facts.values(), _TASK_LASTS),
+            *compress(counts.values(), _GENERATION_LASTS),
+        )
         if lasting != self._lasting:  # most of them are the same objects, so that this takes little time
             self._head, self._lasting = _encode_lasting(task), lasting
-        changed = {name: facts[name] for name in _CHANGING}
-        changed["status"] = str(task.status)
-        for name in _CHANGING_GENERATION:
-            changed[name] = counts[name]
-        changing = to_json(changed)
+        changed = (*_changing_of_task(facts), *_changing_of_generation(counts))
+        changing = to_json(dict(zip(_NAMES_CHANGING, changed, strict=True)))
         if not task.requests:
             return b"%b%b}" % (self._head, changing[1:-1])
         requests = b",".join(map(_encode_request, task.requests))
