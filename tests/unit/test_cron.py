@@ -4,8 +4,6 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mail.core.protocol.cron import check_cron, latest_times, next_time
 from mail.errors import BadRequest
@@ -134,13 +132,12 @@ def test_the_times_of_an_expression(cron: str, zone: str, after: str, expected: 
         ("*/20 * * * *", BERLIN, "2026-10-25"),
     ],
 )
-@given(minute=st.integers(min_value=0, max_value=1439))
-def test_it_does_not_matter_when_one_asks(cron: str, zone: str, day: str, minute: int) -> None:
+def test_it_does_not_matter_when_one_asks(cron: str, zone: str, day: str) -> None:
     """Whoever asks in the middle of a change of the clocks sees the times that one sees who has asked before."""
     begin = local(zone, f"{day}T00:00")
     all_times = latest_times(cron, zone, begin, begin + 2 * 86_400, 1000)
-    asked = begin + 60 * minute
-    assert next_time(cron, zone, asked) == next(time for time in all_times if time > asked)
+    for asked in range(int(begin), int(begin) + 5 * 3600, 300):
+        assert next_time(cron, zone, asked) == next(time for time in all_times if time > asked)
 
 
 def test_the_latest_times_are_found_after_a_minute_and_after_years() -> None:
